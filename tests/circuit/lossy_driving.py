@@ -11,12 +11,12 @@ from slackline.circuit import RING_STREAMS as STREAMS
 from slackline.circuit import Code, QueueDriver, RingOperation, RingOptions, Simulation
 
 _TURN = 100
-"""Cycles between two looks at the wires."""
+"""Cycles from one delivery of the frames on the wires to the next."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """The share of frames that each fault happens to, on every wire and in both directions."""
+    """The share of frames that each kind of fault affects, on every wire and in both directions."""
 
     lost: float = 0
     doubled: float = 0

@@ -4,8 +4,7 @@ import re
 from collections.abc import Collection
 
 ALLOWED = 0.05
-"""Growth, as a share, that is still no failure. Growth by a whole cell is one even for a small
-number."""
+"""The smallest relative growth of a figure that counts as a failure."""
 
 _ROW = re.compile(r"(.+?)\s{2,}(\w+)\s{2,}([\d ]+)")
 _LEVELS = "  levels of logic in its stages: "

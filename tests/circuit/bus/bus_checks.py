@@ -52,7 +52,7 @@ async def a_part_of_a_register_is_not_written_and_answered_with_an_error(dut: An
 
 
 async def sum_tensors(dut: Any, seed: int, pauses: float) -> None:
-    """Sum tensors of all types, some filling no beat, and compare with the Python twin."""
+    """Sum tensors of all types, some with a partly filled last beat, and compare with the twin."""
     bench = await begin(dut, seed=seed, pauses=pauses)
     await bench.open()
     draw = random.Random(seed)

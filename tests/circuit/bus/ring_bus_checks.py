@@ -12,7 +12,7 @@ from slackline.wire import DType
 
 
 async def sum_tensors(dut: Any, rank: int, seed: int, pauses: float) -> None:
-    """Sum more tensors than both queues hold, of all types, some with lengths that fill no beat."""
+    """Sum more tensors than both queues hold, of all types, some with a partly filled last beat."""
     bench = await begin(dut, rank, seed, pauses)
     await bench.open()
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Tests that lanes and their twin (Python model) give the same bits."""
+"""Tests that lanes and their twin (Python model) give bit-identical results."""
 
 from collections.abc import Iterator
 

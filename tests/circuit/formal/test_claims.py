@@ -46,7 +46,7 @@ def datapath(reducer: Any, options: NodeOptions) -> Any:
 
 
 def parts(node: Any, options: NodeOptions, needs: Callable[..., None]) -> Any:
-    """Return a node whose parts are real, except the replay buffer and all that computes numbers.
+    """Return a node with real parts, except the replay buffer and the parts that compute numbers.
 
     `needs` is called in place of `assume` in the ports, with the conditions that a port needs.
     """

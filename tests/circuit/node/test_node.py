@@ -157,7 +157,8 @@ def test_a_sum_that_was_lost_is_given_again_and_not_added_again(open_node) -> No
     node.send_all(frames)
     sums = quiet(node, slots + 2)
     assert sums == node.wanted
-    # The repeated frames are all whose sums are kept, the last first, and one whose sum is not.
+    # The repeated frames are all frames whose sums are kept, the last one first, and one frame
+    # whose sum is no longer kept.
     for k in range(slots + 1, 0, -1):
         node.send(1, frames[1][k])
     assert node.twin.resent == sums[:1:-1]

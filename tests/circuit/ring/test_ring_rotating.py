@@ -1,4 +1,4 @@
-"""Tests of rings of circuits whose operations start at every rank: right bits, and no deadlock."""
+"""Tests of rings of circuits whose operations start at every rank: exact sums, and no deadlock."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -38,8 +38,8 @@ AXI_LITE = wiring.Signature(
         "rready": Out(1),
     }
 )
-"""AXI4-Lite with 32 bits of data, as its master sees it. Addresses count bytes. The bridge ignores
-the lowest two bits of an address, and `prot`."""
+"""A signature of AXI4-Lite with 32 bits of data, seen from the master. Addresses count bytes. The
+bridge ignores the lowest two bits of an address, and `prot`."""
 
 
 class FromAxiLite(wiring.Component):
@@ -49,9 +49,9 @@ class FromAxiLite(wiring.Component):
     o  BUS, the registers' side
 
     The address and the data of a write may come in either order. One write and one read may be
-    pending at a time. Both are served within three cycles after their response channel is free,
-    writes first. A register is written whole: a write with a `wstrb` of neither 0 nor 15 changes
-    nothing and is answered SLVERR.
+    pending at a time. Each of the two is served within three cycles after its response channel is
+    free; a write goes first. A register is written whole: a write with a `wstrb` of neither 0 nor
+    15 changes nothing and is answered SLVERR.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class FromAxiLite(wiring.Component):
         m.d.comb += i.rresp.eq(OKAY)
 
         def under_way(valid: Value, ready: Value, answered: Value) -> Value:
-            """Return the number of requests that were not answered yet; only proofs count them."""
+            """Return the number of requests that have no response yet, a number for proofs only."""
             count = Signal(2)
             if platform == "formal":
                 m.d.sync += count.eq(count + (valid & ready) - answered)

@@ -12,11 +12,11 @@ __all__ = ["FromAxi", "LastBytes", "ToAxi", "axi_frames"]
 
 
 def axi_frames(lanes: int) -> wiring.Signature:
-    """Return an AXI4-Stream signature for frames, as its source sees it: one frame a packet.
+    """Return an AXI4-Stream signature for frames, seen from the source: a packet is one frame.
 
     A packet starts with the frame's header. Bytes are little endian. `tkeep` has a bit for each
-    byte, all ones except in a packet's last transfer. `tuser` counts in the last transfer only, and
-    says that the packet is damaged.
+    byte, all ones except in a packet's last transfer. `tuser` is valid in the last transfer only,
+    and says that the packet is damaged.
     """
     return wiring.Signature(
         {
@@ -31,7 +31,7 @@ def axi_frames(lanes: int) -> wiring.Signature:
 
 
 class LastBytes(wiring.Component):
-    """A mask of the bytes in a frame's last beat that belong to the frame, by the header's length.
+    """A mask of the bytes in a frame's last beat that belong to the frame, from the length field.
 
     data, last  the beat that is offered
     taken       the beat moves in this cycle
@@ -76,9 +76,9 @@ class FromAxi(wiring.Component):
     o  stream of Beat
 
     A frame is `bad` if `tuser` says so, if any byte is missing before the last beat, or if the last
-    beat's bytes are not those that the header's length asks for. A byte whose
-    `tkeep` bit is 0 becomes zero. If `headed` is false, the data have no header, as from a DMA
-    core, and `tkeep` is not checked.
+    beat has more or fewer bytes than the header's length field requires. A byte whose `tkeep` bit
+    is 0 becomes zero. If `headed` is false, the data have no header, as from a DMA core, and
+    `tkeep` is not checked.
     """
 
     def __init__(self, lanes: int, *, headed: bool = True) -> None:
@@ -98,7 +98,7 @@ class FromAxi(wiring.Component):
         return m
 
     def _wrong(self, m: Module) -> Value:
-        """Return a signal, valid in the last beat: the bytes contradict the header's length."""
+        """Return a signal, valid in the last beat: the size differs from the frame's length field."""
         if not self.headed:
             return Const(0)
         i = self.i

@@ -13,9 +13,9 @@ __all__ = ["BUS", "Bank"]
 BUS = wiring.Signature(
     {"address": Out(16), "write": Out(1), "write_data": Out(32), "read_data": In(32)}
 )
-"""The register bus, as a host sees it. `address` counts words of 32 bits. `write` stores
-`write_data` in a setting. `read_data` follows `address` by a cycle and is 0 where there is no
-register."""
+"""The signature of the register bus, seen from the host. `address` counts words of 32 bits. `write`
+stores `write_data` in a setting. `read_data` follows `address` by a cycle and is 0 where there is
+no register."""
 
 
 class Bank(wiring.Component):
@@ -62,8 +62,8 @@ class Bank(wiring.Component):
                     m.d.sync += value.eq(self.bus.write_data)
             elif each.kind == "counter":
                 value = Signal(32, name=f"counter_{each.name}")
-                # A counter counts a cycle late, which keeps its carry chain out of the datapath's
-                # timing.
+                # A counter counts a cycle late, so that the counter's carry chain is not part of
+                # the datapath's longest path.
                 pulse = Signal(name=f"pulse_{each.name}")
                 m.d.sync += [pulse.eq(self.counts[each.name]), value.eq(value + pulse)]
             elif each.name in self.states:

@@ -85,7 +85,7 @@ class AxiBlock(wiring.Component):
 
     @staticmethod
     def _boundary(name: str, member: Member, value: Any) -> tuple[str, wiring.Signature]:
-        """Return a bus's prefix, and its wires as the bus's source or master sees them."""
+        """Return the prefix of a bus's wires, and the wires as its source or master has them."""
         if member.signature in (BUS, BUS.flip()):
             return "s_axil", AXI_LITE
         prefix = f"{'s' if member.flow == In else 'm'}_axis_{name}"

@@ -122,8 +122,8 @@ class EthernetPort(wiring.Component):
             with m.If(moves):
                 m.d.sync += [over.eq(0), begun.eq(0), at.eq(0)]
         with m.Else():
-            # The header leaves only when the frame's first beat is there, so that the packet does
-            # not stall behind its header.
+            # The header leaves only when the frame's first beat is there, so that no packet stalls
+            # between its header and its frame.
             m.d.comb += [o.tvalid.eq(i.tvalid), o.tkeep.eq(-1)]
             for k, beat in enumerate(beats):
                 with m.If(at == k):

@@ -167,7 +167,7 @@ def _shift_left(value: Value, by: Value, unit: int) -> Value:
 
 
 def _leading_zeros(m: Module, value: Value) -> Value:
-    """Return a signal: the number of zeros above `value`'s highest one, or its width."""
+    """Return a signal: the number of leading zeros of `value`; the width of `value` for 0."""
     width = len(value)
     count = Signal(range(width + 1))
     m.d.comb += count.eq(width)

@@ -13,8 +13,8 @@ from slackline.circuit.proof import claim, ones
 __all__ = ["Lanes", "Operands", "chosen_words"]
 
 _ROOM = 32
-"""Results that may be in the pipeline or in the buffer behind it. The number exceeds the pipeline's
-latency, so that a reader that is always ready gets a result a cycle."""
+"""The number of results that the pipeline and the buffer behind it hold together. The number
+exceeds the pipeline's latency, so that a reader that is always ready gets a result a cycle."""
 
 
 class Operands(data.StructLayout):
@@ -32,8 +32,8 @@ class Lanes(wiring.Component):
 
     FLOAT32 and INT32 give one beat of sums for each pair, one a cycle, after LATENCY cycles and the
     buffer's two. A 16-bit type gives two beats of fp32 for a pair of beats with 2 x `lanes`
-    elements, the first half of the elements first; `o` then gives one beat a cycle. The adders
-    never stall: a pair is taken only when there is room for its sum.
+    elements, the sums of the first half of the elements first; `o` then gives one beat a cycle. The
+    adders never stall: a pair is taken only when the buffer has room for the sum.
 
     The twin (bit-exact Python model) is slackline.circuit.twins.lanes.
     """
@@ -99,7 +99,8 @@ class Lanes(wiring.Component):
 def chosen_words(beat: Value, second: Value, half: Value) -> list[Value]:
     """Return the operand of each lane in `beat`: a 32-bit word, or with `half` a 16-bit element.
 
-    With `second`, the elements are those of the beat's second half, otherwise those of its first.
+    With `second`, the elements are those of the beat's second half, otherwise the elements of the
+    first half.
     """
     lanes = len(beat) // 32
     halves = [

@@ -1,4 +1,4 @@
-"""A ring NIC, and a second NIC that repeats some of its operations and must give the same bits."""
+"""A ring NIC, and a second NIC that repeats some operations and must give bit-identical results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _TAG, _CHUNK, _FLAGS = (
 )
 _LINE = 64
 _FRAMES_AT_ONCE = 8
-"""Frames that the checking device gets at a time; a check can be ended between two such batches."""
+"""The number of frames that the checking device gets at a time; a check can be ended between two
+such batches."""
 
 
 class Checks:
@@ -35,7 +36,7 @@ class Checks:
         """Choose every `every`-th operation for a check.
 
         If that operation is longer than `most_bytes`, or its NIC is still checking another
-        operation, the next operation that can be checked is taken in its place.
+        operation, the next operation that can be checked is checked instead.
         """
         self._every, self._most_bytes = every, most_bytes
         self._lock = threading.Lock()
@@ -43,7 +44,7 @@ class Checks:
         self._owed = False
 
     def take(self, operation: RingOperation, free: bool) -> bool:
-        """Count an operation; return whether to check it. `free`: its NIC is not in a check."""
+        """Count an operation; return whether to check it. `free`: the NIC is not in a check."""
         with self._lock:
             self._posted += 1
             if self._posted % self._every == 0:
@@ -54,19 +55,19 @@ class Checks:
             return chosen
 
     def agreed(self) -> None:
-        """Count a check in which both devices gave the same bits."""
+        """Count a check in which the results of both devices were bit-identical."""
         with self._lock:
             self._done += 1
 
     def counters(self) -> Mapping[str, int]:
-        """Return the counts `device_checks_due`, and `device_checks_done` with equal bits."""
+        """Return the number of checks due, and the number done with bit-identical results."""
         with self._lock:
             return {"device_checks_due": self._due, "device_checks_done": self._done}
 
 
 @dataclass
 class _Record:
-    """The inputs and the results of one operation, for its check."""
+    """The inputs and the results of one operation that is to be checked."""
 
     operation: RingOperation
     own: bytes
@@ -78,11 +79,12 @@ class _Record:
 class CheckedRing(Outbox):
     """A RingDevice that forwards to `device`, and repeats some operations on a second device.
 
-    When a sampled operation is completed, a device from `open_other` repeats it on copies of
-    memory, from the same frames, on a thread of its own. Both devices must give equal frames and
-    sums, to the bit; only the frames' sequence numbers may differ, because they depend on other
-    operations. If the results differ, or the second device fails, the next method call on this
-    object raises InternalError. A check changes neither the results of `device` nor their timing.
+    When a sampled operation is completed, a device from `open_other` repeats the operation on
+    copies of the memory, with the same frames, in a separate thread. Both devices must give equal
+    frames and sums, to the bit; only the frames' sequence numbers may differ, because they depend
+    on other operations. If the results differ, or the second device fails, the next method call on
+    this object raises InternalError. A check changes neither the results of `device` nor their
+    timing.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class CheckedRing(Outbox):
         self._record: _Record | None = None
 
     def post(self, operation: RingOperation) -> None:
-        """Post an operation, and copy its data if it is to be checked: see RingDevice."""
+        """Post an operation; copy the data of an operation to be checked: see RingDevice."""
         self._again.raise_if_failed()
         own = None
         free = self._record is None and self._again.idle
@@ -111,7 +113,7 @@ class CheckedRing(Outbox):
             self._record = _Record(operation, own)
 
     def receive(self, frame: bytes) -> None:
-        """Take a frame from the predecessor; record it if a check needs it: see RingDevice."""
+        """Take a frame from the predecessor; record a frame that a check needs: see RingDevice."""
         self._device.receive(frame)
         if self._record is not None and _belongs(frame, self._record.operation):
             self._record.frames_in.append(frame)
@@ -156,7 +158,7 @@ class CheckedRing(Outbox):
 
 
 class _Again:
-    """The thread that repeats operations on a second device, which it opens and closes itself."""
+    """A thread that opens a second device, repeats operations on that device, and closes it."""
 
     def __init__(
         self, open_device: Callable[[], RingDevice], place: RingPlace, checks: Checks
@@ -188,7 +190,7 @@ class _Again:
             raise self._failure
 
     def close(self) -> None:
-        """End the thread; blocks until the device has finished its batch of frames."""
+        """End the thread; block until the device has finished the present batch of frames."""
         with self._changed:
             self._closed = True
             self._changed.notify()

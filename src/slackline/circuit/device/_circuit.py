@@ -1,4 +1,4 @@
-"""A simulated ring NIC as a RingDevice; this process stands for its links, which lose no frame."""
+"""A simulated ring NIC as a RingDevice; this process stands for the links, which lose no frame."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class RingCircuit(Outbox):
     def __init__(
         self, options: RingOptions, place: RingPlace, *, simulation: Simulation | None = None
     ) -> None:
-        """Configure and enable a simulated NIC: that of `simulation`, or a new one.
+        """Configure and enable a simulated NIC: the NIC of `simulation`, or a new NIC.
 
         `simulation` must simulate a QueuedRingNic with these options; the device closes it.
         """
@@ -99,7 +99,7 @@ class RingCircuit(Outbox):
         self._simulation.close()
 
     def _give(self) -> None:
-        """Send the circuit as many waiting frames as it has free slots."""
+        """Send waiting frames to the circuit, at most as many as the circuit has free slots."""
         for flags, waiting in self._waiting.items():
             while waiting and self._room(flags):
                 frame = waiting.popleft()

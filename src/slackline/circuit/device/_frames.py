@@ -1,4 +1,4 @@
-"""Rules for the frames of a ring: their acceptance by a NIC, and the order of their handling."""
+"""Rules for the frames of a ring: which frames a NIC accepts, and in which order."""
 
 from dataclasses import dataclass, field
 
@@ -34,7 +34,8 @@ RING_STREAMS = {
     "tx": 0,
     "rx_back": 1,
 }
-"""The numbers of a QueuedRingNic's streams in a Simulation; inputs and outputs count separately."""
+"""The numbers of a QueuedRingNic's streams in a Simulation; inputs and outputs are numbered
+separately."""
 
 _LAST_CHUNK = 65535
 
@@ -74,7 +75,7 @@ class _Open:
     due: dict[FrameFlag, int] = field(default_factory=lambda: {FINAL: 0, PARTIAL: 0})
     """The next offset of each kind, partial and final."""
     early: dict[tuple[FrameFlag, int], bytes] = field(default_factory=dict)
-    """Frames that came before their turn, by kind and offset."""
+    """Frames that came ahead of an earlier frame of the operation, by kind and offset."""
 
     def next(self, flags: FrameFlag) -> tuple[int, int]:
         """Return offset and length of the next frame with partial or with final sums."""
@@ -101,7 +102,7 @@ class Outbox:
 
 
 class RingPost:
-    """The host's record of open operations, which checks them and puts their frames in order."""
+    """The host's record of open operations, which checks operations and puts frames in order."""
 
     def __init__(self, options: RingOptions, ranks: int) -> None:
         self._options, self._ranks = options, ranks
@@ -117,10 +118,10 @@ class RingPost:
         del self._open[key]
 
     def in_order(self, frame: bytes, header: Header) -> list[bytes]:
-        """Return the frames that are next in order: none, `frame`, or `frame` and its successors.
+        """Return the frames that are next in order: none, `frame`, or `frame` and later frames.
 
-        The successors are later frames that came early. A frame that belongs to no open operation,
-        or that came before, is returned at once.
+        The later frames are those that came early. A frame that belongs to no open operation, or
+        that has come before, is returned at once.
         """
         posted = self._open.get((header.tag, header.chunk))
         if posted is None:

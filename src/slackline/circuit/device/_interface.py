@@ -25,7 +25,7 @@ class RingDevice(Protocol):
         """Open an operation; raise UsageError if it is not valid, or if too many are open."""
 
     def receive(self, frame: bytes) -> None:
-        """Take a whole DATA frame from the predecessor; its sequence number does not matter.
+        """Take a whole DATA frame from the predecessor; the sequence number does not matter.
 
         Frames of one operation may come in any order. A frame that is malformed, or that belongs to
         no open operation, is counted and dropped.
@@ -40,11 +40,12 @@ class RingDevice(Protocol):
     def completed(self) -> list[tuple[int, int]]:
         """Return tag and chunk of the operations that were completed since the last call.
 
-        An operation is completed when `target` has the whole sum and all its frames have left.
+        An operation is completed when `target` has the whole sum and all frames of the operation
+        have left.
         """
 
     def counters(self) -> Mapping[str, int]:
         """Return counts of the events since the device was opened, by name."""
 
     def close(self) -> None:
-        """Free the device; calling it again does nothing."""
+        """Free the device; a second call does nothing."""

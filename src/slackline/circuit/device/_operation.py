@@ -12,7 +12,7 @@ __all__ = ["RingOperation", "RingPlace", "rotated"]
 
 @dataclass(frozen=True, kw_only=True)
 class RingOperation:
-    """An all-reduce of a tensor, or of a chunk of it: the sum of all ranks' contributions."""
+    """An all-reduce that sums the ranks' contributions to a tensor, or to a chunk of a tensor."""
 
     tag: int
     """The operation's number, the same on all ranks; tag and chunk identify an operation."""
@@ -41,7 +41,7 @@ class RingOperation:
         return min(self.frame_bytes, self.total - offset)
 
     def wire_bytes(self, offset: int, flags: FrameFlag) -> int:
-        """Return the payload bytes of the frame at `offset`, of the kind that `flags` tells."""
+        """Return the payload bytes of the frame at `offset`, partial or final by its `flags`."""
         return self.size_at(offset) * sum_bytes(self.dtype, flags) // self.dtype.itemsize
 
 
@@ -80,7 +80,7 @@ class RingPlace:
         return self.hops(start) == self.ranks - 1
 
     def passes_on(self, start: int) -> bool:
-        """Return whether this rank forwards final sums; the last receiver of them does not."""
+        """Return whether this rank forwards final sums; the last rank to receive a sum does not."""
         return self.hops(start) < self.ranks - 2
 
 

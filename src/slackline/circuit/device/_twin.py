@@ -86,7 +86,7 @@ class RingTwin(Outbox):
         """Do nothing, because a twin has nothing to free."""
 
     def _take(self, frame: bytes, header: Header) -> bool:
-        """Handle a frame if it is due; return whether it was due."""
+        """Handle a frame if it is the next of its operation; return whether it was the next."""
         place, posted = self._place, self._open.get((header.tag, header.chunk))
         partial = header.flags == PARTIAL
         if posted is None:

@@ -1,4 +1,4 @@
-"""The resources of a circuit on an FPGA, and its clock.
+"""The resources of a circuit on an FPGA, and the clock rate that the circuit reaches.
 
 _synthesis      cells counted by Yosys, a clock by nextpnr
   _alike          identical parts, synthesised once

@@ -1,4 +1,4 @@
-"""Merging of identical modules in a circuit's Verilog, so that a slow tool sees each one once."""
+"""Merging of identical modules in a circuit's Verilog, so that a slow tool reads each only once."""
 
 import re
 from collections import defaultdict
@@ -15,7 +15,7 @@ _NUMBERED = re.compile(r"dump_module\$\d+")
 
 
 def alike_once(verilog: Verilog, least: int = 4) -> tuple[Verilog, dict[str, int]]:
-    """Return the circuit with identical modules merged, wherever `least` or more are identical.
+    """Return the circuit with identical modules merged, where `least` or more are identical.
 
     The second result maps the name of each merged module to its number of instances. Amaranth gives
     every instance a module of its own. Two modules are identical if their texts are equal, apart

@@ -22,7 +22,7 @@ __all__ = ["AggregationNode", "HeaderWriter"]
 
 
 class AggregationNode(wiring.Component):
-    """A circuit that adds frames of `ports` ranks in rank order and sends every sum to all of them.
+    """A circuit that adds frames of `ports` ranks in rank order and sends each sum to every rank.
 
     rx[k]  stream of Beat from rank k; always ready within a frame
     tx[k]  stream of Beat to rank k; the same frames for all ranks, in order
@@ -31,8 +31,8 @@ class AggregationNode(wiring.Component):
     The node gives a beat of sums a cycle for fp32 and int32, and one every other cycle for 16-bit
     types. A frame is reduced when every port has received it completely, so a frame of b beats
     comes out b + latency cycles after its first beat came in. All ranks get sums at the pace of the
-    rank that takes them most slowly. The node keeps its last `slots` sums and sends a sum again
-    when a rank sends its contribution to that sum again.
+    slowest receiver among them. The node keeps its last `slots` sums and sends a sum again when a
+    rank sends its contribution to that sum again.
 
     The twin (bit-exact Python model) is slackline.circuit.NodeTwin.
     """
@@ -116,8 +116,8 @@ class AggregationNode(wiring.Component):
                 m,
                 platform,
                 receiver.matched == matcher.o.valid,
-                # A slot is in use until the token of the frame's last beat, or the token that drops
-                # the frame, reaches the port.
+                # A slot is in use until a token (the control bits of a beat) reaches the port: the
+                # token of the frame's last beat, or the token that drops the frame.
                 receiver.used == receiver.fill + issuer.active + sum(leaving, Const(0)),
             )
         beats = self.options.header_beats
@@ -127,8 +127,8 @@ class AggregationNode(wiring.Component):
             m,
             platform,
             issuer.active | (issuer.headers == 0),
-            # Each header beat that was made has a token, in flight or not begun yet. No token has
-            # overtaken a header beat that is not in the queue yet.
+            # Each header beat that was made has a token, which is in the delay line or has yet to
+            # begin. No token reaches the queue of header beats before its header beat.
             waiting == issuer.headers + ones(tokens),
             ~writer.begun | (issuer.active & (issuer.headers == beats)),
             ~writer.summed | (issuer.headers + reducer.tokens[0].header == beats),

@@ -35,11 +35,11 @@ class Issuer(wiring.Component):
 
     The reduction of a message starts once every port has `threshold` frames of the message or its
     last frame, or once a port's buffer is full without the last frame (`forced`). Threshold 0 is
-    store-and-forward: every port must have the message's last frame. Within a message each frame
-    begins as soon as every port has it.
+    store-and-forward: every port must have the message's last frame. Within a message, the
+    reduction of a frame begins as soon as every port has the frame.
 
     frames, agreed      from the Matcher; a frame is taken when it begins
-    fills, finals       frames in each port's buffer; those of them that end a message
+    fills, finals       frames in each port's buffer; the number of those frames that end a message
     room                a beat may begin: the output buffer has space for its result
     token               the Token of this cycle; with `uses_room`, its beat takes space in the
                         output buffer

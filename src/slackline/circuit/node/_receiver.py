@@ -29,7 +29,8 @@ class Receiver(wiring.Component):
     begun       a frame's reduction begins; with `begun_final`, the frame ends its message
     released    a slot is free again
     events      a pulse for each frame: see EVENTS
-    again       stream of sequence numbers of `repeated` frames: the rank seems to lack their sums
+    again       stream of sequence numbers of `repeated` frames: the rank seems to lack the sums of
+                those frames
 
     A frame is accepted or dropped two cycles after its last beat. A dropped frame changes nothing
     but the counter of its event: the expected sequence number stays, so the sender must send the

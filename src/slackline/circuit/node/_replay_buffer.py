@@ -1,4 +1,4 @@
-"""A replay buffer of sums: a rank that lost a sum gets it again, and nothing is added twice."""
+"""A replay buffer of sums, which sends a lost sum again without adding anything twice."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
@@ -130,7 +130,7 @@ class ReplayBuffer(wiring.Component):
         return m
 
     def _requests(self, m: Module, asked: Signal, wanted: Signal) -> None:
-        """Choose the next request: that of the lowest port with a request.
+        """Choose the next request: the request of the lowest port that has any.
 
         When a port has `slots` requests waiting, its further requests are lost.
         """

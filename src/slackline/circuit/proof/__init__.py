@@ -1,4 +1,4 @@
-"""Invariants of the gateware, which stand beside its code; only formal proofs compile them.
+"""Invariants, written beside the gateware that they describe and compiled for proofs only.
 
 _claims     assertions and assumptions
 _replay     the claim about the replay buffer

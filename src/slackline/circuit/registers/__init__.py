@@ -1,8 +1,8 @@
 """Registers and queue entries as tables, for gateware, drivers, C headers and pages alike.
 
 _register   the description of a register; C header and table
-_node       the aggregation node's
-_ring       the ring NIC's and its queues'
+_node       the registers of the aggregation node
+_ring       the registers of the ring NIC and of its queues
 _entries    the entries of the ring NIC's queues
 """
 

@@ -47,7 +47,7 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """The layout of one entry of a queue; bytes of no field are 0."""
+    """The layout of one entry of a queue; bytes that belong to no field are 0."""
 
     name: str
     size: int
@@ -112,8 +112,8 @@ COMPLETION = _entry(
         ("phase", 15, 1, "1 in the first pass through the queue, 0 in the second, and so on"),
     ),
 )
-"""The entry of an operation's end, written by the NIC; `phase` is in the last byte that is
-written."""
+"""The entry that reports the end of an operation, written by the NIC; `phase` is in the last byte
+that is written."""
 
 
 def c_entries(entries: Sequence[Entry], circuit: str) -> str:

@@ -1,6 +1,6 @@
 """The ring NIC: a circuit that adds its host's data to sums that travel round a ring.
 
-_place, _layouts    records that its parts exchange
+_place, _layouts    records that the NIC's parts exchange
 _receiver           received frames, kept in slots by sequence number
 _scheduler          operations, grants, the choice of the next frame
   _issuer             a job for the datapath from each frame

@@ -199,7 +199,7 @@ class RingReceiver(wiring.Component):
         info: data.View,
         number: Value,
     ) -> None:
-        """Raise one event for a frame, two cycles after `closing`; mark an accepted one's slot.
+        """Raise a frame's event two cycles after `closing`; mark the slot of an accepted frame.
 
         By then an earlier copy of the same frame may have come, and may even have left its slot.
         """

@@ -90,8 +90,7 @@ class RingWindow(wiring.Component):
         with m.Elif(self.answered & ~newly.any()):
             m.d.sync += arrived.eq(arrived | self.arrived[:slots])
 
-        # A sweep looks at one frame after another, freed + step, and sends it again if it is
-        # missing.
+        # A sweep checks one frame after another, freed + step, and resends each missing frame.
         clock = Signal(32)
         sweep, all_missing, hurried = Signal(), Signal(), Signal()
         step = Signal(range(slots + 1))
@@ -118,7 +117,7 @@ class RingWindow(wiring.Component):
             m.d.sync += [sweep.eq(1), all_missing.eq(1), step.eq(0), clock.eq(0)]
         with m.Elif(under_way.any() & gap & ~hurried):
             m.d.sync += [sweep.eq(1), all_missing.eq(0), step.eq(0), hurried.eq(1)]
-        # An ACK moves `freed`, so a sweep that has begun would look at other frames; it ends.
+        # An ACK moves `freed`, so a sweep in progress would check the wrong frames and is ended.
         with m.If(progress):
             m.d.sync += [sweep.eq(0), hurried.eq(0)]
         return m

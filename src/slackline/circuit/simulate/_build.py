@@ -43,7 +43,7 @@ _MEMORY = (
     ("kWriteData", "write_data", False),
 )
 """The streams that the harness answers from memory: a constant of circuit.h, the stream's name, and
-whether it is an input. The constant is -1 for a circuit without the stream."""
+whether the stream is an input. The constant is -1 for a circuit without the stream."""
 
 
 def missing_tools() -> str | None:
@@ -185,7 +185,7 @@ def _run(command: list[str]) -> str:
 
 
 def _run_all(commands: list[list[str]]) -> list[str]:
-    """Run the commands, as many at once as there are cores, and return their standard output.
+    """Run the commands, as many at once as there are cores; return the standard output of each.
 
     Raises UsageError if a command fails. Then, and when this process is interrupted, all commands
     that still run are killed.

@@ -40,9 +40,9 @@ def convert(name: str, component: wiring.Component) -> Verilog:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Disable Python's search for unreachable cycles within the context.
+    """Disable Python's cyclic garbage collector within the context.
 
-    Amaranth makes a million objects, and these searches took a third of a conversion's time.
+    Amaranth makes a million objects, and the collector took a third of a conversion's time.
     """
     enabled = gc.isenabled()
     gc.disable()

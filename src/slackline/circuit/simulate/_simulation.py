@@ -14,7 +14,7 @@ from slackline.wire import HEADER_BYTES, decode
 __all__ = ["Beats", "Simulation"]
 
 Beats = npt.NDArray[np.uint8]
-"""An array of beats, a row of bytes for each."""
+"""An array of beats: each row has the bytes of one beat."""
 
 _U8 = ctypes.POINTER(ctypes.c_uint8)
 _U64 = ctypes.POINTER(ctypes.c_uint64)
@@ -76,7 +76,7 @@ class Simulation:
         self._handle: int | None = self._calls["open"]()
 
     def close(self) -> None:
-        """Free the model; calling it again does nothing."""
+        """Free the model; a second call does nothing."""
         if self._handle is not None:
             self._calls["close"](self._handle)
             self._handle = None
@@ -88,7 +88,7 @@ class Simulation:
         self.close()
 
     def push(self, stream: int, beats: Beats) -> None:
-        """Append beats to the queue of an input; a row has the bytes of the input's payload."""
+        """Append beats to the queue of an input; each row has the bytes of one payload."""
         self._check(stream)
         width = self._in_bytes[stream]
         if beats.ndim != 2 or beats.shape[1] != width:
@@ -119,7 +119,7 @@ class Simulation:
         return beats, cycles
 
     def frames(self, stream: int) -> list[tuple[bytes, int, int]]:
-        """Return the whole frames that an output has given, with first and last beat's cycles.
+        """Return the whole frames of an output, each with the cycles of its first and last beat.
 
         The beats of an incomplete frame are kept for the next call.
         """
@@ -182,7 +182,7 @@ class Simulation:
         self._call("take_back", address, size, writable)
 
     def memory_latency(self, cycles: int) -> None:
-        """Set the cycles from a request to read memory to its first beat; they are 0 at first."""
+        """Set the cycles from a read request to the first beat of its data; the default is 0."""
         self._call("latency", cycles)
 
     def read(self, address: int) -> int:

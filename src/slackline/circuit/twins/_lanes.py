@@ -1,4 +1,4 @@
-"""Twins of the lanes' circuits: NumPy models whose results equal theirs to the last bit."""
+"""Twins of the lanes: NumPy models whose results are bit-identical to those of the circuits."""
 
 from collections.abc import Sequence
 
@@ -19,8 +19,8 @@ _NAN_HALVES = {Element.BFLOAT16: 0x7FC0, Element.FLOAT16: 0x7E00}
 def add(a: Words, b: Words, integer: bool = False) -> Words:
     """Return a + b as an Adder gives it: fp32 with one canonical NaN, or integers that wrap.
 
-    IEEE 754 leaves a NaN's sign and payload open, and processors differ. With one NaN for all, the
-    bits depend on nothing but the operands.
+    IEEE 754 leaves a NaN's sign and payload open, and processors differ. With one canonical NaN,
+    the result's bits depend on the operands alone.
     """
     if integer:
         return np.add(a, b, dtype=np.uint32)
@@ -32,7 +32,7 @@ def add(a: Words, b: Words, integer: bool = False) -> Words:
 
 
 def widen(halves: npt.NDArray[np.uint16], element: Element) -> Words:
-    """Return the exact fp32 value of each 16-bit float, in the bits that Widen gives."""
+    """Return the exact fp32 value of each 16-bit float, bit-identical to the output of Widen."""
     bits = halves.astype(np.uint32)
     if element is Element.BFLOAT16:
         return bits << np.uint32(16)

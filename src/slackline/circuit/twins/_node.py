@@ -24,7 +24,7 @@ __all__ = ["NodeTwin"]
 class NodeTwin:
     """A model of AggregationNode without cycles: the same frames and events, in the same order.
 
-    The order of frames between ports does not matter; the order of one port's frames does.
+    The order among the frames of one port matters; the order between different ports does not.
     """
 
     options: NodeOptions

@@ -2,7 +2,7 @@
 
 _descriptors    the descriptor queue: entries fetched and checked
 _completions    the completion queue: entries written behind the sums that they report
-_sharing        one DMA stream shared by two users
+_sharing        one DMA interface shared by two circuits
 _queues         both queues, put together from these
 """
 
