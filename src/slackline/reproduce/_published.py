@@ -40,7 +40,7 @@ UNITS: Mapping[str, Fraction] = MappingProxyType(
         "x": Fraction(1),
     }
 )
-"""The simulator's units (picoseconds, bits per second, counts, shares) in each unit of a table."""
+"""The factor from each unit of a table to the simulator's (ps, bits per second, counts, shares)."""
 _METHODS = ("simulated", "model")
 _PUBLISHED_METHODS = ("measured", *_METHODS)
 _DERIVED = ("reduction", "ratio")

@@ -55,7 +55,7 @@ class Costs:
     """The costs of one simulated host."""
 
     host: Host
-    """The host's costs in place of the simulator's defaults; its NICs are not calibrated."""
+    """A host with these costs in place of the simulator's defaults; its NICs are not calibrated."""
     computing: float
     """The duration of computations, relative to those that an experiment states."""
 
@@ -75,7 +75,8 @@ class HostCalibration:
     reduce_byte_ps: Spread
     """Picoseconds for each byte that is read by an addition of float32 numbers on one core."""
     compute_ns: Spread
-    """The time of a product of two 256 x 256 matrices of float32 on one core, over 16 of them."""
+    """The mean time, over 16 products, to multiply two 256 x 256 matrices of float32 on one
+    core."""
 
     def draw(self, chance: Random) -> Costs:
         """Return the costs of one host, drawn from the measured spread.

@@ -146,7 +146,7 @@ class Execution:
         return time_ps
 
     def begin(self, member: int) -> None:
-        """Let a member begin now: the first segment of every chunk, then the second, and so on."""
+        """Begin a member's program: the first segment of every chunk, the second, and so on."""
         self._core.begin(member)
 
     def values(self, rank: int) -> dict[int, tuple[Any, ...]]:

@@ -69,11 +69,12 @@ def simulate_hybrid(
     `message_bytes`: the size of an activation, and of its gradient, on each link between stages.
     `gradient_bytes`: the size of each stage's gradients, which `all_reduce(nbytes)`, a ring if not
     given, sums over the replicas; its plan must have no helpers. `placement`: the host of rank p of
-    replica r, at r * ranks + p; without it each rank has the host of that number.
+    replica r, at index r * ranks + p; without `placement` that index is also the number of the
+    host.
 
     With `alike` one replica is simulated, which stands for all. `fabric` and `placement` then have
-    the hosts of one replica; each other replica has hosts of its own, equal to these, and there are
-    no faults. The plan for the gradients must be the same on all ranks up to renumbering, as a ring
+    the hosts of one replica; each other replica has equal hosts of its own, and there are no
+    faults. The plan for the gradients must be the same on all ranks up to renumbering, as a ring
     is, and must cut the gradients evenly. The results are those of one replica.
 
     With `blocking` a rank computes nothing from the end of an instruction until its message has
@@ -87,7 +88,7 @@ def simulate_hybrid(
     if plan.stages != scenario.stages:
         raise UsageError(f"the plan has {plan.stages} stages, the scenario {scenario.stages}")
     if any((*scenario.forward_delay_ps, *scenario.backward_delay_ps)):
-        raise UsageError("delays belong to the fabric: those of the scenario must be 0")
+        raise UsageError("messages cross the fabric, so all delays of the scenario must be 0")
     for name, given, wanted in (
         ("message_bytes", message_bytes, plan.stages - 1),
         ("gradient_bytes", gradient_bytes, plan.stages),

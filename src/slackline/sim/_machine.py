@@ -106,13 +106,13 @@ class Machine:
         self.core.compute(member, min(work_ps, _END_PS), self._call(event, arguments))
 
     def expect_ends(self, ended: Callable[[int], None]) -> int:
-        """Return a token for an execution; `ended(member)` is called when a member of it ends."""
+        """Return a number for an execution; `ended(member)` is called for each member that ends."""
         token = self._token()
         self._ends[token] = ended
         return token
 
     def forget_ends(self, token: int) -> None:
-        """Forget the token of an execution that is finished."""
+        """Forget the number `token` of an execution that is finished."""
         del self._ends[token]
 
     def run(self, finished: Callable[[], bool], settle: Callable[[], None] | None = None) -> None:

@@ -127,7 +127,7 @@ class Operation:
             raise UsageError(f"{plan}: {error}") from None
 
     def _cut(self, count: int) -> tuple[int, int, int]:
-        """Return the elements of a full segment, the number of full segments, and the rest."""
+        """Return the elements of a full segment, the count of full segments, the elements left."""
         if self.segment_bytes is not None:
             most = max(1, self.segment_bytes // self.itemsize)
         else:

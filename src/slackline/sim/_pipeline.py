@@ -1,6 +1,6 @@
 """The simulation of a pipeline plan on ranks and channels.
 
-The order is fixed, as planned, or chosen as inputs become ready.
+Each rank runs its instructions in a fixed order, as planned, or as inputs become ready.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,8 @@ __all__ = ["PipelineExecution", "Run", "Span", "simulate"]
 Compute = Callable[[int, int, Callable[[], None]], None]
 """A function (rank, picoseconds, then): computes on the rank for that time, then calls `then`."""
 Transfer = Callable[[int, int, Instruction], None]
-"""A function that sends an instruction's result to another rank, and calls `arrived` for it."""
+"""A function that sends an instruction's result to another rank, and calls `arrived` on its
+arrival."""
 
 
 @dataclass(frozen=True, slots=True)

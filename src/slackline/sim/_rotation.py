@@ -1,8 +1,8 @@
 """Plans in which all hosts do the same: a cyclic renumbering of the hosts leaves them unchanged.
 
 Renumbering host h as h + 1 maps rank h * q + j, rank j of host h, to rank (h + 1) * q + j. The
-ranks of a plan are alike if this map takes each rank's program to that of its image, chunks
-included.
+ranks of a plan are alike if the map, applied to the ranks and chunks in each rank's program, gives
+the program of the rank that it maps this rank to.
 """
 
 from collections.abc import Mapping

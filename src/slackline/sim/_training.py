@@ -8,8 +8,8 @@
              network                     g2 g1 g0
 
 Gradients of neighbouring layers are reduced together in groups. A group is posted when its last
-gradient is computed; its priority is that of its first layer, whose next forward is the first to
-need it.
+gradient is computed; its priority is the priority of its first layer, because the next forward of
+that layer needs the group first.
 """
 
 from collections import deque
@@ -247,7 +247,7 @@ class _Rank:
             self.go_on()
 
     def _there(self, task: _Task) -> bool:
-        """Return whether an update's gradients are reduced: its own, or those of all layers."""
+        """Return whether an update's gradients are reduced: the layer's, or those of all layers."""
         needed = {self._group_of[task.layer]}
         if self._training.policy != "overlap":
             needed = set(self._group_of.values())

@@ -105,8 +105,8 @@ class FrameKind(IntEnum):
 class FrameFlag(IntFlag):
     """The low eight bits of the flags.
 
-    Bits 8-11 are the plan's id. Bits 12-15 number the division of a tensor into ranks' shares,
-    which follows the rates of the ranks' ports.
+    Bits 8-11 are the plan's id. Bits 12-15 have the number of the present division of a tensor
+    among the ranks, which follows the rates of the ranks' ports.
     """
 
     PARTIAL = 1

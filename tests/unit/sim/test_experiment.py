@@ -196,7 +196,7 @@ def test_a_pipeline_has_a_case_for_each_schedule_and_plan() -> None:
         ),
         (
             f'faults = "link 0-1 loss 1%"\n{HOSTS}{COLLECTIVE}[[network]]\nname = "b"\n',
-            "a.toml: [network 0]: the file has faults of its own: give them to each network",
+            "a.toml: [network 0]: the file has networks: move its faults into each network",
         ),
         (
             f'{HOSTS}{COLLECTIVE}[[network]]\nname = "b"\n[[network]]\nname = "b"\n',

@@ -121,13 +121,13 @@ def test_no_flow_undercuts_the_bytes_of_its_port() -> None:
             generate(Collective.ALL_REDUCE, "mesh", 3),
             3,
             {},
-            "all_reduce mesh, 3 ranks is no ring of hosts; those of hierarchical, ring are",
+            "all_reduce mesh, 3 ranks is no ring of hosts; the plans hierarchical, ring are",
         ),
         (
             generate(Collective.ALL_REDUCE, "ring", 4),
             2,
             {"ranks_per_host": 2},
-            "a ring has one rank on each host as flows, not 2",
+            "a ring as flows must have one rank on each host, not 2",
         ),
         (
             hierarchical(2, 2),

@@ -138,7 +138,7 @@ def test_a_network_never_makes_a_pipeline_faster(
         ({"placement": (0,)}, "placement must have 6 hosts, not 1"),
         (
             {"scenario": EVEN.delayed(0, MS)},
-            "delays belong to the fabric: those of the scenario must be 0",
+            "messages cross the fabric, so all delays of the scenario must be 0",
         ),
         (
             {"plan": one_f_one_b(4, 4)},

@@ -98,7 +98,7 @@ class FromAxi(wiring.Component):
         return m
 
     def _wrong(self, m: Module) -> Value:
-        """Return a signal, valid in the last beat: the size differs from the frame's length field."""
+        """Return a signal, valid in the last beat: the frame is not as long as its header says."""
         if not self.headed:
             return Const(0)
         i = self.i

@@ -26,7 +26,7 @@ class Collective(IntEnum):
 
     @property
     def reduces(self) -> bool:
-        """Whether the collective combines contributions of ranks; in a barrier these are empty."""
+        """Whether the collective combines the ranks' contributions; a barrier's are empty."""
         return self in _REDUCING
 
     @property

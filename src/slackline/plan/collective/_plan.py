@@ -60,7 +60,7 @@ class CollectivePlan:
     programs: Sequence[Program]
     """One program for each rank, then one for each helper."""
     rank_ordered: bool
-    """Whether the plan reduces in rank order, ((x0 op x1) op x2) ..., which fixes the bits."""
+    """Whether the plan reduces in rank order, ((x0 op x1) op x2) ..., which fixes the rounding."""
     helpers: int = 0
     """The number of members without data of their own (aggregators), which follow the ranks."""
     weights: tuple[int, ...] | None = None
@@ -111,7 +111,8 @@ class Part:
     """The member's rank, or for a helper a number from `ranks` on."""
     program: Program
     forwards: bool
-    """Whether some member sends bytes of a chunk after receiving bytes of it, for some root."""
+    """Whether, for some root, some member sends part of a chunk after receiving part of that
+    chunk."""
     adds: bool
     """Whether some member computes a partial sum, by an ADD."""
 

@@ -1,4 +1,4 @@
-"""The size of segments: a chunk is cut so that a rank can forward its first part early.
+"""The cutting of chunks into segments, so that a rank can forward a chunk's first part early.
 
 Sender and receiver cut by the same rule, and so does the native engine.
 """
@@ -25,9 +25,9 @@ class Cutting:
         """Return the elements of each segment but the last in a chunk of `count` elements.
 
         `itemsize`: bytes of an element on the wire. `limit_bytes`: the longest payload of a frame.
-        `forwards`: whether some rank sends of a chunk after it has received of it; if none does,
-        segments are as long as the limit allows. Otherwise a chunk has about `pieces` segments
-        whose size is a power of two, and which are not made smaller than 16 KiB.
+        `forwards`: whether some rank sends part of a chunk after it has received part of that
+        chunk; if none does, segments are as long as the limit allows. Otherwise a chunk has about
+        `pieces` segments whose size is a power of two, and which are not made smaller than 16 KiB.
         """
         for name, value in (("itemsize", itemsize), ("limit_bytes", limit_bytes)):
             if value < 1:

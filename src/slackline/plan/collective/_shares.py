@@ -14,7 +14,7 @@ With the rates r_i, no shares can finish before
     T = max(2 (n - 1) S / sum(r), S / min(r))
 
 The first term is the sum of all ports' bytes, n S + (n - 2) S, over the sum of all rates. The
-second one is the time of the slowest port without a share.
+second term is the time of the slowest port without a share.
 
 For n >= 3, let the k fastest ports have shares and be busy for the same time t, so that
 w_i = (r_i t / S - 1) / (n - 2). These shares add up to 1 for t = (n - 2 + k) S / sum of the k
@@ -40,7 +40,7 @@ def shares(rates: Sequence[int]) -> tuple[int, ...]:
 
     `rates` has the rate of each rank's port in bytes per second, the lower of its two directions.
     The weights add up to `WHOLE`, and equal rates give equal weights where WHOLE is a multiple of
-    their number. With fewer than three ranks each port carries the whole tensor whatever the
+    the number of ranks. With fewer than three ranks each port carries the whole tensor whatever the
     shares, so the shares are equal. Raises UsageError for a rate that is not positive.
     """
     _check_rates(rates)

@@ -4,7 +4,7 @@ A rank runs the instructions of one chunk in the order listed. Messages from one
 about one chunk arrive in the order sent. Nothing else is ordered. No instruction ever chooses among
 messages, so in every order that an engine finds, each receive gets the same message and each value
 is the same (Kahn, The semantics of a simple language for parallel programming, 1974). One order
-therefore stands for all of them.
+therefore stands for all possible orders.
 """
 
 from collections import deque
@@ -32,7 +32,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The result of a run: the instructions that ran, in a possible order, and those left over."""
+    """The result of a run: the instructions that ran, in a possible order, and the rest."""
 
     events: tuple[Event, ...]
     blocked: tuple[Cell, ...]

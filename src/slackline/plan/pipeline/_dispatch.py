@@ -132,7 +132,7 @@ class Dispatcher:
         return taken
 
     def instead(self) -> Instruction | None:
-        """Return the instruction that `next` would give in order "planned" if it were not patient.
+        """Return the instruction that `next` would give in order "planned" without `patient`.
 
         Returns None in the other orders, and where no instruction is ready.
         """
@@ -206,7 +206,7 @@ class Dispatcher:
         return [stage for stage, rank in enumerate(self._plan.placement) if rank == self._rank]
 
     def awaited(self) -> list[str]:
-        """Return the tokens of the instructions whose messages the rank waits for: "2F0"."""
+        """Return the tokens of the instructions whose messages the rank awaits, such as "2F0"."""
         if self._order == "fixed":
             heads = [self._program[self._position]]
         else:

@@ -23,7 +23,8 @@ class Kind(StrEnum):
     W = "W"
     """Backward for the weights; no other stage waits for its result."""
     BW = "BW"
-    """Full backward in one piece: the gradient for the input is ready only at its end."""
+    """Full backward in one piece: the gradient for the input is ready only at the backward's
+    end."""
 
     @property
     def backward(self) -> bool:

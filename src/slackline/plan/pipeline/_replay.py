@@ -46,7 +46,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walk:
-    """The times of a plan up to its end or a deadlock, which ends a rank's list early."""
+    """The times of a plan up to its end or a deadlock, where each rank's list of times ends."""
 
     start_ps: tuple[tuple[int, ...], ...]
     end_ps: tuple[tuple[int, ...], ...]

@@ -74,9 +74,11 @@ class Scenario:
     backward_weight_ps: tuple[int, ...]
     """The time of a backward for the weights on each stage (tW)."""
     forward_delay_ps: tuple[int, ...]
-    """The delay of an activation over each link, from the forward's end to its use."""
+    """The delay of an activation over each link, from the end of the forward to the activation's
+    use."""
     backward_delay_ps: tuple[int, ...]
-    """The delay of a gradient over each link, from the backward's end to its use."""
+    """The delay of a gradient over each link, from the end of the backward to the gradient's
+    use."""
     memory: tuple[StageMemory, ...]
     """The memory of each stage."""
 

@@ -102,7 +102,7 @@ def _networks(top: Table, faults: Plan) -> list[tuple[str, Plan]]:
     found: dict[str, Plan] = {}
     for one in top.tables("network"):
         if faults:
-            raise one.wrong(UsageError("the file has faults of its own: give them to each network"))
+            raise one.wrong(UsageError("the file has networks: move its faults into each network"))
         name = one.take("name", text)
         if name in found:
             raise one.wrong(UsageError(f'there are two networks of the name "{name}"'))

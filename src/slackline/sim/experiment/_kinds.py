@@ -47,7 +47,7 @@ class _Ranks:
         return hierarchical(len(alike), per_host)
 
     def placement(self, helpers: int) -> tuple[int, ...]:
-        """Return the host of each member of a plan; raise UsageError without an aggregator's."""
+        """Return the host of each member of a plan; raise UsageError if the aggregator has none."""
         if helpers and self.aggregator is None:
             raise UsageError('the plan "star" needs an aggregator_host')
         return (*self.hosts, *((self.aggregator or 0,) * helpers))

@@ -61,7 +61,7 @@ class _Runtime:
     sends: str
     full_backward: bool
     late_gradients: Mapping[int, tuple[int, ...]]
-    """For each slow link, the links whose gradients have its delay; by default that link alone."""
+    """For each slow link, the links with equally late gradients; by default the link alone."""
     late_ps: int
     """The further delay of each message on a slow link."""
     rest_ps: int
@@ -276,7 +276,7 @@ def _runtime(
 
 
 def _late_gradients(table: Table, stages: int) -> dict[int, tuple[int, ...]]:
-    """Return, for each slow link, the links whose gradients have its delay."""
+    """Return, for each slow link, the links whose gradients have the slow link's delay."""
     found = {}
     for link in range(stages - 1):
         given = table.take_if_there(str(link), _integers)

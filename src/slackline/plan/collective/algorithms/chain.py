@@ -10,8 +10,9 @@ ranks:
     rank 2   ADD_1C0!               SEND_0C0
 
 Reduce-broadcast takes 2 (n - 1) hops. For a buffer of S bytes each link carries 2 S, and the links
-of rank n - 1 carry S. A rotating ring moves less, 2 (n - 1) / n S, but the bits of a
-reduce-broadcast depend on neither the size of the buffer nor the places where it is cut.
+of rank n - 1 carry S. A rotating ring moves less, 2 (n - 1) / n S, but the result of a
+reduce-broadcast is bit-identical to a sum in rank order, whatever the size of the buffer and the
+places where the buffer is cut.
 """
 
 from collections.abc import Iterator

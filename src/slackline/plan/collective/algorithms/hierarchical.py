@@ -10,8 +10,8 @@ hosts:
     host 1    3 - 4 - 5 -
 
 The ranks of a host add a part in the order of their ring, then the sums of all hosts are added in
-the order of the ring of hosts. That is not rank order, but the bits are the same on every rank and
-in every run.
+the order of the ring of hosts. The order of additions is not rank order, but the results are
+bit-identical on all ranks and in all runs.
 
 For a buffer of S bytes, 2 (p - 1) / p S bytes leave each of p hosts, as few as with one rank on
 each host, and each of n ranks adds (n - 1) / n S bytes. Each access to a program generates it anew,

@@ -12,7 +12,7 @@ from slackline.units import format_bytes
 __all__ = ["Choice", "Order", "choose"]
 
 Order = Literal["rank", "any"]
-"""The order of reductions: in "rank" order, the bits depend on neither plan nor size."""
+"""The order of reductions: in "rank" order, all plans give bit-identical results for all sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ def choose(
     `order="rank"` admits only plans that reduce in rank order. The exception is a reduction whose
     result is the same in every order (`order_free`: integers, bitwise operations).
     `accumulate_ratio` has the meaning it has in `estimate`, and counts only where rank order is
-    required. The call generates every candidate plan, so call it once for a class of sizes. Raises
-    UsageError for an unknown order.
+    required. The function generates every candidate plan, so callers should call it once for each
+    class of sizes. Raises UsageError for an unknown order.
     """
     if order not in ("rank", "any"):
         raise UsageError(f'order must be "rank" or "any", not "{order}"')

@@ -9,11 +9,11 @@ messages      the messages that the busiest rank sends and receives
 port bytes    the bytes that the busiest rank sends or receives, the larger: links are full duplex
 reduced       the bytes that the busiest rank receives in order to reduce them
 
-A rank forwards segments while later ones still arrive, so a chain of hops pays its bytes once and
-not once for each hop. With shared memory there are no ports, and port bytes are the bytes that a
-rank copies: its own data once for each chunk that it sends (peers read the copy), and the data that
-COPY stores. ADD and REDUCE_ALL read the peers' memory in place, which counts as reduced bytes. The
-model gives a helper (a member without data of its own) one port for each rank.
+A rank forwards segments while later ones still arrive, so the bytes of a chain of hops count once,
+and not once for each hop. With shared memory there are no ports, and port bytes are the bytes that
+a rank copies: its own data once for each chunk that it sends (peers read the copy), and the data
+that COPY stores. ADD and REDUCE_ALL read the peers' memory in place, which counts as reduced bytes.
+The model gives a helper (a member without data of its own) one port for each rank.
 """
 
 from collections.abc import Sequence

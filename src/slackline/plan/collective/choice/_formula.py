@@ -18,7 +18,7 @@ __all__ = ["expected_ns"]
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """The work of the busiest rank, with the terms of `Estimate`; bytes as shares of the buffer."""
+    """The work of the busiest rank, in terms of `Estimate`; bytes are fractions of the buffer."""
 
     steps: int
     messages: int
@@ -90,8 +90,9 @@ _FORMULAS: Mapping[str, Callable[[int], _Terms]] = MappingProxyType(
 def expected_ns(name: str, ranks: int, nbytes: int, parameters: CostParameters) -> int:
     """Return the `time_ns` that `estimate` gives for the all-reduce plan `name`, without the plan.
 
-    The two are equal where the plan's chunks have equal lengths; they differ by at most a line of
-    64 bytes for each chunk elsewhere. `ranks` is at least 2. Raises UsageError for an unknown name.
+    The two times are equal where the plan's chunks have equal lengths. Elsewhere the bytes that
+    they count differ by at most a line of 64 bytes for each chunk. `ranks` is at least 2. Raises
+    UsageError for an unknown name.
     """
     formula = _FORMULAS.get(name)
     if formula is None:

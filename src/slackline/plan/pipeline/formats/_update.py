@@ -2,7 +2,7 @@
 
     zlib( JSON of names and numbers, a newline, int64 values )
 
-The int64 values are three for each instruction of each rank, and then each rank's planned waits.
+Each instruction of each rank takes three int64 values; the planned waits of all ranks follow.
 """
 
 import json
@@ -26,7 +26,7 @@ _CODES = {kind: code for code, kind in enumerate(_KINDS)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanUpdate:
-    """A pipeline plan that is to replace another one."""
+    """A pipeline plan that is to replace another plan."""
 
     plan: PipelinePlan
     scenario: Scenario
@@ -38,7 +38,7 @@ class PlanUpdate:
 
     @classmethod
     def of(cls, plan: PipelinePlan, scenario: Scenario, reason: str) -> Self:
-        """Return the update to `plan`, with its planned waits under `scenario`."""
+        """Return the update to `plan`, with the plan's idle times computed from `scenario`."""
         waits = planned_waits_ps(plan, scenario)
         return cls(plan=plan, scenario=scenario, reason=reason, waits_ps=waits)
 

@@ -81,7 +81,7 @@ class Knobs:
     in_flight: tuple[int, ...]
     """The largest number of microbatches between forward and backward at once."""
     pending: tuple[int, ...]
-    """The number of pending backwards for the weights at which one is preferred to a forward."""
+    """The number of pending backwards for the weights at which a W goes before a forward."""
     kept: tuple[int, ...]
     """The number of pending backwards for the weights (W) that the stage keeps for the drain.
 

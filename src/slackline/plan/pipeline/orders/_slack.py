@@ -131,9 +131,10 @@ def quotas(scenario: Scenario) -> tuple[int, ...]:
 
     From the last stage backwards, the number x_i is x_{i+1} + the slack needed on the link, and at
     least 1 + trip / cycle. The second term is Little's law: when one microbatch starts every cycle,
-    as many are between forward and backward as start during one round trip. A cycle is the longest
-    tF + tB + tW of all stages. The additional 1 leaves room for waits. x_i never exceeds the number
-    of microbatches, nor the number of activations within the cap.
+    the number of microbatches between forward and backward is the number that start during one
+    round trip. A cycle is the longest tF + tB + tW of all stages. The additional 1 leaves room for
+    waits. x_i never exceeds the number of microbatches, nor the number of activations within the
+    cap.
     """
     known = trips(scenario)
     cycle = max(

@@ -24,7 +24,7 @@ _SHARES = (0, 1, 2, 3, 4, 6, 8)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A candidate of the search: a setting, its orders and their makespan."""
+    """A candidate of the search: a setting, the orders that it gives, and their makespan."""
 
     makespan: int
     knobs: Knobs
@@ -98,7 +98,7 @@ def descend(
     random: Random,
     stop: Callable[[], bool],
 ) -> Found:
-    """Change a parameter of one stage or of all, `rounds` times; undo it if the plan gets longer.
+    """Change a parameter of one stage or of all, `rounds` times; undo changes for the worse.
 
     The descent ends early when the makespan reaches `floor` or `stop` returns True.
     """

@@ -55,7 +55,7 @@ class _Rule:
     in_flight: tuple[int, ...]
     """The largest number of microbatches between forward and backward at once."""
     pending: tuple[int, ...]
-    """The number of pending backwards for the weights at which one is preferred to a forward."""
+    """The number of pending backwards for the weights at which a W goes before a forward."""
     wait_ps: tuple[int, ...]
     """The longest wait for a message in flight, instead of starting a backward for the weights."""
 
@@ -70,7 +70,7 @@ class _Found:
 def shared_ready(scenario: Scenario, placement: Sequence[int]) -> PipelinePlan:
     """Return the plan in which each rank starts whatever is ready, for any placement of stages.
 
-    Among operations of the same kind, the one of the lower stage is first.
+    Among operations of the same kind, the operation of the lower stage comes first.
     """
     rule = _plain(scenario.stages, range(scenario.stages))
     _, orders = _schedule(_work(scenario, placement), placement, rule)
