@@ -124,7 +124,7 @@ def counts(rng: np.random.Generator, options: RingOptions, dtype: DType) -> list
 
 
 class Ring:
-    """A ring of devices that hand their frames to each other, without a network between them."""
+    """A ring of devices that hand frames to each other directly, without a network."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ class CollectiveRun:
     """The outcome of a simulated collective; times in picoseconds from the start."""
 
     ended_ps: tuple[int, ...]
-    """For each rank, the time at which it had its result and all its frames had left."""
+    """For each rank, the time at which the rank had its result and all its frames had left."""
     values: tuple[Mapping[int, tuple[Any, ...]], ...]
     """For each rank, the final value of each chunk that is due there, segment by segment; empty
     without arithmetic."""

@@ -8,8 +8,8 @@ A host's part of one step of the ring, the chunks of all its ranks, is one flow:
 
 The simulation of a host takes a few additions for each step, however many ranks and frames the host
 has. The result differs from that of `simulate_collective` where flows of one port overlap, or where
-tasks share the cores in an order other than that of the steps. The two results are equal with one
-rank on each host and no processor time.
+tasks share the cores in an order other than the order of the steps. The two results are equal with
+one rank on each host and no processor time.
 """
 
 from collections.abc import Sequence

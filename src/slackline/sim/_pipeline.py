@@ -30,8 +30,8 @@ __all__ = ["PipelineExecution", "Run", "Span", "simulate"]
 Compute = Callable[[int, int, Callable[[], None]], None]
 """A function (rank, picoseconds, then): computes on the rank for that time, then calls `then`."""
 Transfer = Callable[[int, int, Instruction], None]
-"""A function that sends an instruction's result to another rank, and calls `arrived` on its
-arrival."""
+"""A function that sends an instruction's result to another rank, and calls `arrived` when the
+result arrives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ def simulate(
 
     The plan must be valid, and the result is deterministic. In order "ready", the plan gives only
     the set of instructions and the placement of stages. In order "planned", the plan's times are
-    those that it has in `expected`, by default `scenario`. `patience` is the further time for which
-    a rank waits for the planned instruction, as a fraction of the duration of the instruction that
-    it would start instead. Raises UsageError where plan, scenario and network differ in stages.
+    computed from `expected`, by default from `scenario`. `patience` is the further time for which a
+    rank waits for the planned instruction, as a fraction of the duration of the instruction that it
+    would start instead. Raises UsageError where plan, scenario and network differ in stages.
     """
     if plan.stages != scenario.stages:
         raise UsageError(f"the plan has {plan.stages} stages, the scenario {scenario.stages}")

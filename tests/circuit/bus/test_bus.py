@@ -1,4 +1,5 @@
-"""Tests that a node behind AXI obeys its buses' rules, with models of cocotbext-axi around it."""
+"""Tests that a node behind AXI obeys the rules of its buses, with models of cocotbext-axi
+around."""
 
 import importlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests that twins (Python models) in a ring give every rank the sum in rank order, to the bit."""
+"""Tests that rings of twins (Python models) give sums bit-identical to sums in rank order."""
 
 from dataclasses import replace
 
@@ -184,7 +184,7 @@ def test_more_operations_than_a_device_has_are_refused() -> None:
     device = Ring(["twin"] * 2, RingOptions(operations=2)).devices[1]
     for tag in range(2):
         device.post(Tensors(tag, DType.FLOAT32, 64, [own, own]).operation(1))
-    with pytest.raises(UsageError, match=r"^2 operations are open, the most for this NIC$"):
+    with pytest.raises(UsageError, match=r"^2 operations are open, the limit of this NIC$"):
         device.post(Tensors(2, DType.FLOAT32, 64, [own, own]).operation(1))
 
 

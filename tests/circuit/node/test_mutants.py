@@ -72,7 +72,7 @@ def doubled_fails(made: Verilog | None = None) -> str:
 
 
 def kept_fails(made: Verilog | None = None) -> str:
-    """Check that a sum is not given before it is there, although its slot holds an older sum.
+    """Check that no sum is given before it is complete, although the slot holds an older sum.
 
     The result is the first difference, or an empty string.
     """

@@ -23,7 +23,7 @@ class Bank(wiring.Component):
 
     settings[name]  the value of a setting
     counts[name]    adds one to a counter in each cycle in which it is high
-    states[name]    the value that a state or a doorbell reads as
+    states[name]    the value that a read of a state or a doorbell returns
     rung[name]      high while `bus.write_data` is being written to a doorbell
     """
 

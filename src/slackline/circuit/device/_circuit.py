@@ -90,7 +90,7 @@ class RingCircuit(Outbox):
             raise InternalError("the circuit takes no more frames and reports no reason")
 
     def counters(self) -> Mapping[str, int]:
-        """Return the NIC's counters, and the simulation's `cycles`: see RingDevice."""
+        """Return the NIC's counters, and the simulated cycles as `cycles`: see RingDevice."""
         counted = {name: self._driver.read(name) for name, _ in RING_COUNTERS}
         return counted | {"cycles": self._simulation.step(0)}
 

@@ -166,4 +166,4 @@ class RingPost:
                 "is open already"
             )
         if len(self._open) == options.operations:
-            raise UsageError(f"{options.operations} operations are open, the most for this NIC")
+            raise UsageError(f"{options.operations} operations are open, the limit of this NIC")

@@ -13,8 +13,8 @@ class RingDevice(Protocol):
     """A NIC in a ring, used by one thread at a time.
 
     Each operation passes round the ring twice: once from rank `start` on, to be summed, and once
-    more, to distribute the sum. With `start` 0 that is the plan `reduce-broadcast`; the operations
-    that `rotated` returns make up the plan `ring`.
+    more, to distribute the sum. With `start` 0 these two passes are the plan `reduce-broadcast`;
+    the operations that `rotated` returns make up the plan `ring`.
 
     The memory of a posted operation belongs to the device until the operation is completed.
     """

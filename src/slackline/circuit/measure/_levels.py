@@ -13,7 +13,7 @@ __all__ = ["stage_levels"]
 _REGISTER = re.compile(r"FD[RSCP]E|TRELLIS_FF")
 _CLOCKS = ("C", "CLK")
 _NO_LEVEL = ("INV",)
-"""Cells that add no level, since the look-up table behind them absorbs them."""
+"""Cells that add no level, since the look-up table behind such a cell absorbs the cell."""
 
 
 @dataclass(frozen=True)

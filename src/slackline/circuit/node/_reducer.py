@@ -27,8 +27,9 @@ class Reducer(wiring.Component):
     token      the control token of the beat that begins in this cycle
     uses_room  the token's beat takes space in the output buffer
     room       a beat may begin: the output buffer has space for its result
-    now        the token as each port sees it. A port after port 1 sees it Adder.LATENCY cycles
-               after the previous port, so that its word meets the sum so far without a delay line
+    now        the token for each port. A port after port 1 gets the token Adder.LATENCY cycles
+               after the previous port, so that the port's word meets the sum so far without a delay
+               line
     words      each port's word, a cycle after `now`
     headers    stream of header beats; a token with `header` set takes the next one
     o          stream of Beat: reduced frames

@@ -38,9 +38,9 @@ class RingNic(wiring.Component):
     enabled         control bit 0
     ranks           the register `ranks`
 
-    The NIC moves a beat a cycle. A frame is forwarded once it is complete and this host's data for
-    it have been read. Only back-pressure on `tx` and `write_data` can stall the NIC; a frame that
-    has begun to leave never waits for data.
+    The NIC moves a beat a cycle. A frame is forwarded once the whole frame has come and this host's
+    data for the frame have been read. Only back-pressure on `tx` and `write_data` can stall the
+    NIC; a frame that has begun to leave never waits for data.
 
     The twin (bit-exact Python model) is slackline.circuit.RingTwin.
     """
@@ -167,7 +167,7 @@ class RingNic(wiring.Component):
         return m
 
     def _place(self, m: Module, bank: Bank) -> Signal:
-        """Return the registers' settings, and both neighbours' ranks that follow from them."""
+        """Return the registers' settings, and the neighbours' ranks computed from them."""
         place = Signal(Place())
         rank, ranks = (bank.settings[name][:16] for name in ("rank", "ranks"))
         last = rank + 1 == ranks

@@ -22,7 +22,7 @@ _KEPT = ("dtype", "offset", "total", "length")
 
 
 class RingReceiver(wiring.Component):
-    """A receiver of DATA frames, whose payloads it keeps in slots until the datapath takes them.
+    """A receiver of DATA frames, which keeps payloads in slots until the datapath takes them.
 
     Virtual channel 0 has partial sums, channel 1 final sums. Each channel has its own sequence
     numbers and slots; a frame's slot is its number modulo `slots`. The payload is written to the
@@ -116,8 +116,8 @@ class RingReceiver(wiring.Component):
             with m.Elif(fits):
                 m.d.sync += keep.accepted.eq(1)
             with m.Else():
-                # This frame is repeated: within the window it has arrived before, and before the
-                # window it has even left its slot.
+                # The frame is repeated: a frame within the window has arrived before, and a frame
+                # before the window has even left its slot.
                 within = (header.sequence - Array(self.base)[at.side])[:32] < options.slots
                 known = behind | within
                 m.d.sync += [keep.repeated.eq(known), keep.unordered.eq(~known)]

@@ -18,11 +18,11 @@ class RingScheduler(wiring.Component):
     A Key (tag and chunk) is compared with the Keys of all operations at once. While the RingIssuer
     makes a job for a frame, the scheduler looks for the next frame's operation.
 
-    An operation is *granted* when all ranks from this one to its last rank have posted it. The last
-    rank's NIC grants each operation that its host posts. Every other NIC grants an operation that
-    its host has posted and its successor has granted. Each NIC tells its predecessor of its grants,
-    and requests a grant of each operation that its host posts. Therefore no partial sum ever waits
-    in a slot for a host, whatever the order of posting.
+    An operation is *granted* when all ranks from this one to the operation's last rank have posted
+    the operation. The last rank's NIC grants each operation that its host posts. Every other NIC
+    grants an operation that its host has posted and its successor has granted. Each NIC tells its
+    predecessor of its grants, and requests a grant of each operation that its host posts. Therefore
+    no partial sum ever waits in a slot for a host, whatever the order of posting.
 
     descriptors                 operations that the host posts; taken while another may be open
     there, look, head, fetched  of the RingReceiver: the frame at the head of each channel

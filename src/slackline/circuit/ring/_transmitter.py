@@ -24,7 +24,7 @@ _SKID = 8
 
 
 class RingTransmitter(wiring.Component):
-    """A transmitter that sends frames in order, and keeps them to resend those that seem lost.
+    """A transmitter that sends frames in order, and keeps frames to resend any that seem lost.
 
     begun, job  a frame is begun, and its job
     room        of each channel: a frame may be begun

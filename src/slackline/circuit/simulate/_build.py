@@ -139,7 +139,7 @@ def _without_zeros(text: str) -> str:
 def _shares(sources: list[Path]) -> list[list[Path]]:
     """Split the sources into units of about equal size that compile at the same time.
 
-    There are at most as many units as cores, and none of less than two megabytes, because
+    There are at most as many units as cores, and no unit has less than two megabytes, because
     Verilator's headers take a second in each.
     """
     whole = sum(source.stat().st_size for source in sources)

@@ -21,7 +21,7 @@ class Collective(IntEnum):
 
     @property
     def label(self) -> str:
-        """The collective's name as text and messages write it: "all_reduce"."""
+        """The collective's name in texts and messages, such as "all_reduce"."""
         return self.name.lower()
 
     @property

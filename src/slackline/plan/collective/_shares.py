@@ -20,7 +20,7 @@ For n >= 3, let the k fastest ports have shares and be busy for the same time t,
 w_i = (r_i t / S - 1) / (n - 2). These shares add up to 1 for t = (n - 2 + k) S / sum of the k
 rates. If the slowest of the k would get a negative share, r_i t < S, it is left out, and t falls.
 With k = n, t is the first term of T. With k < n, t is less than the second term, which the slowest
-port takes in any case. T is then reached, and the other ports are idle for a part of it.
+port takes in any case. T is then reached, and the other ports are idle for a part of that time.
 """
 
 from collections.abc import Sequence

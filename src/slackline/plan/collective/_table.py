@@ -38,8 +38,8 @@ class Generator:
     forwards_from: int | None = None
     """The smallest number of ranks with which some member forwards data.
 
-    A member forwards when, for some root, it sends part of a chunk after it has received part of
-    it. None: no member forwards, with any number of ranks.
+    A member forwards when, for some root, it sends part of a chunk after receiving part of that
+    chunk. None: no member forwards, with any number of ranks.
     """
     adds: bool = False
     """Whether some member computes a partial sum, by an ADD, where there are several ranks."""

@@ -1,7 +1,7 @@
 """The times and the memory of a plan in which each rank keeps to its program.
 
-An instruction starts when the previous instruction of its rank has ended and its message has
-arrived:
+An instruction starts when the previous instruction of its rank has ended and the message that it
+needs has arrived:
 
     start(F s m) = max(end of previous instruction, end(F s-1 m) + forward delay of link s-1)
     start(B s m) = max(end of previous instruction, end(B s+1 m) + backward delay of link s)
@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """The times of a plan: `[rank][index]` is the position of an instruction in the programs."""
+    """The times of a plan; `start_ps[rank][index]` is for instruction `index` of the rank."""
 
     start_ps: tuple[tuple[int, ...], ...]
     end_ps: tuple[tuple[int, ...], ...]

@@ -40,7 +40,7 @@ _SENDS: Mapping[str, Mapping[str, Any]] = {
 """The sends of a runtime, as fields of a network.
 
 asynchronous: messages overlap on a link, and computations go on meanwhile.
-blocking: a message occupies its direction of a link until it arrives, and its sender waits for it.
+blocking: a message occupies its direction of a link until it arrives, and the sender waits.
 one-queue: blocking, and both directions of a link are one queue, as that of a communicator.
 """
 _KNOWS = ("delays", "times", "nothing")
@@ -212,7 +212,7 @@ def job_cases(table: Table) -> list[Case]:
 
 
 def _pipeline(table: Table) -> tuple[list[_Runtime], int]:
-    """Return the runtimes of a table, and the number of stages."""
+    """Return the runtimes that a table describes, and the pipeline's number of stages."""
     stages, microbatches = table.take("stages", integer), table.take("microbatches", integer)
     times = {key: each_value(table, key, stages, duration_ps) for key in _TIMES}
     latency_ps = table.take("latency", duration_ps, 0)

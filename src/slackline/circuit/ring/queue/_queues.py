@@ -1,4 +1,4 @@
-"""A ring NIC's queues in its host's memory, and the DMA streams that they share with the NIC."""
+"""A ring NIC's queues in its host's memory, and the DMA streams that NIC and queues share."""
 
 from amaranth.hdl import Cat, Module, ResetInserter
 from amaranth.lib import stream, wiring

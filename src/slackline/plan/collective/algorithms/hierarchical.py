@@ -33,7 +33,8 @@ def all_reduce_hierarchical(
     rank: int, ranks: int, root: int, ranks_per_host: int
 ) -> Iterator[Instruction]:
     """Yield a rank's instructions: reduce within the host, then between hosts, then spread."""
-    # Each host lists the chunks from its own chunk on, so that programs differ by numbers only.
+    # Each host lists the chunks from its own chunk on, so that the programs of hosts differ only in
+    # rank and chunk numbers.
     row = rank // ranks_per_host
     return torus_program(rank, ranks // ranks_per_host, ranks_per_host, first_row=row)
 

@@ -1,7 +1,7 @@
 """The cost model of all-reduce plans in formulas, which give the same results as `estimate`.
 
 `estimate` traces a whole plan, whose instructions grow with the square of the ranks: 64 ranks would
-each spend seconds on it before their first all_reduce. The formulas take microseconds.
+each spend seconds on that trace before their first all_reduce. The formulas take microseconds.
 """
 
 from collections.abc import Callable, Mapping

@@ -44,7 +44,7 @@ def adaptra_adapted(scenario: Scenario) -> tuple[int, ...]:
 
 
 def adaptra_plan(scenario: Scenario) -> PipelinePlan:
-    """Return Adaptra's initial plan, or its adapted plan where a link's delay exceeds its slack.
+    """Return Adaptra's initial plan, or the adapted plan where a link's delay exceeds its slack.
 
     Without a cap, the first stage has 2 S - 1 warm-up forwards for S stages, as in ZB-H2. The
     initial plan ignores delays. After the warm-up each stage prefers a ready backward for the input

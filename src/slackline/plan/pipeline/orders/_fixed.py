@@ -1,8 +1,8 @@
 """Schedules whose order does not depend on the times: GPipe, 1F1B and interleaved 1F1B.
 
 With `full_backward`, each backward is one instruction, as autograd runs it and as in PyTorch's
-schedules of these names. Without it, a W (backward for the weights) follows its B (backward for the
-input) at once, and the previous stage waits for B alone.
+schedules of these names. Without `full_backward`, a W (backward for the weights) directly follows
+the B (backward for the input) of the same microbatch, and the previous stage waits for B alone.
 """
 
 from collections.abc import Iterator
