@@ -56,7 +56,7 @@ def run_lanes(simulation: Simulation, lanes: int, a: Bits, b: Bits, element: Ele
 
 
 def lanes_differ(simulation: Simulation, lanes: int, a: Bits, b: Bits, element: Element) -> str:
-    """Return a sentence about the first pair on which circuit and twin differ, or ""."""
+    """Return a sentence about the first pair on which circuit and Python model differ, or ""."""
     found = run_lanes(simulation, lanes, a, b, element)
     wanted = twins.lanes(a, b, element)
     wrong = np.flatnonzero(found != wanted)

@@ -42,7 +42,7 @@ class EventQueue:
     def at(self, time_ps: int, event: Callable[..., None], *arguments: Any) -> None:
         """Schedule `event(*arguments)` for a time; raise UsageError where the time has passed."""
         if time_ps < self._now_ps:
-            raise UsageError(f"an event at {time_ps} ps is past: it is {self._now_ps} ps")
+            raise UsageError(f"an event must be at {self._now_ps} ps or later, not {time_ps} ps")
         heappush(self._events, (time_ps, self._made, event, arguments))
         self._made += 1
 

@@ -103,8 +103,8 @@ class Execution:
     ) -> None:
         """Prepare an operation: member k of its plan is member `members[k]` of the machine.
 
-        Without `members`, the plan's members are the machine's first ones. `ended(k)` is called
-        when member k of the plan has ended. With `record`, `frames` has every frame. With a
+        Without `members`, the plan's members are the first members of the machine. `ended(k)` is
+        called when member k of the plan has ended. With `record`, `frames` has every frame. With a
         `rotation` (all hosts do the same), only the ranks of the plan's host 0 are simulated: each
         frame that such a rank sends to another host arrives at a rank of host 0.
         """

@@ -115,7 +115,7 @@ class Fabric:
         for number, host in enumerate(self.hosts):
             if len(host.rates_bps) != self.nics:
                 raise UsageError(
-                    f"every host must have {self.nics} NICs as host 0, host {number} has "
+                    f"every host must have {self.nics} NICs, like host 0; host {number} has "
                     f"{len(host.rates_bps)}"
                 )
         _check("forwards_after_bytes", self.forwards_after_bytes, 0)
@@ -136,7 +136,7 @@ class Fabric:
         latency_ps: int = 0,
         framing: Framing | None = None,
     ) -> Self:
-        """Return a fabric of equal hosts; each cable has `latency_ps`, so a path has twice that."""
+        """Return a fabric of equal hosts; a path has two cables of `latency_ps` each."""
         if hosts < 1:
             raise UsageError(f"hosts must be a positive integer, not {hosts}")
         host = Host(rates_bps=(rate_bps,) * nics, latency_ps=latency_ps)

@@ -44,7 +44,7 @@ class Machine:
         for member, host in enumerate(placement):
             if not 0 <= host < len(fabric.hosts):
                 raise UsageError(
-                    f"rank {member} cannot be on host {host}: there are {len(fabric.hosts)}"
+                    f"rank {member} cannot be on host {host} of {len(fabric.hosts)} hosts"
                 )
         if not 0 <= limit_ps < _END_PS:
             raise UsageError(f"limit_ps must be 0 to {_END_PS - 1}, not {limit_ps}")
@@ -92,7 +92,7 @@ class Machine:
         Events of equal time run in the order of the calls.
         """
         if time_ps < self.now_ps:
-            raise UsageError(f"an event at {time_ps} ps is past: it is {self.now_ps} ps")
+            raise UsageError(f"an event must be at {self.now_ps} ps or later, not {time_ps} ps")
         self.core.at(min(time_ps, _END_PS), self._call(event, arguments))
 
     def compute(

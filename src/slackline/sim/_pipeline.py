@@ -201,8 +201,8 @@ class PipelineExecution:
     def _next(self, rank: int, now_ps: int) -> Instruction | None:
         """Return the instruction that the rank starts now; None where the rank waits.
 
-        In order "planned", a rank may wait for its planned instruction although another one is
-        ready.
+        In order "planned", a rank may wait for its planned instruction although another instruction
+        is ready.
         """
         dispatcher = self._dispatchers[rank]
         instead = dispatcher.instead()

@@ -44,7 +44,7 @@ class Rotation:
         turns = _ALIKE.get((plan.collective, plan.name))
         if turns is None:
             known = ", ".join(sorted({name for _, name in _ALIKE}))
-            raise UsageError(f"the ranks of {plan} are not alike; those of {known} are")
+            raise UsageError(f"the ranks of {plan} are not alike; plans with alike ranks: {known}")
         if ranks_per_host < 1 or plan.ranks % ranks_per_host:
             raise UsageError(
                 f"ranks_per_host must be a divisor of {plan.ranks} ranks, not {ranks_per_host}"

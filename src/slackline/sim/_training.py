@@ -176,7 +176,7 @@ class _Training:
         )
 
     def post(self, rank: int, step: int, group: int) -> None:
-        """Let a rank begin the reduction of a group; the first rank also begins the helpers."""
+        """Let a rank begin the reduction of a group; the first rank also starts the helpers."""
         key = (step, group)
         if key not in self._executions:
             execution = Execution(

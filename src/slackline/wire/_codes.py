@@ -93,7 +93,7 @@ class FrameKind(IntEnum):
     HELLO = 7
     """Opens a rail, one network path of a link."""
     RELEASE = 8
-    """Gives back memory of the peer that a REFERENCE frame named."""
+    """Releases memory of the peer that a REFERENCE frame named."""
     PROBE = 9
     """Asks the peer's engine for an answer on the same rail, whose index is in `chunk`.
 

@@ -142,8 +142,8 @@ def test_a_thousand_hosts_take_the_time_of_the_theory() -> None:
             1,
             64,
             1,
-            "the ranks of all_reduce halving-doubling, 4 ranks are not alike; those of direct, "
-            "hierarchical, mesh, ring are",
+            "the ranks of all_reduce halving-doubling, 4 ranks are not alike; plans with alike "
+            "ranks: direct, hierarchical, mesh, ring",
         ),
         ("ring", 4, 3, 64, 1, "ranks_per_host must be a divisor of 4 ranks, not 3"),
         ("ring", 4, 1, 64, 2, "the fabric must have one host for all, not 2 hosts"),

@@ -210,14 +210,14 @@ def test_hosts_with_different_numbers_of_nics_are_refused() -> None:
     hosts = (Host(rates_bps=(1,)), Host(rates_bps=(1, 1)))
     with pytest.raises(UsageError) as raised:
         Fabric(hosts=hosts)
-    assert str(raised.value) == "every host must have 1 NICs as host 0, host 1 has 2"
+    assert str(raised.value) == "every host must have 1 NICs, like host 0; host 1 has 2"
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"placement": (0,)}, "placement must have 2 members, not 1"),
-        ({"placement": (0, 2)}, "rank 1 cannot be on host 2: there are 2"),
+        ({"placement": (0, 2)}, "rank 1 cannot be on host 2 of 2 hosts"),
         ({"starts_ps": (0, -1)}, "every time in starts_ps must be at least 0, not -1"),
     ],
 )

@@ -265,8 +265,8 @@ def test_a_pipeline_has_a_case_for_each_schedule_and_plan() -> None:
         ),
         (
             f"{HOSTS}{COLLECTIVE.replace('ring', 'torus')}alike = true\n",
-            "a.toml: [collective]: the ranks of all_reduce torus, 2 ranks are not alike; those of "
-            "direct, hierarchical, mesh, ring are",
+            "a.toml: [collective]: the ranks of all_reduce torus, 2 ranks are not alike; plans "
+            "with alike ranks: direct, hierarchical, mesh, ring",
         ),
         (
             f"{HOSTS}{COLLECTIVE.replace('ring', 'hierarchical')}ranks_per_host = 2\n"

@@ -1,4 +1,4 @@
-"""The choice of a ring device: the twin, or the simulated circuit."""
+"""The choice of a ring device: the twin (a Python model), or the simulated circuit."""
 
 from slackline.circuit.device._circuit import RingCircuit
 from slackline.circuit.device._interface import RingDevice

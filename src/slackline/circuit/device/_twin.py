@@ -67,7 +67,7 @@ class RingTwin(Outbox):
             posted.given += operation.size_at(posted.given)
 
     def receive(self, frame: bytes) -> None:
-        """Take a frame, add or store its data, and make the frames that follow: see RingDevice."""
+        """Take a frame, add or store its data, and make the resulting frames: see RingDevice."""
         event, header = judge(frame, self.options, self._place)
         self._counters[event] += 1
         if header is not None:
@@ -83,7 +83,7 @@ class RingTwin(Outbox):
         return dict(self._counters)
 
     def close(self) -> None:
-        """Do nothing, because a twin has nothing to free."""
+        """Do nothing, because a Python model has nothing to free."""
 
     def _take(self, frame: bytes, header: Header) -> bool:
         """Handle a frame if it is the next of its operation; return whether it was the next."""

@@ -1,4 +1,4 @@
-"""A CRC32C circuit that takes whole words a cycle, derived from `slackline.wire`'s checksum."""
+"""A CRC32C circuit that takes a word of bytes in each cycle, derived from `slackline.wire`."""
 
 from functools import reduce
 from operator import xor

@@ -16,7 +16,7 @@ from slackline.circuit.proof import claim, ones
 __all__ = ["Reducer"]
 
 _READ = 1
-"""Cycles from a token to the word that the port's buffer returns for it."""
+"""Cycles from a token (control bits) to the word that the port's buffer returns for it."""
 
 
 class Reducer(wiring.Component):
@@ -49,7 +49,8 @@ class Reducer(wiring.Component):
         # cycle.
         self.depth = 1 << (2 * self.latency).bit_length()
         self.tokens = [Signal(Token()) for _ in range(self.latency)]
-        """Delay line of tokens: entry k is the token that began k + 1 cycles ago."""
+        """Delay line of tokens (control bits of beats): entry k is the token that began k + 1
+        cycles ago."""
         beat = 32 * options.lanes
         super().__init__(
             {

@@ -1,4 +1,4 @@
-"""Compilation of Verilog to shared libraries, kept in the user's cache, by Verilator and C++."""
+"""Compilation of Verilog, with Verilator and C++, to shared libraries in the user's cache."""
 
 import fcntl
 import hashlib

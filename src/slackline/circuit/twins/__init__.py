@@ -1,4 +1,4 @@
-"""Twins of circuits: NumPy models whose results equal those of the circuits to the last bit.
+"""Twins of circuits: NumPy models whose results are bit-identical to those of the circuits.
 
     _lanes      lanes and the conversions of 16-bit floats
     _node       the aggregation node

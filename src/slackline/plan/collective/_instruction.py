@@ -1,4 +1,4 @@
-"""An instruction: a step that one rank does to one chunk, with its one-token text.
+"""An instruction: a step of one rank on one chunk, and its text form of one word (token).
 
 For example, "SEND_2C0" sends chunk 0 to rank 2.
 """
@@ -66,13 +66,13 @@ class Instruction:
             raise UsageError(f"only an ADD can be marked last, not a {self.kind.name}")
 
     def __str__(self) -> str:
-        """Return the token, "!" where `last` is set: "SEND_2C0", "ADD_1C3!", "REDUCE_ALL_C0"."""
+        """Return the text form: "SEND_2C0", "REDUCE_ALL_C0"; "ADD_1C3!" where `last` is set."""
         peer = "" if self.peer == NOBODY else self.peer
         return f"{self.kind.name}_{peer}C{self.chunk}{'!' if self.last else ''}"
 
     @classmethod
     def parse(cls, token: str) -> Self:
-        """Parse a token into its instruction; raises UsageError that quotes an invalid token."""
+        """Parse an instruction's text form; raises UsageError that quotes an invalid text."""
         match = _TOKEN.fullmatch(token)
         if match is None or match["kind"] not in Kind.__members__:
             kinds = ", ".join(Kind.__members__)

@@ -206,7 +206,7 @@ class Dispatcher:
         return [stage for stage, rank in enumerate(self._plan.placement) if rank == self._rank]
 
     def awaited(self) -> list[str]:
-        """Return the tokens of the instructions whose messages the rank awaits, such as "2F0"."""
+        """Return the texts of the instructions whose messages the rank awaits, such as "2F0"."""
         if self._order == "fixed":
             heads = [self._program[self._position]]
         else:

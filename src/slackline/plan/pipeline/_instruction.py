@@ -1,4 +1,4 @@
-"""An instruction: a computation of one stage for one microbatch, with its one-token text.
+"""An instruction: one stage's computation for one microbatch, and its one-word text (token).
 
 For example, "2F0" is the forward of microbatch 0 on stage 2.
 """
@@ -50,17 +50,17 @@ class Instruction:
             raise UsageError(f"microbatch must be at least 0, not {self.microbatch}")
 
     def __str__(self) -> str:
-        """Return the token: "2F0", "0BW11"."""
+        """Return the text form: "2F0", "0BW11"."""
         return f"{self.stage}{self.kind}{self.microbatch}"
 
     @property
     def in_stage(self) -> str:
-        """The token without the stage: "F0"."""
+        """The text form without the stage: "F0"."""
         return f"{self.kind}{self.microbatch}"
 
     @classmethod
     def parse(cls, token: str) -> Self:
-        """Parse a token into its instruction; raises UsageError that quotes an invalid token."""
+        """Parse an instruction's text form; raises UsageError that quotes an invalid text."""
         match = _TOKEN.fullmatch(token)
         if match is None:
             kinds = ", ".join(Kind)

@@ -56,7 +56,7 @@ class PipelinePlan:
                 yield rank, index, instruction
 
     def orders(self) -> list[list[str]]:
-        """Return the tokens of each rank: "F0" where all ranks have one stage, else "4F0"."""
+        """Return the text of each rank's instructions: "4F0", or "F0" with one stage a rank."""
         if self.ranks == self.stages:
             return [[each.in_stage for each in program] for program in self.programs]
         return [[str(each) for each in program] for program in self.programs]

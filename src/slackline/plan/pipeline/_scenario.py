@@ -64,7 +64,7 @@ class StageMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """The numbers of a pipeline that plans depend on; link i is between stages i and i + 1."""
+    """The times, delays and memory of a pipeline; link i is between stages i and i + 1."""
 
     microbatches: int
     forward_ps: tuple[int, ...]

@@ -30,7 +30,7 @@ class Fault:
     index: int | None
     """The instruction's index in the rank's program; None where an instruction is missing."""
     instruction: str
-    """The instruction's token without the stage."""
+    """The instruction's text without the stage."""
     reason: str
 
     def __str__(self) -> str:

@@ -112,7 +112,7 @@ def _networks(top: Table, faults: Plan) -> list[tuple[str, Plan]]:
 
 
 def _fabric(top: Table, draw: Callable[[], Costs] | None) -> tuple[Fabric, float]:
-    """Return the fabric, and the factor by which computations take longer than in the file."""
+    """Return the fabric, and the factor by which computations take longer than the file states."""
     hosts, computing = _hosts(top, draw)
     wire = top.table("wire")
     values = {key: wire.take(key, integer, default) for key, default in _WIRE.items()}

@@ -299,7 +299,7 @@ def _integers(value: Any) -> list[int]:
 
 
 def _networks(table: Table, stages: int, *, named: bool = True) -> list[tuple[str, _Links]]:
-    """Return the networks of a table with their names: one for each of its delays."""
+    """Return the name and the network of each delay in a table."""
     name = table.take("name", text) if named else ""
     numbers = table.take("links", listed(integer))
     for link in numbers:

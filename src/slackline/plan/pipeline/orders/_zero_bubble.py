@@ -19,8 +19,8 @@ __all__ = ["zb_h1", "zb_h2", "zb_v", "zero_bubble"]
 def zb_h1(stages: int, microbatches: int) -> PipelinePlan:
     """Return the ZB-H1 plan for S stages, in which each stage holds at most S activations.
 
-    Stage i runs S - i forwards of warm-up as in 1F1B. Its backwards for the weights lag i
-    microbatches behind those for the input.
+    Stage i runs S - i forwards of warm-up as in 1F1B. The stage's backwards for the weights lag i
+    microbatches behind its backwards for the input.
     """
     return _trailing("zb-h1", stages, microbatches, lambda stage: stages - stage)
 
@@ -28,8 +28,8 @@ def zb_h1(stages: int, microbatches: int) -> PipelinePlan:
 def zb_h2(stages: int, microbatches: int) -> PipelinePlan:
     """Return the ZB-H2 plan for S stages, in which each stage holds at most 2 S - 1 activations.
 
-    Stage i runs 2 (S - i) - 1 forwards of warm-up, which gives every link a slack of 2. Its
-    backwards for the weights lag 2 i microbatches behind those for the input.
+    Stage i runs 2 (S - i) - 1 forwards of warm-up, which gives every link a slack of 2. The stage's
+    backwards for the weights lag 2 i microbatches behind its backwards for the input.
     """
     return _trailing("zb-h2", stages, microbatches, lambda stage: 2 * (stages - stage) - 1)
 
