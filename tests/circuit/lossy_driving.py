@@ -21,7 +21,7 @@ class Faults:
     lost: float = 0
     doubled: float = 0
     late: float = 0
-    """Late frames come up to ten turns later, so that others overtake them."""
+    """Late frames come up to ten turns later, so that frames sent after them come first."""
     damaged: float = 0
 
 

@@ -207,7 +207,7 @@ def unnumbered(frames: list[bytes]) -> Counter[bytes]:
 
 
 def agree(ring: Ring, twins: Ring, operations: Sequence[Tensors], rng: np.random.Generator) -> None:
-    """Let both rings sum these operations, and check that all sums are right to the bit."""
+    """Let both rings sum these operations, and check that all sums equal the reference."""
     again = [replace(each, sources=[part.copy() for part in each.sources]) for each in operations]
     for each, posted in ((ring, operations), (twins, again)):
         each.post(posted, rng)

@@ -29,7 +29,7 @@ class Lot:
     late_ps: int = 0
     """The delay of all packets, which also delays the packets behind them."""
     overtaken_ps: int = 0
-    """The delay of packets that others overtake."""
+    """The delay of packets that later packets overtake."""
     rate_bps: int | None = None
     """The rate of the path, where a fault limits it."""
 

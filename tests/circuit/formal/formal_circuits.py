@@ -138,8 +138,8 @@ class Levels(Order):
 def keeps_the_rule(m: Module, payload: Value, valid: Value, ready: Value, *, inward: bool) -> None:
     """Add the rule of streams: a payload that is valid and not taken stays valid and unchanged.
 
-    The rule is assumed for a stream that goes in (`inward`) and asserted for one that comes out.
-    The other side of the stream is arbitrary.
+    The rule is assumed for a stream that goes in (`inward`) and asserted for a stream that comes
+    out. The other side of the stream is arbitrary.
     """
     held, waits = Signal(len(payload)), Signal()
     m.d.sync += [held.eq(payload), waits.eq(valid & ~ready)]

@@ -18,7 +18,8 @@ class Claim:
     steps: int
     bounded: bool = False
     memories: str = ""
-    """A pattern of names of memories that keep written data; others hold anything, see `settle`."""
+    """A pattern of names of memories that keep written data; reads of other memories give any
+    value, see `settle`."""
     slow: bool = False
     """The proof takes a minute or two."""
     right: str

@@ -51,7 +51,7 @@ def simulate(verilog: Verilog) -> Iterator[Open]:
 
 
 def mixed(rng: np.random.Generator, ranks: int) -> list[Tensors]:
-    """Return as many operations as can be open: a rotating tensor, others that start anywhere."""
+    """Return as many operations as can be open: a rotating tensor, others with random starts."""
     most = OPTIONS.payload_bytes // 4
     found: list[Tensors] = []
     for tag in range(OPTIONS.operations - ranks + 1):

@@ -18,7 +18,7 @@ exceeds the pipeline's latency, so that a reader that is always ready gets a res
 
 
 class Operands(data.StructLayout):
-    """Two beats to add and their element type: {a: 32 bits a lane, b: likewise, element}."""
+    """Two beats to add and their element type: {a: 32 bits a lane, b: 32 bits a lane, element}."""
 
     def __init__(self, lanes: int) -> None:
         super().__init__({"a": 32 * lanes, "b": 32 * lanes, "element": 2})

@@ -80,11 +80,11 @@ class CheckedRing(Outbox):
     """A RingDevice that forwards to `device`, and repeats some operations on a second device.
 
     When a sampled operation is completed, a device from `open_other` repeats the operation on
-    copies of the memory, with the same frames, in a separate thread. Both devices must give equal
-    frames and sums, to the bit; only the frames' sequence numbers may differ, because they depend
-    on other operations. If the results differ, or the second device fails, the next method call on
-    this object raises InternalError. A check changes neither the results of `device` nor their
-    timing.
+    copies of the memory, with the same frames, in a separate thread. Both devices must give
+    bit-identical frames and sums; only the sequence numbers of the frames may differ, because
+    sequence numbers depend on other operations. If the results differ, or the second device fails,
+    the next method call on this object raises InternalError. A check changes neither the results of
+    `device` nor their timing.
     """
 
     def __init__(

@@ -83,10 +83,10 @@ def resources(verilog: Verilog, family: str) -> Resources:
 def resources_added_up(verilog: Verilog, family: str) -> tuple[Resources, Mapping[str, int]]:
     """Count the cells of a circuit's parts and add them up; needs Yosys.
 
-    Each of several identical parts is synthesised once, the rest as a whole, so that a wide circuit
-    takes minutes. The second result maps the name of each such part to the number of its copies.
-    Logic is not merged across the borders of parts, so the counts are higher than those that
-    `resources` returns.
+    Of several identical parts only one is synthesised, and all other parts are synthesised as a
+    whole, so that a wide circuit takes minutes. The second result maps the name of each such part
+    to the number of its copies. Logic is not merged across the borders of parts, so the counts are
+    higher than those that `resources` returns.
     """
     once, counts = alike_once(verilog)
     names = {name.split(".")[-1]: count for name, count in counts.items()}

@@ -49,9 +49,9 @@ class RingDatapath(wiring.Component):
     local_whole                    a whole frame of the contribution is there; `local_begun`: a job
                                    takes it
     room                           of each channel: a frame may be begun for the successor
-    space                          a final that enters its channel at this NIC may be begun. A
-                                   partial that enters here has claimed its slot already
-    waits                          a partial would enter here, but no slot is free for it
+    space                          a final sum that enters its channel at this NIC may be begun. A
+                                   partial sum that enters here has claimed its slot already
+    waits                          a partial sum would enter here, but no slot is free for it
     host_room                      a frame may be begun for the host
     begun, job                     a job is taken, and owns its resources from now on
     side, address, word, released  of the RingReceiver

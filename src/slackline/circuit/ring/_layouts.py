@@ -66,7 +66,7 @@ class Job(data.StructLayout):
              data, or the final sum that this rank computes
     store    the result goes to the host at `address`, `size` bytes
     ends     the frame is the last one of its operation
-    beats    beats of fp32 for partials of 16-bit types, otherwise of the elements
+    beats    beats of fp32 for partial sums of 16-bit types, otherwise beats of the elements
     """
 
     def __init__(self, options: RingOptions) -> None:

@@ -81,7 +81,7 @@ class RingReceiver(wiring.Component):
         fresh = Signal()
         m.d.comb += [
             now.slot.eq(reader.header.sequence),
-            # The bit is inverted because the flag is set for partials, which are channel 0.
+            # The bit is inverted because the flag is set for partial sums, which use channel 0.
             now.side.eq(~reader.header.flags[0]),
             fresh.eq(self._fresh(reader.header.sequence, now.side)),
         ]

@@ -28,14 +28,14 @@ class RingScheduler(wiring.Component):
     there, look, head, fetched  of the RingReceiver: the frame at the head of each channel
     granted, asks               Keys that the successor grants; Keys that the predecessor asks for
     grants, inquiries           Keys that are granted to the predecessor, or asked of the successor
-    jobs                        a stream for each channel: partials, or this host's data where they
-                                start a sum; finals
+    jobs                        a stream for each channel: partial sums, or this host's data that
+                                start a sum; final sums
     reads                       reads of the host's memory, in the order of `jobs[0]`
     room                        the read buffer has room for one more frame; for two more frames
     reserved                    beats of the read buffer that are reserved in this cycle
-    space                       a partial may enter the channel at this NIC
-    claimed                     a partial will enter the channel here, and claims its slot at the
-                                successor now
+    space                       a partial sum may enter the channel at this NIC
+    claimed                     a partial sum will enter the channel here, and claims its slot at
+                                the successor now
     waits                       a frame of this host's data waits for `space`
     tick                        a pulse: the grant of one operation is to be requested again
     open                        the number of open operations

@@ -29,7 +29,7 @@ class RingTransmitter(wiring.Component):
     begun, job  a frame is begun, and its job
     room        of each channel: a frame may be begun
     space       of each channel: a frame that enters the channel at this NIC may be begun
-    claimed     a partial that enters here will be begun, and claims its slot now
+    claimed     a partial sum that enters here will be begun, and claims its slot now
     valid, i    the beats of the frame, each when it comes
     answer      stream of headers: ACKs of the successor
     inquiries   stream of Key: operations whose grant is asked of the successor
@@ -81,8 +81,8 @@ class RingTransmitter(wiring.Component):
                 window.arrived.eq(self.answer.payload.tag),
             ]
 
-        # A final that enters here takes its slot when it begins. A partial that enters here took
-        # its slot before the host's data were read.
+        # A final sum that enters here takes its slot when its frame begins. A partial sum that
+        # enters here took its slot before the host's data were read.
         m.d.comb += [
             windows[0].claimed.eq(self.claimed),
             windows[0].redeems.eq(self.job.enters),

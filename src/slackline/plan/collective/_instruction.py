@@ -22,7 +22,7 @@ class Kind(IntEnum):
     SEND = 0
     """Send the rank's value of the chunk: its own data, a partial or the final value."""
     ADD = 1
-    """Receive a partial and reduce it into the rank's own value: mine = op(incoming, mine)."""
+    """Receive a partial value and reduce it into the rank's own: mine = op(incoming, mine)."""
     COPY = 2
     """Receive the final value of the chunk and store it."""
     BUFFER = 3

@@ -32,7 +32,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The result of a run: the instructions that ran, in a possible order, and the rest."""
+    """The result of a run: the instructions that ran, in a possible order, and those left."""
 
     events: tuple[Event, ...]
     blocked: tuple[Cell, ...]

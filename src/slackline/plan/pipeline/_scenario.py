@@ -30,7 +30,7 @@ class StageMemory:
     freed_at_backward: int = 0
     """The part of an activation that the end of the backward for the input frees.
 
-    The end of the backward for the weights frees the rest.
+    The end of the backward for the weights frees the rest of the activation.
     """
     cap: int | None = None
     """The limit for all activations together; None where there is no limit."""

@@ -168,7 +168,7 @@ class DescriptorQueue(wiring.Component):
         return waiting
 
     def _hand_on(self, m: Module, waiting: SyncFIFO) -> Value:
-        """Check descriptors one by one and hand them on; return a signal that is high meanwhile."""
+        """Check and hand on descriptors one by one; return a signal that is high during each."""
         shape = data.StructLayout({"descriptor": Descriptor(), "reserved": 1})
         entry, code = Signal(shape), Signal(Code)
         given = Signal()

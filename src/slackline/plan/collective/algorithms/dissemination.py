@@ -21,7 +21,7 @@ __all__ = ["barrier_dissemination"]
 def barrier_dissemination(rank: int, ranks: int, root: int) -> Iterator[Instruction]:
     """Yield a SEND and an ADD for each round; the ADD of the last round completes the barrier.
 
-    Where n is no power of two, the last round repeats some ranks, which does no harm to a barrier.
+    Where n is no power of two, the last round covers some ranks twice, which a barrier permits.
     """
     rounds = (ranks - 1).bit_length()
     for distance in (1 << k for k in range(rounds)):

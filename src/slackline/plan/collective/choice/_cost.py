@@ -78,11 +78,11 @@ def estimate(
     """Estimate the cost of the plan for a buffer of `nbytes` bytes, all chunks together.
 
     In all_to_all, where a rank has n of the n * n chunks, `nbytes` is the size of one rank's
-    buffer. `accumulate_ratio` is the size of a partial over the size of an element. The ratio is 2
-    for half types that must be reduced in rank order, since their partials stay fp32 until the end.
-    `port_rates` has the rate of each rank's port in bytes per second where ports differ; None takes
-    the parameters' rate for all. Raises UsageError for a negative `nbytes`, or a wrong number of
-    rates.
+    buffer. `accumulate_ratio` is the size of an element of a partial sum over the size of an
+    element. The ratio is 2 for half types that must be reduced in rank order, since the partial
+    sums stay fp32 until the end. `port_rates` has the rate of each rank's port in bytes per second
+    where ports differ; None takes the parameters' rate for all. Raises UsageError for a negative
+    `nbytes`, or a wrong number of rates.
     """
     if nbytes < 0:
         raise UsageError(f"nbytes must be at least 0, not {nbytes}")

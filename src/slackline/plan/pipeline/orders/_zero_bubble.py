@@ -115,7 +115,7 @@ class _Counting:
 def _trailing(
     name: str, stages: int, microbatches: int, warm_up: Callable[[int], int]
 ) -> PipelinePlan:
-    """Return a plan in which backwards for the weights (W) lag behind those for the input (B).
+    """Return a plan in which backwards for the weights (W) lag behind backwards for the input (B).
 
     After the warm-up, a stage repeats: one B, the W of the microbatch that is `lag` earlier, and
     one forward. The remaining W's come last. With x_i forwards of warm-up and a lag of x_0 - x_i,

@@ -6,10 +6,10 @@ No rule is the best for every scenario, so many orders are tried and the shortes
     2. a descent from the best settings, one parameter of one stage at a time
     3. annealing of the best orders, one operation at a time (only where orders are short enough)
 
-The resulting plan is therefore never longer than that of plain readiness or of any other schedule
-with one stage on each rank that fits. The search draws from one seed and measures its work in
-operations, not in seconds. The same scenario and effort give the same plan on every machine, unless
-`stop` cuts the search short.
+The resulting plan is therefore never longer than the plan of plain readiness or of any other
+schedule with one stage on each rank that fits. The search draws from one seed and measures its work
+in operations, not in seconds. The same scenario and effort give the same plan on every machine,
+unless `stop` cuts the search short.
 """
 
 import math

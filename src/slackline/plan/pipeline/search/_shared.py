@@ -86,8 +86,8 @@ def shared_auto(
 ) -> PipelinePlan:
     """Search for a short plan with stage i on rank `placement[i]`, within the memory caps.
 
-    The plan is never longer than that of `shared_ready`, nor than "interleaved" and "zb-v" if these
-    fit the placement and the caps. `effort` multiplies the search's budget; with math.inf the
+    The plan is never longer than the plan of `shared_ready`, nor than "interleaved" and "zb-v" if
+    these fit the placement and the caps. `effort` multiplies the search's budget; with math.inf the
     search goes on until `stop` returns True. Raises UsageError for an effort that is not positive.
     """
     if not effort > 0:
