@@ -160,8 +160,8 @@ class Node:
     def difference(self, cycles: int = 100_000) -> str:
         """Simulate until the circuit has sent all of the twin's frames; return the first error.
 
-        Sums that are sent again count once, because the time at which that happens is not the
-        twin's.
+        Sums that are sent again count once, because circuit and Python model resend at different
+        times.
         """
         try:
             self.simulation.run(len(self.wanted), cycles=cycles, frames=True)

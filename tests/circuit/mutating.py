@@ -12,7 +12,7 @@ import pytest
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change of one file of the gateware, with the check that must find it."""
+    """A change of one file of the gateware, with the check that must find the change."""
 
     module: str
     names: tuple[str, ...]

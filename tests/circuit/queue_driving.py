@@ -122,7 +122,7 @@ class Office:
         completions: int,
         lazy: float = 0.5,
     ) -> None:
-        """Configure the queues; `lazy` is the share of turns without a look at completions."""
+        """Configure the queues; in a share `lazy` of turns, the host reads no completions."""
         self.simulation, self.options, self.rng, self.lazy = simulation, options, rng, lazy
         self.driver = QueueDriver(
             simulation, options, descriptors=descriptors, completions=completions

@@ -37,7 +37,7 @@ class ComparedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A table beside the figures of its experiment."""
+    """A published table beside the simulated figures of its experiment."""
 
     table: PublishedTable
     parameters: Mapping[str, Any]

@@ -56,7 +56,7 @@ class Conditions:
         self._tell()
 
     def down(self, path: Path) -> bool:
-        """Return whether no packet passes the path now: it is down, or loses every packet."""
+        """Return whether no packet passes the path now: the path is down, or loses every packet."""
         if not self.faulty:
             return False
         effects = self._effects(path)

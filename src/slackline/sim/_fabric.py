@@ -75,8 +75,8 @@ class Framing:
     packet_bytes: int | None = None
     """The most bytes of a frame in one packet: 1448 for TCP over Ethernet; None: no limit."""
     packet_overhead_bytes: int = 0
-    """The bytes of a packet besides the frame's: 66 for TCP over Ethernet, 24 more for preamble,
-    checksum and the gap between packets."""
+    """The bytes that a packet adds to the frame's bytes: 66 for TCP over Ethernet, 24 more for
+    preamble, checksum and the gap between packets."""
 
     def __post_init__(self) -> None:
         _check("header_bytes", self.header_bytes, 0)

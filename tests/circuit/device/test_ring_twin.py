@@ -100,7 +100,7 @@ def test_partials_of_halves_travel_in_fp32_and_finals_as_halves() -> None:
     operation = one(DType.FLOAT16, [[2048.0], [1.0], [1.0]])
     ring = opened(operation, 3)
     ring.settle()
-    # fp16 has no 2049, so the sum would be 2048 if the partial had been rounded.
+    # fp16 has no 2049, so the sum would be 2048 if the partial sum had been rounded.
     assert [float(target[0]) for target in operation.targets] == [2050.0] * 3
     headers = [[decode(frame) for frame in sent] for sent in ring.sent]
     said = [[(each.flags, each.length, each.total) for each in sent] for sent in headers]

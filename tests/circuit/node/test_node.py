@@ -138,7 +138,7 @@ def test_lost_and_doubled_frames_are_sent_again_and_added_once(open_node) -> Non
 
 
 def quiet(node: Node, count: int) -> list[bytes]:
-    """Return the frames that all ports give: `count` of them, and any within 3000 cycles after."""
+    """Return the frames that all ports give: the first `count`, and any in the next 3000 cycles."""
     node.simulation.run(count, cycles=10_000, frames=True)
     node.simulation.step(3000)
     found = [[frame for frame, _, _ in node.simulation.frames(k)] for k in range(len(node.senders))]

@@ -105,7 +105,7 @@ class QueueDriver:
         return 1 - self._taken // self._completions.entries % 2
 
     def close(self) -> None:
-        """Take the queues' memory back from the circuit."""
+        """End the circuit's access to the memory of the queues."""
         for queue in (self._descriptors, self._completions):
             self._simulation.take_back(
                 queue.address, queue.size, writable=queue is self._completions

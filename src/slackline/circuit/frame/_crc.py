@@ -27,7 +27,7 @@ _INTACT = _advance(_ONES, crc32c(b"").to_bytes(4, "little"))
 
 
 class Crc(wiring.Component):
-    """A CRC32C calculator that takes `data`, `width` bytes, in each cycle in which `valid` is high.
+    """A CRC32C calculator that takes the `width` bytes of `data` in each cycle with `valid` high.
 
     start   with `valid`: a new checksum begins with these bytes
     crc     a cycle later: the checksum of all bytes since `start`

@@ -53,7 +53,7 @@ class Issuer(wiring.Component):
         self.options = options
         count = range(options.slots + 1)
         self.active = Signal()
-        """The first beat of a frame has begun, and its last beat has not."""
+        """The first beat of the current frame has begun, and the frame's last beat has not."""
         self.headers = Signal(range(options.header_beats + 1))
         """Beats of the current frame's header that have not begun."""
         super().__init__(

@@ -1,4 +1,4 @@
-"""A port's receiver, which checks frames, buffers valid frames, and drops and counts invalid ones."""
+"""A port's receiver, which checks frames, buffers valid frames, and counts dropped frames."""
 
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data, stream, wiring

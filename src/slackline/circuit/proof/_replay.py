@@ -50,8 +50,8 @@ class ReplayedSums:
         m.d.comb += [the_number.eq(AnyConst(32)), place.eq(AnyConst(self._place_bits))]
         its, slot = the_number[:bits], number[:bits]
         ends = moved & payload.last
-        # The buffer's surroundings must ensure that a frame fits its slot and that the number of a
-        # frame comes before the frame.
+        # The buffer's surroundings must ensure that a frame fits its slot and that a frame's number
+        # is known before the frame comes.
         assume(m, platform, ~passing | numbered, ~passing | payload.last | ~beat.all())
 
         partial, whole, known = Signal(), Signal(), Signal()

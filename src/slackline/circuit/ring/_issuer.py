@@ -278,7 +278,7 @@ class RingIssuer(wiring.Component):
 
 
 def queue(m: Module, name: str, shape: object, depth: int, o: Any = None) -> SyncFIFO:
-    """Add a FIFO to `m` and return it; connect its output to stream `o` if there is one."""
+    """Add a FIFO to `m` and return it; connect the FIFO's output to stream `o`, if given."""
     width = Shape.cast(shape).width
     m.submodules[name] = fifo = SyncFIFO(width=width, depth=depth)
     if o is not None:

@@ -6,9 +6,9 @@ __all__ = ["Place"]
 
 
 class Place(data.StructLayout):
-    """A ring NIC's settings, and values that are computed from them, a cycle later.
+    """A ring NIC's settings, and values computed from the settings a cycle later.
 
-    `predecessor` is that of RingPlace; `successor` is the next rank in the ring.
+    `predecessor` is defined as in RingPlace; `successor` is the next rank in the ring.
     """
 
     def __init__(self) -> None:

@@ -44,7 +44,7 @@ class Generator:
     adds: bool = False
     """Whether some member computes a partial sum, by an ADD, where there are several ranks."""
     by_host: bool = False
-    """Whether the plan depends on the number of ranks on each host, which must be equal."""
+    """Whether the plan depends on the number of ranks on each host; the numbers must be equal."""
 
 
 def _nothing(member: int, *arguments: int) -> Iterator[Instruction]:

@@ -46,7 +46,7 @@ class StageMemory:
 
     @classmethod
     def of_microbatches(cls, cap: Fraction | int | None, freed: Fraction | int = 0) -> Self:
-        """Build the memory of a stage from a cap in activations and the share that B frees."""
+        """Build a stage's memory from a cap in activations and the share of one that B frees."""
         share, limit = Fraction(freed), None if cap is None else Fraction(cap)
         if not 0 <= share <= 1:
             raise UsageError(f"freed_at_backward must be between 0 and 1, not {float(share):g}")

@@ -37,7 +37,7 @@ _SENDS: Mapping[str, Mapping[str, Any]] = {
     "blocking": {"serial": True, "head_of_line": True, "queue_depth": 0},
     "one-queue": {"serial": True, "head_of_line": True, "queue_depth": 0, "half_duplex": True},
 }
-"""The sends of a runtime, as fields of a network.
+"""The ways in which a runtime sends messages, as fields of a Network.
 
 asynchronous: messages overlap on a link, and computations go on meanwhile.
 blocking: a message occupies its direction of a link until it arrives, and the sender waits.
@@ -70,7 +70,7 @@ class _Runtime:
     """The additional time of an iteration while a link is slow, and after a crash without a
     restart, such as the time of copies by helper processes."""
     restart_ps: int
-    """The time that a crash costs; 0 for a runtime that survives it."""
+    """The time that a crash costs; 0 for a runtime that survives a crash."""
     healthy: pipeline.Scenario
 
 
@@ -365,7 +365,7 @@ def _plan(runtime: _Runtime, expected: pipeline.Scenario) -> pipeline.PipelinePl
 
 
 def _rest_ps(runtime: _Runtime, links: _Links) -> int:
-    """Return the time of an iteration's parts outside of the pipeline, such as the optimizer's."""
+    """Return the time of an iteration's parts outside of the pipeline, as the optimizer step."""
     return runtime.rest_ps + runtime.degraded_ps * links.slow
 
 

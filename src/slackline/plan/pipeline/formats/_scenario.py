@@ -44,7 +44,7 @@ def parse_scenario(text: str) -> Scenario:
 
 
 def scenario_from(found: Mapping[str, object]) -> Scenario:
-    """Build a scenario from decoded JSON; a float counts as the decimal number that it prints."""
+    """Build a scenario from decoded JSON; a float counts as the decimal that Python prints."""
     for key in found:
         if key not in _KNOWN:
             raise UsageError(f'a scenario has no "{key}"; it has {", ".join(_KNOWN)}')

@@ -50,7 +50,7 @@ _FIXED = ("1f1b", "gpipe", "zb-h1", "zb-h2", "zero-bubble", "slack", "adaptra")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoPlan:
-    """The result of `auto`: the plan, its makespan and a bound."""
+    """The result of `auto`: the plan, its makespan and a lower bound."""
 
     plan: PipelinePlan
     makespan_ps: int

@@ -32,7 +32,7 @@ class Found:
 
 
 def settings(scenario: Scenario) -> Iterator[Knobs]:
-    """Yield parameters to try: the unmodified rule first, then those that win most often."""
+    """Yield parameters to try: the unmodified rule first, then settings that win most often."""
     plain = Knobs.plain(scenario.stages)
     yield plain
     for row in (
