@@ -18,10 +18,11 @@ class Runs:
     """The longest normal run (series of late readings) in one direction of a rail."""
 
     def __init__(self, least: float, *, sure: int, most: float) -> None:
-        """Create an empty record; a verdict needs at least `least`, at most `most` late readings.
+        """Create an empty record; `least` and `most` bound the late readings for a verdict.
 
-        After `sure` readings, a verdict needs twice the longest normal run. Before, the factor is
-        larger, because few readings have not shown the longest normal run yet.
+        After `sure` readings, a verdict (report of a problem) needs a run of late readings that is
+        twice as long as the longest normal run. Earlier the factor is larger than two, because the
+        longest normal run may not have occurred yet.
         """
         self._least = least
         self._sure = sure

@@ -83,13 +83,13 @@ def beyond_kernel(faults: Iterable[Fault]) -> Fault | None:
 def choose(switch: str, faults: Iterable[Fault]) -> str:
     """Return the switch to use, "kernel" or "user"; "auto" prefers the kernel's switch.
 
-    Raises UsageError if `switch` is "kernel" and a fault needs the user switch.
+    Raises UsageError if `switch` is "kernel" and a fault needs the user-space switch.
     """
     beyond = beyond_kernel(faults)
     if switch == "kernel" and beyond is not None:
         raise UsageError(
-            f"the kernel switch cannot do {str(beyond)!r}: it takes NICs down and sets their "
-            "rates; use the user switch"
+            f"the kernel switch cannot apply {str(beyond)!r}: it can only take NICs down and "
+            "set their rates; choose the user-space switch (switch 'user')"
         )
     if switch == "auto":
         return "kernel" if beyond is None else "user"

@@ -141,7 +141,7 @@ class Lab:
         return self._up().plans()
 
     def counters(self) -> tuple[PathCount, ...]:
-        """Return the user switch's counters of each path that carried frames.
+        """Return the user-space switch's counters of each path that carried frames.
 
         Raises UsageError with the kernel switch, which does not count by path.
         """

@@ -77,11 +77,11 @@ def checked_stages(stages: object) -> list[Stage]:
 def agree(
     parameters: RankParameters, group: dist.ProcessGroup | None
 ) -> tuple[tuple[int, ...], list[str]]:
-    """Compare a schedule's parameters on all ranks; return the stages' ranks and the ranks' clocks.
+    """Check that all ranks gave a schedule the same parameters, and find the rank of each stage.
 
-    A clock is given as the name of the rank's monotonic clock. Blocks until every rank of the
-    group has made the call. Raises MismatchError if the parameters differ, and UsageError if no
-    rank or more than one rank has a stage.
+    Returns the rank of each stage, and the name of each rank's monotonic clock. Blocks until
+    every rank of the group has made the call. Raises MismatchError if the parameters differ, and
+    UsageError if no rank or more than one rank has a stage.
     """
     gathered: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(gathered, asdict(parameters), group=group)

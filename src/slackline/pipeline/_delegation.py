@@ -51,7 +51,9 @@ class Delegation:
         return known is not None and known.chosen
 
     def learn(self, record: StepRecord) -> None:
-        """Record the costs of a step's sends, then choose the cheaper sender for each link.
+        """Record the costs of a step's sends; choose for each link which thread sends more cheaply.
+
+        The sender is either the computing thread itself or the engine.
 
         The first step touches cold memory, but its costs hardly change the medians.
         """

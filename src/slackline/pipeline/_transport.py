@@ -207,8 +207,8 @@ class Transport:
             header = read_header(receive.buffer.data_ptr())
             if (header.step, header.microbatch) != (self._step, address[2]):
                 raise InternalError(
-                    f"{name_of(_sender(address))} of step {self._step} is microbatch "
-                    f"{header.microbatch} of step {header.step}"
+                    f"expected the message of {name_of(_sender(address))} of step {self._step}, "
+                    f"but received microbatch {header.microbatch} of step {header.step}"
                 )
             nbytes = header.body_bytes
             if nbytes > self._capacity(address):

@@ -107,7 +107,7 @@ class _Walk:
         return max(found)
 
     def _count(self, source: int, target: int, chunk: int, *, partial: bool) -> None:
-        """Add the bytes of all segments of a message between two members."""
+        """Add the bytes of a message between two members to the totals of their hosts."""
         ends = self._hosts[source], self._hosts[target]
         payloads = [self._operation.payload_bytes(n, partial=partial) for n in self._counts[chunk]]
         if ends[0] == ends[1]:

@@ -54,12 +54,12 @@ class Channel:
                 raise UsageError(f"the latency from {time} ps must be at least 0, not {latency}")
 
     def latency_at(self, time_ps: int) -> int:
-        """Return the latency of a message that leaves at that time."""
+        """Return the latency, in picoseconds, of a message that leaves at `time_ps`."""
         place = bisect_right(self.changes, time_ps, key=lambda change: change[0])
         return self.changes[place - 1][1] if place else self.latency_ps
 
     def sending_ps(self, size_bytes: int) -> int:
-        """Return the time that a message of that size takes to leave, rounded up."""
+        """Return the time in picoseconds to send `size_bytes` at the link's rate, rounded up."""
         if self.bytes_per_second is None:
             return 0
         return -(-size_bytes * _PS_PER_S // self.bytes_per_second)

@@ -141,8 +141,8 @@ def test_a_rank_s_fault_hits_what_runs_on_its_host(slackline: Slackline, name: s
         (["fault", "nic 2.0 down"], "there is no host 2 for 'nic 2.0 down': there are 2"),
         (
             ["fault", "link 0-1 delay 1ms"],
-            "the kernel switch cannot do 'link 0-1 delay 1ms': it takes NICs down and sets their "
-            "rates; use the user switch",
+            "the kernel switch cannot apply 'link 0-1 delay 1ms': it can only take NICs down and "
+            "set their rates; choose the user-space switch (switch 'user')",
         ),
         (["up"], "the lab '{}' is up and belongs to process {}"),
     ],

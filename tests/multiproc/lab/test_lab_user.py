@@ -204,8 +204,8 @@ def test_a_link_that_is_down_carries_nothing_and_others_do(lab: Lab, start: Star
 
 def test_the_kernel_switch_refuses_what_it_cannot_do() -> None:
     message = re.escape(
-        "the kernel switch cannot do 'link 0-1 delay 1ms': it takes NICs down and sets their "
-        "rates; use the user switch"
+        "the kernel switch cannot apply 'link 0-1 delay 1ms': it can only take NICs down and "
+        "set their rates; choose the user-space switch (switch 'user')"
     )
     with pytest.raises(UsageError, match=f"^{message}$"):
         Lab(LabOptions(switch="kernel"), faults=parse_all("link 0-1 delay 1ms"))

@@ -93,8 +93,8 @@ def test_a_lab_has_a_host_for_each_rank() -> None:
         ),
         (
             ("--lab", "--switch", "kernel", "--fault", "link 0-1 delay 1ms"),
-            "the kernel switch cannot do 'link 0-1 delay 1ms': it takes NICs down and sets their "
-            "rates; use the user switch",
+            "the kernel switch cannot apply 'link 0-1 delay 1ms': it can only take NICs down and "
+            "set their rates; choose the user-space switch (switch 'user')",
         ),
     ],
 )

@@ -43,7 +43,7 @@ _AHEAD = 2
 """The number of slices between a measured slice and the slice whose shares use the measurement."""
 _UNTAGGED = -1
 _FIRST = -(1 << 30)
-"""The priority of the exchanges of port traffic, which precede all operations of the caller."""
+"""The priority of the exchanges of traffic counts, which precede all operations of the caller."""
 _EXCHANGE, _SLICE = 1, 2
 """The engine's codes for operations of the library itself. Only the first slice of an operation
 counts as an operation of the caller, so that the counts stay equal if ranks disagree about its
@@ -54,7 +54,7 @@ _MISMATCH, _CLOSED = 2, 7
 
 @dataclass(slots=True)
 class _Exchange:
-    """The exchange of port traffic after one slice: the figures of all ranks, and the result."""
+    """The exchange of traffic counts after one slice: the figures of all ranks, and the result."""
 
     memory: ctypes.Array[ctypes.c_int64]
     ended: bool = False
@@ -69,11 +69,11 @@ class _Series:
     reason: str = ""
     posted: int = 0
     exchanged: int = 0
-    """The number of slices after which an exchange of port traffic has begun."""
+    """The number of slices after which an exchange of traffic counts has begun."""
     decided: int = 0
-    """The number of slices after which an exchange of port traffic has led to a decision."""
+    """The number of slices after which an exchange of traffic counts has led to a decision."""
     ended: set[int] = field(default_factory=set)
-    """The numbers of ended slices after which no exchange of port traffic has begun yet."""
+    """The numbers of ended slices after which no exchange of traffic counts has begun yet."""
     exchanges: dict[int, _Exchange] = field(default_factory=dict)
     shares: dict[int, _native.Shares] = field(default_factory=dict)
     """The shares of each slice that is either posted or decided, but not both."""
@@ -254,10 +254,11 @@ class Sharing:
         return ended
 
     def _slice_ended(self, tag: int, number: int, failure: FailureTuple | None) -> None:
-        """Begin the due exchanges of port traffic, slice by slice, also after failed slices.
+        """Begin the due exchanges of the ranks' traffic counts, one exchange for each slice.
 
-        After a mismatch the ranks may have cut an operation into different numbers of slices, so
-        the series cannot go on.
+        A slice is the part of an all_reduce that is posted as one operation. The counts are
+        exchanged after a failed slice too. After a mismatch the ranks may have cut an operation
+        into different numbers of slices, so the series cannot go on.
         """
         with self._lock:
             series = self._series[tag]
@@ -313,7 +314,7 @@ class Sharing:
         )
 
     def _exchange_ended(self, tag: int, number: int, failure: FailureTuple | None) -> None:
-        """Compute new shares from the finished exchanges of port traffic, slice by slice."""
+        """Compute new shares from the finished exchanges of traffic counts, in order of slices."""
         with self._lock:
             series = self._series[tag]
             series.exchanges[number].ended = True
@@ -323,7 +324,7 @@ class Sharing:
                 self._decide(tag, series, first)
 
     def _decide(self, tag: int, series: _Series, exchange: _Exchange) -> None:
-        """Decide the shares of slice k + 2 from the port traffic exchanged after slice k."""
+        """Decide the shares of slice k + 2 from the traffic counts exchanged after slice k."""
         number = series.decided + _AHEAD
         if series.failure is not None:
             return

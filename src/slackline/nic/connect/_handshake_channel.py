@@ -224,7 +224,7 @@ class HandshakeChannel:
             data, fds = data[sent:], ()
 
     async def receive(self) -> tuple[int, HandshakeMessage]:
-        """Receive the next frame and return its job code and message.
+        """Receive the next frame; return the number that identifies its job, and its message.
 
         Reads no byte beyond the frame. Raises LinkError or FrameError if it is no valid HELLO.
         """

@@ -141,9 +141,9 @@ def plan_rails(
 
 
 def extend_rails(known: Iterable[RailPlan], planned: Iterable[RailPlan]) -> tuple[RailPlan, ...]:
-    """Return `planned`, where rails that are also in `known` keep their indexes.
+    """Return the rails of `planned`; a rail that is also in `known` has its index from there.
 
-    All other rails get free indexes.
+    All other rails get indexes that no rail of `known` has.
     """
     indexes = {plan.key: plan.index for plan in known}
     free = count(max(indexes.values(), default=-1) + 1)

@@ -75,7 +75,7 @@ class ReplanState:
     other: int = 0
 
     def replanned(self, planned: Scenario, plan: PipelinePlan) -> "ReplanState":
-        """Return the state after `plan` was made for `planned`, with all counters at zero."""
+        """Return the state, counters at zero, for a new `plan` made for the scenario `planned`."""
         return replace(
             self,
             planned=planned,

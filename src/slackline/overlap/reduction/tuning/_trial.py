@@ -1,4 +1,4 @@
-"""A trial, during training, of the size of gradient groups that gives the shortest step.
+"""A trial, during training, that finds the size of gradient groups with the shortest step.
 
 The candidates run in turns of a few steps each, since the load of a shared machine changes. The
 slower candidates are dropped; the others run again, and their first times still count. The size in

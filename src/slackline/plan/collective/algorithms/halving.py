@@ -23,7 +23,10 @@ __all__ = ["all_reduce_halving_doubling", "halving_chunks"]
 
 
 def halving_chunks(ranks: int) -> int:
-    """Return the largest power of two up to `ranks`, the number of paired ranks and of chunks."""
+    """Return the largest power of two that is at most `ranks`.
+
+    The plan pairs this number of ranks, and cuts the tensor into this number of chunks.
+    """
     return 1 << (ranks.bit_length() - 1)
 
 

@@ -161,7 +161,7 @@ class _Search:
             self._take(Found(found.makespan, knobs, orders), f"the order of {name}")
 
     def _settings(self, budget: int) -> list[Found]:
-        """Try parameters of the list-scheduling rule within the budget; return the best first.
+        """Try parameters of list scheduling within the budget; return the plans, shortest first.
 
         The budget allows at least eight settings.
         """
