@@ -21,7 +21,7 @@ __all__ = [
 
 
 _TAP_QUEUE = 10_000
-"""Frames that a NIC of the user switch buffers while the switch is busy. The default of 1000
+"""Frames that a NIC of the user-space switch buffers while the switch is busy. The default of 1000
 overflows when traffic is made of single packets."""
 
 
@@ -105,7 +105,7 @@ def kernel_up(lab: str, options: LabOptions) -> Iterator[Batch]:
 
 
 def user_up(lab: str, options: LabOptions) -> Iterator[Batch]:
-    """Yield the commands that set MAC, MTU and queue length of the user switch's NICs."""
+    """Yield the commands that set MAC, MTU and queue length of the user-space switch's NICs."""
     for host in range(options.hosts):
         lines = (
             f"link set {names.interface(nic)} address {names.mac(host, nic)} "

@@ -95,7 +95,7 @@ def _until_over(injection: Injection, caller: socket.socket) -> None:
 
 
 def _status(lab: Lab) -> dict[str, Any]:
-    """Return the faults in force in the lab and the counters of its user switch."""
+    """Return the faults in force in the lab and the counters of its user-space switch."""
     faults = [str(plan) for plan in lab.plans()]
     paths = [vars(row) for row in lab.counters()] if lab.switch == "user" else []
     return {"faults": faults, "paths": paths}

@@ -28,7 +28,7 @@ Nics = Mapping[tuple[int, int], Effects]
 
 @dataclass(frozen=True, kw_only=True)
 class PathCount:
-    """The user switch's counters of frames from one host to another over one NIC."""
+    """The user-space switch's counters of frames from one host to another over one NIC."""
 
     source: int
     target: int
@@ -157,7 +157,7 @@ class KernelFabric:
 
     def counters(self) -> tuple[PathCount, ...]:
         """Raise UsageError: the kernel's bridge does not count frames by path."""
-        raise UsageError("the kernel switch does not count frames by path: use the user switch")
+        raise UsageError("the kernel switch does not count frames by path: use the user-space one")
 
 
 class UserFabric:
@@ -187,7 +187,7 @@ class UserFabric:
         try:
             said = self._hear()
             if "error" in said:
-                raise UsageError(f"the user switch cannot run here: {said['error']}")
+                raise UsageError(f"the user-space switch cannot run here: {said['error']}")
             execute(user_up(self._lab, self._options))
         except BaseException:
             self._process.kill()
@@ -234,7 +234,7 @@ class UserFabric:
 
 
 def _paths(pairs: Pairs, nics: Nics, options: LabOptions) -> list[tuple[object, ...]]:
-    """Return the faults of each path (from, to, NIC), as rows for the user switch.
+    """Return the faults of each path (from, to, NIC), as rows for the user-space switch.
 
     A NIC fault that acts on single packets, such as loss, applies to every path of that NIC.
     """
@@ -269,7 +269,7 @@ def _paths(pairs: Pairs, nics: Nics, options: LabOptions) -> list[tuple[object, 
 
 
 def _ports(nics: Nics) -> list[tuple[object, ...]]:
-    """Return a row for the user switch for each NIC with a fault: host, NIC, rate, down."""
+    """Return a row for the user-space switch for each NIC with a fault: host, NIC, rate, down."""
     return [
         (host, nic, _bytes(effects.rate_bps), effects.down)
         for (host, nic), effects in sorted(nics.items())

@@ -96,7 +96,7 @@ def inject(record: Record, text: str, *, detach: bool) -> None:
 
 
 def status(record: Record) -> dict[str, Any]:
-    """Return the faults in force and the counters of the user switch.
+    """Return the faults in force and the counters of the user-space switch.
 
     The result is {"faults": [text, ...], "paths": [counters, ...]}; both are empty for a lab that
     is not persistent.

@@ -1,4 +1,4 @@
-"""The user switch of a lab: a process that forwards frames between the NICs of all hosts.
+"""The user-space switch of a lab: a process that forwards frames between the NICs of all hosts.
 
     python -m slackline.lab._switch '{"nics": 2, "rate": 0, "namespaces": [path, ...]}'
 
