@@ -1,4 +1,4 @@
-"""The choice of each rank's share (the part that it reduces) in the plan "mesh", by port traffic.
+"""The choice of each rank's share (the part that it reduces) in the plan "mesh", by ports' rates.
 
 port_rates    the rate of each rank's port, from the bytes and busy times of its links
 rebalance     (state, rates) -> (state, reason): new shares if they save enough time

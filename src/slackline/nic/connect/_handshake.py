@@ -8,9 +8,9 @@
 
 A proof is HMAC-SHA256 under a key of this pair, over every byte sent so far and the role of the
 sender. A proof covers both nonces, so a replayed conversation fails. A proof also covers the role,
-so that a message cannot be reflected to its sender. The job code of the rail's frames is derived
-from the same bytes and differs each time. Costly resources (sockets, descriptors) are created only
-for an authenticated peer.
+so that a message cannot be reflected to its sender. The number in the field `job` of the
+rail's frames is derived from the same bytes and differs each time. Costly resources (sockets,
+descriptors) are created only for an authenticated peer.
 
 The module uses no socket. A Handshake is a generator, a state machine: it yields messages to
 send, and receives the replies by `send`.
@@ -53,7 +53,7 @@ class Session:
     """The result of a handshake, after both ends have authenticated themselves."""
 
     job: int
-    """The job code that every frame on the rail carries; never 0."""
+    """The number in the field `job` of every frame on the rail; never 0."""
     ours: TransportParameters
     theirs: TransportParameters
     fds: tuple[int, ...]
@@ -148,7 +148,7 @@ class _Transcript:
         return parse(kind, text)
 
     def code(self) -> int:
-        """Return the job code that is derived from the transcript."""
+        """Return the number for the field `job` of frames, derived from the handshake's bytes."""
         return int.from_bytes(self._with(b"job")[:4], "little")
 
     def _proof(self, role: str, text: bytes) -> bytes:

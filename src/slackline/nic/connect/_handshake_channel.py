@@ -213,7 +213,7 @@ class HandshakeChannel:
         """Whether the other end closed the connection between two frames, which is no error."""
 
     async def send(self, message: HandshakeMessage, job: int) -> None:
-        """Send one handshake message as a HELLO frame with job code `job`."""
+        """Send one handshake message as a HELLO frame whose header has the number `job`."""
         data, fds = frame(message.payload, job), message.fds
         while data:
             try:
@@ -224,9 +224,10 @@ class HandshakeChannel:
             data, fds = data[sent:], ()
 
     async def receive(self) -> tuple[int, HandshakeMessage]:
-        """Receive the next frame; return the number that identifies its job, and its message.
+        """Receive the next frame; return the field `job` of its header, and its message.
 
-        Reads no byte beyond the frame. Raises LinkError or FrameError if it is no valid HELLO.
+        The field `job` is a number by which frames of another job are refused. Reads no byte beyond
+        the frame. Raises LinkError or FrameError if the frame is no valid HELLO.
         """
         head = await self._read(HEADER_BYTES)
         header = unframe(head)
@@ -290,7 +291,7 @@ async def run_handshake(channel: HandshakeChannel, handshake: Handshake, job: in
 
 
 async def _reply(channel: HandshakeChannel, job: int) -> HandshakeMessage:
-    """Receive the reply of a handshake; raise LinkError if it has another job code than `job`."""
+    """Receive the reply of a handshake; raise LinkError if its header's `job` differs."""
     code, message = await channel.receive()
     if code != job:
         raise LinkError("a HELLO of another job came during the handshake")

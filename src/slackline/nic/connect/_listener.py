@@ -31,9 +31,9 @@ _BREATH_S = 0.1
 _TOLD_ALL, _TOLD_EACH = 10, 100
 
 Greet = Callable[[HandshakeChannel, int, bytes, Hello], Awaitable[bool]]
-"""A function greet(channel, job code, payload, parsed payload) that completes a handshake. The
-result says whether the connection was expected; if so, the function owns the channel. Raises
-SlacklineError when the other end fails to authenticate itself."""
+"""A function greet(channel, job, payload, parsed payload) that completes a handshake; `job` is the
+field of that name in the header of the first frame. The result says whether the connection was
+expected; if so, the function owns the channel. Raises SlacklineError when the other end fails to authenticate itself."""
 
 
 class Listener:

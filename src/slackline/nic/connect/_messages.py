@@ -127,7 +127,7 @@ def text_of(message: Hello | Answer | TransportParameters) -> bytes:
 
 
 def frame(payload: bytes, job: int) -> bytes:
-    """Return a HELLO frame with this payload and job code."""
+    """Return a HELLO frame with this payload and the number `job` in its header."""
     header = Header(
         kind=FrameKind.HELLO, job=job, length=len(payload), payload_checksum=crc32c(payload)
     )

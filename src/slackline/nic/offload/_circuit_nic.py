@@ -23,7 +23,8 @@ __all__ = ["Devices", "Nodes"]
 _log = logging.getLogger("slackline.nic")
 
 _NO_JOB = 0
-"""The job code of frames to a device. The rails have already refused unauthenticated frames."""
+"""The value of the field `job` in frames to a device. The rails have already refused
+unauthenticated frames."""
 
 
 _RING: Mapping[str, Mapping[str, int]] = {"twin": {}, "circuit": {"lanes": 4, "slots": 4}}
