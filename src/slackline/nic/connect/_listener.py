@@ -33,7 +33,8 @@ _TOLD_ALL, _TOLD_EACH = 10, 100
 Greet = Callable[[HandshakeChannel, int, bytes, Hello], Awaitable[bool]]
 """A function greet(channel, job, payload, parsed payload) that completes a handshake; `job` is the
 field of that name in the header of the first frame. The result says whether the connection was
-expected; if so, the function owns the channel. Raises SlacklineError when the other end fails to authenticate itself."""
+expected; if so, the function owns the channel. Raises SlacklineError when the other end fails to
+authenticate itself."""
 
 
 class Listener:
