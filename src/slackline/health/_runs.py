@@ -15,14 +15,15 @@ _FORGET = 0.9995
 
 
 class Runs:
-    """The longest normal run (series of late readings) in one direction of a rail."""
+    """The longest normal run (series of readings above the baseline) in a rail's direction."""
 
     def __init__(self, least: float, *, sure: int, most: float) -> None:
-        """Create an empty record; `least` and `most` bound the late readings for a verdict.
+        """Create an empty record; `least` and `most` bound the length of a run for a verdict.
 
-        After `sure` readings, a verdict (report of a problem) needs a run of late readings that is
-        twice as long as the longest normal run. Earlier the factor is larger than two, because the
-        longest normal run may not have occurred yet.
+        After `sure` readings, a verdict (report of a problem) needs a run of late readings
+        (readings clearly above the baseline) that is twice as long as the longest normal run.
+        Earlier the factor is larger than two, because the longest normal run may not have occurred
+        yet.
         """
         self._least = least
         self._sure = sure
@@ -33,7 +34,7 @@ class Runs:
 
     @property
     def evidence(self) -> float:
-        """The number of consecutive late readings that make a verdict."""
+        """The number of late readings (above the baseline) in a row that make a verdict."""
         factor = _FACTOR * max(1.0, self._sure / max(self._seen, 1))
         return min(max(self._least, factor * self._longest + 1), self._most)
 
