@@ -220,28 +220,8 @@ class Operations:
         root: int | None,
         posting: Posting,
     ) -> Transfer:
-        self._require_open()
-        check_root(self.rank, self.size, root)
-        total = count * dtype.itemsize
-        blocking = posting.get("blocking", False)
-        tag = posting.get("tag")
-        early = self._is_early(collective, tag)
-        request = self._native.run(
-            self._book.select(collective, total, dtype, root, early=early).program,
-            source,
-            target,
-            count,
-            dtype,
-            op,
-            total,
-            tag_of(posting, self.rank),
-            posting.get("priority", 0),
-            limit_ns(posting, self._timeout_ns),
-            blocking,
-        )
-        if early:
-            self._count(collective, tag, total, dtype, root)
-        return DONE if request is None else self._transfer(request, blocking)
+        data = (source, target, count)
+        return self._post(self._native.run, data, collective, count, dtype, op, root, posting)
 
     def _chunks(
         self,
@@ -253,15 +233,30 @@ class Operations:
         root: int | None,
         posting: Posting,
     ) -> Transfer:
+        run, data = self._native.run_chunks, (chunks,)
+        return self._post(run, data, collective, sum(counts), dtype, op, root, posting)
+
+    def _post(
+        self,
+        run: Callable[..., _native.Request | Transfer | None],
+        data: tuple[object, ...],
+        collective: Collective,
+        count: int,
+        dtype: DType,
+        op: ReduceOp,
+        root: int | None,
+        posting: Posting,
+    ) -> Transfer:
+        """Post a collective of `count` elements in all; `run` takes its program, then `data`."""
         self._require_open()
         check_root(self.rank, self.size, root)
-        total = sum(counts) * dtype.itemsize
+        total = count * dtype.itemsize
         blocking = posting.get("blocking", False)
         tag = posting.get("tag")
         early = self._is_early(collective, tag)
-        request = self._native.run_chunks(
+        request = run(
             self._book.select(collective, total, dtype, root, early=early).program,
-            chunks,
+            *data,
             dtype,
             op,
             total,
