@@ -3,6 +3,7 @@
 from random import Random
 
 import pytest
+from drawn import drawn_fabric, made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,34 +30,6 @@ from slackline.sim import (
 
 EVERY_PLAN = [(collective, name) for collective, name in PLANS]
 PLAN_IDS = [f"{collective.label}-{name}" for collective, name in PLANS]
-
-
-def made(collective: Collective, name: str, ranks: int) -> CollectivePlan:
-    if collective is Collective.POINT_TO_POINT:
-        ranks = min(ranks, 2)
-    return generate(collective, name, ranks, ranks - 1 if collective.rooted else None)
-
-
-def drawn_fabric(random: Random, hosts: int) -> Fabric:
-    nics = random.randint(1, 2)
-    return Fabric(
-        hosts=tuple(
-            Host(
-                rates_bps=tuple(random.randint(1, 40) * 10**8 for _ in range(nics)),
-                latency_ps=random.choice((0, random.randint(1, 10**7))),
-                cores=random.randint(1, 3),
-                frame_ps=random.choice((0, random.randint(1, 10**6))),
-                reduce_bytes_per_second=random.choice((None, 10**9)),
-                memory_bytes_per_second=random.choice((None, 5 * 10**9)),
-                memory_latency_ps=random.randint(0, 10**6),
-            )
-            for _ in range(hosts)
-        ),
-        framing=random.choice(
-            (Framing(), Framing(header_bytes=64, packet_bytes=1448, packet_overhead_bytes=90))
-        ),
-        forwards_after_bytes=random.choice((0, 1514, None)),
-    )
 
 
 def run_drawn(seed: int, collective: Collective, name: str) -> tuple[CollectiveRun, int]:
