@@ -114,8 +114,8 @@ bool Engine::begin(Group& group, const Key& key) {
   return true;
 }
 
-// Count a segment's arrival, and start adding once every worker's data has reached the onset
-// threshold.
+// Count a segment's arrival. Start adding once as many segments of every worker have arrived as the
+// aggregator waits for (`onset`).
 void Engine::count_arrival(Request& request, int peer) {
   ++request.flows[static_cast<std::size_t>(peer)].arrived;
   const auto segments = static_cast<std::uint32_t>(request.chunks[0].segments.size());

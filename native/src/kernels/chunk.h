@@ -177,7 +177,7 @@ struct Chunk {
   }
 };
 
-// A chunk in its memory format, rounded once for all its targets.
+// A chunk in its memory format, rounded once for all buffers that it is written to.
 template <class Format>
 struct Rounded {
   using Piece = typename Format::Piece;

@@ -184,9 +184,9 @@ class ElasticState:
         self._whole = False
 
     def _rewind(self) -> None:
-        """Undo the changes of a training step before `optimizer.step()`.
+        """Undo the part of a training step that precedes `optimizer.step()`.
 
-        The modules' buffers are restored and all gradients cleared.
+        Restore the modules' buffers and clear all gradients.
         """
         with torch.no_grad():
             for name, buffer in self._named_buffers():

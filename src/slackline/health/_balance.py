@@ -102,7 +102,9 @@ def port_rates(traffic: Sequence[Sequence[Traffic]]) -> tuple[int, ...] | None:
 
 
 def rebalance(balance: Balance, rates: tuple[int, ...] | None) -> tuple[Balance, str | None]:
-    """Return the state after a round with these rates of the ports, and the reason for new shares.
+    """Return the state after a measurement of the ports' rates, and the reason for new shares.
+
+    A rank's share is the part of each all_reduce's buffer that this rank sums.
 
     The reason is None if the shares stay. With new shares an all_reduce must be faster by a
     twentieth at least, both at the rates of this round and at the rates of the previous round. Any

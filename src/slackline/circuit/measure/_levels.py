@@ -72,7 +72,7 @@ def _inputs(cell: Any) -> list[object]:
 def _arrival(
     wires: Sequence[object], drivers: Mapping[object, Any], found: dict[object, _Reach]
 ) -> _Reach:
-    """Return the latest stage of any of these wires, and the longest path to it in that stage.
+    """Return the latest stage of any of these wires, and the longest path within that stage.
 
     A wire that nothing drives is an input or a constant. Results are cached in `found`.
     """

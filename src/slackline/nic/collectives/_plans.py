@@ -368,7 +368,7 @@ def compile_program(
 
 
 def starts(plan: CollectivePlan) -> list[int]:
-    """Return, for each chunk of a ring plan, the rank that starts and last receives the chunk."""
+    """Return the rank that sends each chunk of a ring plan first; it also receives it last."""
     found: dict[int, int] = {}
     for rank, program in enumerate(plan.programs):
         for chunk in range(plan.chunks):

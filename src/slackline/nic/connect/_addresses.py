@@ -160,7 +160,7 @@ def _of(device: Device, system: Iterable[Device]) -> list[Interface]:
 
 
 def _by_address(word: str, system: Iterable[Device]) -> Interface:
-    """Return the interface for a text like "10.0.0.1/24"; the address alone counts as a NIC."""
+    """Return the interface for a text like "10.0.0.1/24", as a NIC with this address only."""
     try:
         given = ipaddress.ip_interface(word)
     except ValueError as error:

@@ -140,7 +140,7 @@ class _Transcript:
         return payload
 
     def heard(self, role: str, kind: type[Message], payload: bytes) -> Message:
-        """Return the message in `payload`; raise LinkError if its proof by `role` is wrong."""
+        """Return the message in `payload`; raise LinkError if the MAC of its sender is wrong."""
         text, proof = payload[:-MAC_BYTES], payload[-MAC_BYTES:]
         if not hmac.compare_digest(proof, self._proof(role, text)):
             raise LinkError("the proof is wrong: the other end does not know the job's secret")

@@ -261,7 +261,7 @@ class Peer:
         return TransportParameters(refusal=self._gone[:_REASON_LETTERS]), ()
 
     def _failed(self, task: asyncio.Task[None]) -> None:
-        """Fail `first` after an unexpected error of a rail's task, so that no caller hangs."""
+        """Fail the future of the first rail after an unexpected error, so that no caller hangs."""
         if not task.cancelled() and task.exception() is not None and not self.first.done():
             self.first.set_exception(InternalError("the connection manager failed", peer=self.rank))
 

@@ -22,7 +22,9 @@ class Cutting:
     """The longest segment of this plan; None: as long as the rail allows."""
 
     def elements(self, count: int, itemsize: int, limit_bytes: int, *, forwards: bool) -> int:
-        """Return the elements of each segment but the last in a chunk of `count` elements.
+        """Return the number of elements in each segment of a chunk of `count` elements.
+
+        The last segment of the chunk may be shorter.
 
         `itemsize`: bytes of an element on the wire. `limit_bytes`: the longest payload of a frame.
         `forwards`: whether some rank sends part of a chunk after it has received part of that
