@@ -117,7 +117,7 @@ class Environment:
     interface: tuple[str, ...] | None = None
     """The network interfaces to use, separated by commas: "eth0,eth1"."""
     congestion: str | None = None
-    """The kernel's TCP congestion control for TCP rails: "reno"."""
+    """The TCP congestion control of TCP rails: "auto", "system", or a name such as "reno"."""
     tls: str | None = None
     """The encryption of TCP rails: one of TLS."""
     key: Path | None = None

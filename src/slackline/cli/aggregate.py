@@ -50,8 +50,8 @@ def aggregate(
     ] = "",
     congestion: Annotated[
         str,
-        typer.Option(help="Use this TCP congestion control, such as reno. Default: the system's."),
-    ] = "",
+        typer.Option(help="Use this TCP congestion control (reno), or system, or auto (no BBR)."),
+    ] = "auto",
     key: Annotated[
         Path | None,
         typer.Option(

@@ -84,9 +84,10 @@ class NicOptions:
     the loopback interface, unless this option names interfaces."""
     connections: int = 1
     """The number of rails of each kind over each path (pair of interfaces)."""
-    congestion: str = ""
-    """The kernel's TCP congestion control for TCP rails, for example "reno" or "cubic"; empty takes
-    the system's default."""
+    congestion: str = "auto"
+    """The kernel's TCP congestion control for TCP rails, for example "reno" or "cubic". "system"
+    takes the system's default; "auto" takes it too, but replaces BBR by CUBIC where the round trip
+    is at most 5 ms."""
     tls: str = "off"
     """"off" or "require". "require" encrypts TCP rails by TLS 1.3, with certificates that are made
     when the engine starts, and needs slackline[tls]. Shared memory is not encrypted, since its data

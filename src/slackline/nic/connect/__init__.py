@@ -4,6 +4,7 @@ _addresses, _netlink   the addresses of this host
 _rendezvous            endpoint descriptors, exchanged through the store of a group
 _paths, _rail_set      the rails that follow from the addresses of two engines
 _messages, _handshake, _handshake_channel   mutual authentication over one socket
+_congestion            TCP's congestion control, by the path's round trip
 _listener, _peer, _links                    accepted and dialled connections, by peer
 _admissions            the limit of unauthenticated connections
 _rail_handle           an authenticated connection becomes a rail of the engine
@@ -16,9 +17,10 @@ _network               the connections of one engine together
 
 from slackline.nic.connect._addresses import local_interfaces
 from slackline.nic.connect._admissions import Admissions
+from slackline.nic.connect._congestion import check_congestion, control_congestion, is_named
 from slackline.nic.connect._connection_manager import ConnectionManager
 from slackline.nic.connect._handshake import HandshakeMessage, fresh_nonce
-from slackline.nic.connect._handshake_channel import HandshakeChannel, control_by, dial, ready
+from slackline.nic.connect._handshake_channel import HandshakeChannel, dial, ready
 from slackline.nic.connect._messages import MAC_BYTES, MAX_PAYLOAD
 from slackline.nic.connect._network import Network
 from slackline.nic.connect._paths import Attempt
@@ -41,10 +43,12 @@ __all__ = [
     "HandshakeMessage",
     "Network",
     "Rendezvous",
-    "control_by",
+    "check_congestion",
+    "control_congestion",
     "dial",
     "exchange_descriptors",
     "fresh_nonce",
+    "is_named",
     "local_interfaces",
     "read_key",
     "ready",

@@ -8,9 +8,8 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from slackline.errors import LinkError, UsageError
+from slackline.errors import LinkError
 from slackline.nic.connect._addresses import SocketAddress, family_of, socket_address
 from slackline.nic.connect._handshake import Handshake, HandshakeMessage, Session
 from slackline.nic.connect._messages import frame, unframe
@@ -22,7 +21,6 @@ __all__ = [
     "answer_from",
     "arrival_device",
     "bind_to_device",
-    "control_by",
     "dial",
     "ends_of",
     "ready",
@@ -41,7 +39,6 @@ _ARRIVAL = {
 """The socket options that tell a connection's device, by family: the level, IP_PKTINFO,
 IP_PKTOPTIONS, and the place of the device's number in the answer, which is a cmsghdr of 16 bytes
 with an in_pktinfo or in6_pktinfo (ip(7), ipv6(7))."""
-_CONTROLS = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 
 
 async def ready(sock: socket.socket, *, write: bool = False) -> None:
@@ -181,21 +178,6 @@ def ends_of(sock: socket.socket) -> tuple[str, str]:
     """Return the addresses of a connection, this end's first, without a scope."""
     ours, theirs = sock.getsockname()[0], sock.getpeername()[0]
     return ours.partition("%")[0], theirs.partition("%")[0]
-
-
-def control_by(sock: socket.socket, congestion: str) -> None:
-    """Set the kernel's TCP congestion control of this name on the socket.
-
-    Raises UsageError, with the available names, if this process may not use it.
-    """
-    try:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
-    except OSError as error:
-        offered = ", ".join(_CONTROLS.read_text().split())
-        raise UsageError(
-            f"the congestion control {congestion!r} cannot be used here ({error.strerror}): "
-            f"the kernel offers {offered}"
-        ) from error
 
 
 class HandshakeChannel:

@@ -21,8 +21,9 @@ from slackline.errors import UsageError
 from slackline.faults import parse_all
 from slackline.nic._options import NicOptions
 from slackline.nic.connect._addresses import local_interfaces, still_there
+from slackline.nic.connect._congestion import check_congestion
 from slackline.nic.connect._connection_manager import ConnectionManager
-from slackline.nic.connect._handshake_channel import control_by, ready
+from slackline.nic.connect._handshake_channel import ready
 from slackline.nic.connect._injector import Injector
 from slackline.nic.connect._links import Links
 from slackline.nic.connect._listener import Listener
@@ -62,9 +63,7 @@ class Network:
         self.key = read_key(options.key) if key is None else key
         self._identity = Identity(engine_name) if options.tls == "require" else None
         interfaces = local_interfaces(options.interfaces)
-        if options.congestion:
-            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-                control_by(probe, options.congestion)
+        check_congestion(options.congestion)
         self._listener = Listener(engine_name, interfaces)
         self._manager = ConnectionManager()
         self._tls_proxy: TlsProxy | None = None

@@ -21,9 +21,10 @@ from typing import Any, Self
 import slackline._native as _native
 from slackline.errors import LinkError
 from slackline.nic.connect._addresses import Interface, to_rows
+from slackline.nic.connect._congestion import AUTO, control_congestion
 from slackline.nic.connect._connection_manager import ConnectionManager
 from slackline.nic.connect._handshake import Session
-from slackline.nic.connect._handshake_channel import control_by, ready
+from slackline.nic.connect._handshake_channel import ready
 from slackline.nic.connect._messages import TransportParameters
 from slackline.nic.connect._paths import RailPlan
 from slackline.nic.connect._tls import Identity
@@ -53,8 +54,8 @@ class LocalContext:
     """The TLS proxy; None without TLS."""
     interfaces: Callable[[], tuple[Interface, ...]]
     """A function that returns the addresses and ports of the engine's listener."""
-    congestion: str = ""
-    """The TCP congestion control of TCP rails; empty takes the system's default."""
+    congestion: str = AUTO
+    """The TCP congestion control of TCP rails, or "auto" or "system"."""
 
     @property
     def certificate(self) -> bytes:
@@ -175,8 +176,8 @@ def hand_over(
         name = f"{plan.kind} {_shown(sock.getsockname())}>{_shown(sock.getpeername())}"
         most = min(session.ours.packet_bytes, session.theirs.packet_bytes)
         rail: socket.socket = sock
-        if context.congestion and plan.kind != "udp":
-            control_by(sock, context.congestion)
+        if plan.kind == "tcp":
+            control_congestion(sock, context.congestion)
         if plan.kind == "udp":
             rail = parameters.take_udp(session.theirs.port)
             companion = context.manager.spawn(_watch_companion(sock, handle))

@@ -33,8 +33,9 @@ from slackline.nic.connect import (
     HandshakeMessage,
     Network,
     Rendezvous,
-    control_by,
+    control_congestion,
     fresh_nonce,
+    is_named,
     local_interfaces,
     read_key,
     ready,
@@ -90,8 +91,8 @@ class AggregatorOptions:
     """The number of segments (frames of a message) that must have arrived from every worker before
     reduction starts; 0 waits for whole messages (store-and-forward).
     """
-    congestion: str = ""
-    """The kernel's TCP congestion control; empty takes the system's default."""
+    congestion: str = "auto"
+    """The kernel's TCP congestion control, or "system" or "auto", as for `NicOptions`."""
     key: Path | None = None
     """A file with a secret key that the workers share; without it, any host may use the node."""
 
@@ -131,8 +132,8 @@ class Aggregator:
         except OSError as error:
             where = show_address(options.host, options.port)
             raise UsageError(f"cannot listen at {where}: {error.strerror or error}") from error
-        if options.congestion:
-            control_by(self._socket, options.congestion)
+        if is_named(options.congestion):
+            control_congestion(self._socket, options.congestion)
         self._manager = ConnectionManager()
         self._admissions = Admissions()
         self._services: set[Service] = set()
