@@ -24,6 +24,13 @@ two consecutive rounds.
 
 Rates of even ports are measured with an error of a few percent.
 """
+_UNEVEN = Fraction(11, 10)
+"""The factor by which the fastest port must seem faster than the slowest port, in two consecutive
+rounds, before a plan other than "mesh" is replaced.
+
+In a ring every link waits for the slowest port, so that a fast port seems little faster than a slow
+port. Even ports seem to differ by a factor of at most 1.05 in the median round.
+"""
 _TRIAL_ROUNDS = 64
 """The number of rounds without a change after which larger shares for a slow port are tried.
 
@@ -108,8 +115,9 @@ def rebalance(balance: Balance, rates: tuple[int, ...] | None) -> tuple[Balance,
 
     The reason is None if the shares stay. With new shares an all_reduce must be faster by a
     twentieth at least, both at the rates of this round and at the rates of the previous round. Any
-    other plan is first replaced by "mesh" with equal shares: if each rank uses a single link, its
-    figures cannot tell which end of the link is slow. Now and then the rank with the smallest share
+    other plan is first replaced by "mesh" with equal shares, also if the fastest port seems a tenth
+    faster than the slowest: if each rank uses a single link, its figures cannot tell which end of
+    the link is slow. Now and then the rank with the smallest share
     gets a larger share on trial; if the trial is slower, the next rounds take the change back.
     """
     if rates is None:
@@ -123,7 +131,8 @@ def rebalance(balance: Balance, rates: tuple[int, ...] | None) -> tuple[Balance,
     mean = [(a + b) // 2 for a, b in zip(last, rates, strict=True)]
     chosen = shares(mean)
     gain = min(port_time(each, now) / port_time(each, chosen) for each in (last, rates))
-    if gain >= _GAIN and not balance.mesh and balance.weights is None:
+    uneven = gain >= _GAIN or all(max(each) >= _UNEVEN * min(each) for each in (last, rates))
+    if uneven and not balance.mesh and balance.weights is None:
         chosen = equal
         reason = (
             f"the plan is mesh with equal shares from now on, since the ports seem uneven: "

@@ -125,6 +125,36 @@ def test_another_plan_is_first_replaced_by_a_mesh_with_equal_shares() -> None:
     assert (balance.weights, balance.number) == (shares(rates), 2)
 
 
+def judged(*rounds: tuple[int, ...]) -> tuple[Balance, list[str]]:
+    """Return the state and all reasons after these rounds of measured rates under the plan ring."""
+    balance, reasons = Balance(mesh=False), []
+    for rates in rounds:
+        balance, reason = rebalance(balance, rates)
+        reasons += [] if reason is None else [reason]
+    return balance, reasons
+
+
+def test_a_ring_over_ports_that_seem_a_tenth_uneven_twice_is_replaced() -> None:
+    # Rates in kB/s of a ring of four hosts with 200 Mbit/s, one of them with 150, as measured.
+    balance, reasons = judged((17808, 14919, 14921, 20013), (16739, 16148, 16154, 18609))
+    assert balance.weights == equal_shares(4)
+    (reason,) = reasons
+    assert reason.startswith("the plan is mesh with equal shares from now on")
+
+
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        ((23951, 23948, 24162, 24038), (23389, 22988, 22990, 23120)),  # even ports, as measured
+        ((23000, 23000, 23000, 26000), (23000, 23000, 23000, 24000)),  # uneven once
+    ],
+)
+def test_a_ring_over_even_ports_stays(rounds: tuple[tuple[int, ...], ...]) -> None:
+    balance, reasons = judged(*rounds)
+    assert balance.weights is None
+    assert reasons == []
+
+
 def test_the_last_slices_of_the_earlier_shares_are_not_judged() -> None:
     slow, other = [10**8, 10**8, 10**8, 5 * 10**7], [10**8, 5 * 10**7, 10**8, 10**8]
     balance, reasons = lagging(2, slow, Balance(mesh=True))
