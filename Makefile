@@ -77,8 +77,9 @@ generate: setup  ## rewrite the generated files: the C++ frame header and the ex
 docs: setup  ## build the site of the pages in build/site; neither the build nor the site needs a network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-plots: setup  ## draw the figures of docs/benchmarks.md from the tables
+plots: setup  ## draw the figures of docs/benchmarks.md from its tables, and from the record of a NIC's cut
 	$(BIN)/python benchmarks/plots.py
+	$(BIN)/python benchmarks/wire-efficiency/plot.py benchmarks/wire-efficiency/failover.json docs/plots/failover.svg
 
 wheel: setup  ## dist/*.whl for this Python, checked by auditwheel, and the source distribution
 	rm -rf build/dist dist

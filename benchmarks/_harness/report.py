@@ -26,6 +26,9 @@ class Row:
     values: Mapping[str, Scalar] = field(default_factory=dict)
     """The measured values; the unit is in the name (`median_us`). Empty if skipped."""
 
+    series: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Measured values in order of time, by name; the unit is in the name (`ended_ms`)."""
+
     skipped: str | None = None
     """The reason why nothing was measured ("mpirun is not installed"), or None."""
 
@@ -33,9 +36,10 @@ class Row:
         if bool(self.values) == (self.skipped is not None):
             raise ValueError(f"a row has either values or a reason: {dict(self.labels)}")
 
-    def as_json(self) -> dict[str, Scalar]:
+    def as_json(self) -> dict[str, Scalar | list[float]]:
         reason = {} if self.skipped is None else {"skipped": self.skipped}
-        return {**self.labels, **self.values, **reason}
+        series = {name: list(values) for name, values in self.series.items()}
+        return {**self.labels, **self.values, **series, **reason}
 
 
 @dataclass(frozen=True, kw_only=True)

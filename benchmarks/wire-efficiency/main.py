@@ -16,6 +16,7 @@ from _harness.machine import describe_machine
 from _harness.options import Options, parse
 from _harness.report import Report
 from cases import GBIT, HOSTS, SIZES, Wire
+from failover import end_of_gloo, record
 from losses import lossy
 from outages import cut_and_back, cut_in_the_middle
 from results import Results
@@ -84,6 +85,16 @@ def nic_faults(wire: Wire, results: Results) -> None:
                 cut_and_back(lab, wire, system, ranks, results, ROUNDS)
 
 
+def failover(wire: Wire, results: Results) -> None:
+    """Record a series over slackline and over gloo in which a NIC is cut and comes back."""
+    with Lab(LabOptions(hosts=HOSTS, nics=wire.nics, rate=wire.rate)) as lab:
+        with crew(lab, gloo=True, RAILS="tcp", INTERFACE=BOTH) as ranks:
+            record(lab, wire, "slackline tcp", "slackline", ranks, results)
+            record(lab, wire, "gloo", "gloo", ranks, results)
+        with crew(lab, RAILS="tcp", INTERFACE=BOTH) as ranks:
+            end_of_gloo(lab, wire, ranks, results)
+
+
 def faulty_links(wire: Wire, results: Results) -> None:
     """Measure links that lose, repeat, reorder and damage packets."""
     with (
@@ -104,6 +115,7 @@ def main() -> None:
         "two NICs": lambda: two_nics(Wire(rate=GBIT, nics=2), results),
         "two easy NICs": lambda: two_nics(Wire(rate=EASY, nics=2), results),
         "NIC faults": lambda: nic_faults(Wire(rate=EASY, nics=2), results),
+        "failover": lambda: failover(Wire(rate=EASY, nics=2), results),
         "faulty links": lambda: faulty_links(Wire(rate=EASY, switch="user"), results),
     }
     options = parse(

@@ -47,7 +47,7 @@ def cut_in_the_middle(
     undisturbed = [_span_seconds(ranks.ask("arbitrary", 0)) for _ in range(rounds)]
     over, seconds, cuts, same_bits = [], [], [], True
     for _ in range(rounds):
-        answers, samples = _with_cut(lab, ranks, ("arbitrary",), half_ns, None)
+        answers, samples = with_cut(lab, ranks, ("arbitrary",), half_ns, None)
         start_ns = min(span.start_ns for span, _ in answers)
         cut = max(0, unplugged_at(samples, CUT_NIC) - start_ns) / 1e9
         took = _span_seconds(answers)
@@ -84,15 +84,14 @@ def cut_and_back(
 ) -> None:
     """Measure the throughput over time of a series in which a NIC is away for two seconds."""
     size = SERIES_SIZE
-    each = allreduce_seconds(size.nbytes, HOSTS, wire.rate, wire.nics)
-    passes = round(SERIES_SECONDS / each / size.buffers)
+    passes = series_passes(wire)
     ranks.ask("prepare", size.count, size.buffers)
     before, between, after, recovery = [], [], [], []
     for number in range(rounds):
-        question = ("series", passes, size.outstanding, number % 4)
-        ended, samples = _with_cut(lab, ranks, question, DOWN_NS, UP_NS)
+        question = ("series", "slackline", passes, size.outstanding, number % 4)
+        answers, samples = with_cut(lab, ranks, question, DOWN_NS, UP_NS)
         # An allreduce has ended when it has ended at all ranks.
-        ends_ns = [max(times) for times in zip(*ended, strict=True)]
+        ends_ns = [max(span.end_ns for span in spans) for spans in zip(*answers, strict=True)]
         down_ns = unplugged_at(samples, CUT_NIC)
         up_ns = plugged_again_at(samples, CUT_NIC)
         rates = window_rates(ends_ns, size.nbytes)
@@ -144,7 +143,13 @@ def recovered_at(rates: Sequence[tuple[int, int, float]], up_ns: int, wanted: fl
     return next((end for _, end, rate in rates[first:] if rate >= wanted), None)
 
 
-def _with_cut(
+def series_passes(wire: Wire) -> int:
+    """Return the number of passes over all buffers that take SERIES_SECONDS on all NICs."""
+    each = allreduce_seconds(SERIES_SIZE.nbytes, HOSTS, wire.rate, wire.nics)
+    return round(SERIES_SECONDS / each / SERIES_SIZE.buffers)
+
+
+def with_cut(
     lab: Lab, ranks: LabRanks, question: tuple, down_ns: int, up_ns: int | None
 ) -> tuple[list, list]:
     """Call a method at all ranks while a NIC is cut.

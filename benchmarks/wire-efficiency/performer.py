@@ -39,9 +39,9 @@ class Performer(PlainTcp):
         self._groups = {"slackline": join(place, TIMEOUT)}
         self._watch: Watch | None = None
 
-    def open_gloo(self) -> None:
-        """Join the gloo process group."""
-        self._groups["gloo"] = dist.new_group(backend="gloo", timeout=TIMEOUT)
+    def open_gloo(self, timeout: timedelta = TIMEOUT) -> None:
+        """Join a gloo process group whose operations fail after `timeout`."""
+        self._groups["gloo"] = dist.new_group(backend="gloo", timeout=timeout)
 
     def prepare(self, count: int, buffers: int) -> None:
         """Allocate `buffers` tensors of `count` elements; free the previous ones."""
@@ -89,19 +89,34 @@ class Performer(PlainTcp):
             done += some
         return Span(start_ns=end_ns - spent_ns, end_ns=end_ns)
 
-    def series(self, passes: int, outstanding: int, salt: int, start_ns: int) -> list[int]:
-        """Run a stream from `start_ns` on, as `stream` does.
-
-        Return the end of each allreduce in ns.
-        """
+    def series(
+        self, group: str, passes: int, outstanding: int, salt: int, start_ns: int
+    ) -> list[Span]:
+        """Run a stream from `start_ns` on, as `stream` does; return the times of each allreduce."""
         for buffer in self._buffers:
             pattern.fill(buffer, self._contribution, salt)
         dist.barrier()
         _sleep_until(start_ns)
-        ended_ns = self._run("slackline", passes * len(self._buffers), outstanding)
+        spans = self._run(group, passes * len(self._buffers), outstanding)
         dist.barrier()
         self._check(passes, salt)
-        return ended_ns
+        return spans
+
+    def series_to_error(
+        self, group: str, passes: int, outstanding: int, start_ns: int
+    ) -> tuple[int, str]:
+        """Run a stream from `start_ns` on until an allreduce fails.
+
+        Returns the time of the error in ns and the error's text. Raises ValueError if no allreduce
+        fails.
+        """
+        dist.barrier()
+        _sleep_until(start_ns)
+        try:
+            self._run(group, passes * len(self._buffers), outstanding)
+        except RuntimeError as error:
+            return time.monotonic_ns(), str(error)
+        raise ValueError(f"none of {passes * len(self._buffers)} allreduces over {group} failed")
 
     def prepare_arbitrary(self, count: int) -> None:
         """Allocate values whose sum depends on the order, and compute their sum without faults."""
@@ -152,23 +167,28 @@ class Performer(PlainTcp):
         """Leave the process groups."""
         dist.destroy_process_group()
 
-    def _run(self, group: str, calls: int, outstanding: int) -> list[int]:
-        """Reduce the buffers in turn, `calls` times; return the end of each allreduce in ns."""
+    def _run(self, group: str, calls: int, outstanding: int) -> list[Span]:
+        """Reduce the buffers in turn, `calls` times; return the times of each allreduce."""
         where = self._groups[group]
-        under_way: deque[dist.Work] = deque()
-        ended_ns: list[int] = []
+        under_way: deque[tuple[int, dist.Work]] = deque()
+        spans: list[Span] = []
+
+        def end_first() -> None:
+            start_ns, work = under_way.popleft()
+            work.wait()
+            spans.append(Span(start_ns=start_ns, end_ns=time.monotonic_ns()))
+
         for number in range(calls):
             if len(under_way) == outstanding:
-                under_way.popleft().wait()
-                ended_ns.append(time.monotonic_ns())
+                end_first()
             buffer = self._buffers[number % len(self._buffers)]
+            start_ns = time.monotonic_ns()
             work = dist.all_reduce(buffer, group=where, async_op=True)
             assert work is not None
-            under_way.append(work)
-        for work in under_way:
-            work.wait()
-            ended_ns.append(time.monotonic_ns())
-        return ended_ns
+            under_way.append((start_ns, work))
+        while under_way:
+            end_first()
+        return spans
 
     def _check(self, calls: int, salt: int) -> None:
         for buffer in self._buffers:

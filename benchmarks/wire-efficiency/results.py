@@ -45,6 +45,8 @@ class Results:
     events: list[Row] = field(default_factory=list)
     """The measurements of a faulty wire."""
     event_targets: list[Target] = field(default_factory=list)
+    recorded: list[Row] = field(default_factory=list)
+    """The series of which each allreduce has its times in the JSON object."""
     skipped: list[Row] = field(default_factory=list)
 
     def used(self, wire: Wire, size: Size, system: str, mode: str, percent: float) -> None:
@@ -94,7 +96,7 @@ class Results:
                 "mode": key.mode,
             }
             rows.append(Row(labels=labels, values=_spread(sample)))
-        return [*rows, *self.events, *self.skipped]
+        return [*rows, *self.events, *self.recorded, *self.skipped]
 
     def targets(self) -> list[Target]:
         targets = []

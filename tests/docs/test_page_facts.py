@@ -109,9 +109,10 @@ def test_the_figures_show_the_numbers_of_their_tables(plots: ModuleType) -> None
 
 def test_every_figure_is_shown_on_the_page_of_benchmarks(plots: ModuleType) -> None:
     page = (ROOT / "docs/benchmarks.md").read_text()
-    assert [plot.name for plot in plots.PLOTS if f"(plots/{plot.name}.svg)" not in page] == []
-    drawn = {path.stem for path in (ROOT / "docs" / "plots").iterdir()}
-    assert drawn == {plot.name for plot in plots.PLOTS}
+    drawn = {path.name for path in (ROOT / "docs" / "plots").iterdir()}
+    assert [name for name in sorted(drawn) if f"(plots/{name})" not in page] == []
+    # The figure of a NIC's cut is drawn from a record, the others are drawn from tables.
+    assert drawn == {"failover.svg", *(f"{plot.name}.svg" for plot in plots.PLOTS)}
 
 
 @pytest.mark.parametrize(
