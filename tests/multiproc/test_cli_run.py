@@ -167,6 +167,27 @@ def test_a_mistake_that_all_ranks_make_is_shown_once(script: Callable[[str], Pat
     assert err.count("no such flag") == 1
 
 
+@pytest.mark.slow
+def test_a_rank_s_own_error_is_named_before_those_of_its_peers(
+    script: Callable[[str], Path],
+) -> None:
+    path = script(
+        "import atexit, threading, torch, torch.distributed as dist\n"
+        "# Handlers run in reverse order: slackline leaves, then the process waits for SIGTERM.\n"
+        "if rank == 1:\n"
+        "    atexit.register(threading.Event().wait)\n"
+        "dist.init_process_group('slackline')\n"
+        "dist.barrier()\n"
+        "if rank == 1:\n"
+        "    raise ValueError('wrong weights')\n"
+        "dist.all_reduce(torch.ones(4))\n"
+    )
+    code, _, err = _run("--timeout", "20s", path, directory=path.parent, ranks=2)
+    assert code == 1
+    said = "slackline run: rank 1 was killed by SIGTERM after ValueError: wrong weights"
+    assert said in err.splitlines()
+
+
 def test_a_killed_rank_is_named_and_nobody_outlives_it(script: Callable[[str], Path]) -> None:
     with _sleeping(script(_SLEEPER)) as (process, pids):
         os.kill(pids[0], signal.SIGKILL)

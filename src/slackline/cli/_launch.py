@@ -2,26 +2,23 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
+from slackline.cli._causes import Failure, cause_first, script_error
 from slackline.cli._orphans import Orphans, children
 
 __all__ = [
     "HERE",
     "Ending",
-    "Failure",
     "Job",
     "Place",
     "Tail",
-    "cause_first",
-    "how",
     "ranks_named",
     "usable_cores",
 ]
@@ -29,26 +26,15 @@ __all__ = [
 _SHUTDOWN = timedelta(seconds=5)
 """The time that a rank has to exit after SIGTERM before it is killed."""
 
+_MOST_STDERR = 1 << 20
+"""The bytes at the end of a rank's stderr in which its error is looked for."""
+
 
 def usable_cores() -> int:
     """Return the number of cores that this process may run on."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def how(exitcode: int) -> str:
-    """Return a phrase for the end of a process, such as "exited with code 3".
-
-    `exitcode` is minus the signal's number if a signal killed the process.
-    """
-    if exitcode >= 0:
-        return f"exited with code {exitcode}"
-    try:
-        name = signal.Signals(-exitcode).name
-    except ValueError:
-        name = f"signal {-exitcode}"
-    return f"was killed by {name}"
 
 
 class Tail:
@@ -68,23 +54,6 @@ class Tail:
             return b""
         self._offset += len(added)
         return added
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """A rank that did not end with exit code 0."""
-
-    rank: int
-    pid: int
-    exitcode: int
-    """The rank's exit code; minus the signal's number if a signal ended the rank."""
-    time_s: int
-    """The Unix time at which torchrun saw the rank end, in seconds."""
-
-    @property
-    def reason(self) -> str:
-        """A phrase for the end of the rank, such as "was killed by SIGKILL"."""
-        return how(self.exitcode)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,9 +186,10 @@ class Job:
             found = json.loads(self._result.read_text())
         except (FileNotFoundError, ValueError):
             found = []
-        failures = [Failure(**entry) for entry in found]
+        failures = [self._with_error(Failure(**entry)) for entry in found]
         spoken_ns = {failure.rank: self._spoken_ns(failure.rank) for failure in failures}
-        return Ending(failures=cause_first(failures, spoken_ns), torchrun=self._process.returncode)
+        causes = cause_first(failures, spoken_ns, _SHUTDOWN)
+        return Ending(failures=causes, torchrun=self._process.returncode)
 
     def last_words(self, rank: int, limit: int) -> list[str]:
         """Return the last `limit` lines of a rank's stderr, or of its stdout if stderr is empty."""
@@ -229,6 +199,16 @@ class Job:
             if lines:
                 return lines[-limit:]
         return []
+
+    def _with_error(self, failure: Failure) -> Failure:
+        """Return the failure with the error that the rank's stderr ends with."""
+        path = self.output(failure.rank, "stderr")
+        if path is None:
+            return failure
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _MOST_STDERR))
+            text = file.read().decode(errors="replace")
+        return replace(failure, error=script_error(text, marked=failure.exitcode < 0))
 
     def _spoken_ns(self, rank: int) -> int:
         path = self.output(rank, "stderr")
@@ -242,26 +222,6 @@ def _environment(pid: int) -> dict[str, str]:
     except (FileNotFoundError, ProcessLookupError):
         return {}
     return dict(entry.split("=", 1) for entry in text.split("\0") if "=" in entry)
-
-
-def cause_first(failures: Sequence[Failure], spoken_ns: Mapping[int, int]) -> tuple[Failure, ...]:
-    """Sort failed ranks, with the likely cause of the job's failure first.
-
-    Ranks that were killed from outside come first, then ranks that ended by themselves, by the time
-    of their last output, then ranks that torchrun ended. After the first failure torchrun ends the
-    other ranks by SIGTERM, and much later by SIGKILL the ranks that still run. Therefore a rank
-    that ended by SIGTERM, or by a late SIGKILL, is not the cause. `spoken_ns` is the time of each
-    rank's last output on stderr.
-    """
-    first_s = min((failure.time_s for failure in failures), default=0)
-
-    def place(failure: Failure) -> tuple[int, int]:
-        if failure.exitcode >= 0:
-            return 1, spoken_ns[failure.rank]
-        late = failure.time_s - first_s >= _SHUTDOWN.total_seconds() / 2
-        return (2 if late or failure.exitcode == -signal.SIGTERM else 0), 0
-
-    return tuple(sorted(failures, key=place))
 
 
 def ranks_named(ranks: Sequence[int]) -> str:

@@ -20,12 +20,15 @@ from slackline.telemetry import (
     Gap,
     GroupOpened,
     LineReader,
+    LinkReport,
     LinkVerdict,
+    Operations,
     PipelineStep,
     Record,
     RunSummary,
     StepSummary,
     file_of,
+    rails_of,
 )
 
 __all__ = ["RankReport", "Report", "decimal_bytes"]
@@ -39,9 +42,6 @@ _MOST_EPISODES = 20
 _MOST_PROBLEMS = 5
 """The largest number of sentences about telemetry that could not be read."""
 
-_SENT = "_frames_sent"
-"""The suffix of the engine's counter of frames sent over a rail; the rail's name precedes it."""
-
 
 class RankReport:
     """The telemetry records of one rank, read while the rank writes them."""
@@ -54,6 +54,8 @@ class RankReport:
         self.run: RunSummary | None = None
         self.verdicts: list[LinkVerdict] = []
         self.problems: list[str] = []
+        self._used: set[str] = set()
+        self._kinds: dict[str, str] = {"shm": "shm"}
         self._path = path
         self._reader = LineReader(path, self.problems.append)
         self._tail = Tail(path)
@@ -79,6 +81,10 @@ class RankReport:
                 self.run = record
             case LinkVerdict():
                 self.verdicts.append(record)
+            case Operations():
+                self._used.update(record.rail_names)
+            case LinkReport():
+                self._kinds[str(record.rail)] = record.kind
             case Gap():
                 self.problems.append(
                     f"{self._path}: {record.lost} records are missing: {record.reason}"
@@ -94,14 +100,16 @@ class RankReport:
 
     @property
     def rails(self) -> tuple[str, ...]:
-        """The kinds of rails (paths to peers, such as tcp or shm) that carried frames."""
+        """The kinds of rails (paths to peers, such as tcp or shm) that carried frames.
+
+        A rank that has died wrote no totals; then the kinds follow from the operations that the
+        rank recorded until then, and from its reports about its links.
+        """
         if self.run is not None and self.run.rails:
             return self.run.rails
-        counted = self.counters.values if self.counters is not None else {}
-        named = {
-            name.removesuffix(_SENT) for name in counted if name.endswith(_SENT) and counted[name]
-        }
-        return tuple(sorted(named))
+        if self.counters is None:
+            return tuple(sorted({self._kinds[rail] for rail in self._used & self._kinds.keys()}))
+        return rails_of(self.counters.values)
 
 
 class Report:

@@ -22,8 +22,9 @@ from typing import Annotated
 
 import typer
 
+from slackline.cli._causes import how
 from slackline.cli._hosts import DEFAULT_PORT, Hosts, find_hosts
-from slackline.cli._launch import HERE, Ending, Job, Tail, how, ranks_named, usable_cores
+from slackline.cli._launch import HERE, Ending, Job, Tail, ranks_named, usable_cores
 from slackline.cli._report import Report
 from slackline.cli._screen import Screen, open_screen
 from slackline.cli._stage import NO_GROUP_NS, Stage, lab_options, open_stage

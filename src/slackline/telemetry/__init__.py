@@ -7,7 +7,7 @@
     _files       a directory with one file for each rank: the writer's handle and the readers
     _host        the names of this host and of its clock
     _align       the alignment of all hosts' clocks, and the merge of all ranks' records
-    _summary     many steps summed up as one run: a pure function
+    _summary     many steps summed up as one run, the rails in counters: pure functions
 
 The files are append-only and may be read while a run writes them.
 """
@@ -32,7 +32,7 @@ from slackline.telemetry._records import (
     RunSummary,
     StepSummary,
 )
-from slackline.telemetry._summary import Totals, summarize
+from slackline.telemetry._summary import Totals, rails_of, summarize
 
 __all__ = [
     "DEFAULT_LIMIT_BYTES",
@@ -61,6 +61,7 @@ __all__ = [
     "encode",
     "file_of",
     "merge",
+    "rails_of",
     "read_directory",
     "read_file",
     "summarize",

@@ -73,12 +73,13 @@ class Operation:
     @property
     def rail_names(self) -> tuple[str, ...]:
         """The names of the rails in the column `rails`: ("0", "1") or ("shm",)."""
-        wires = [str(bit) for bit in range(_SHARED_MEMORY) if self.rails >> bit & 1]
-        return (*wires, "shm") if self.rails >> _SHARED_MEMORY & 1 else tuple(wires)
+        return _names_of(self.rails)
 
 
 COLUMNS = tuple(item.name for item in fields(Operation))
 """The names of a row's columns."""
+
+_RAILS = COLUMNS.index("rails")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +98,14 @@ class Operations:
         for row in json.loads(f"[{self.rows}]"):
             yield Operation(*row)
 
+    @property
+    def rail_names(self) -> tuple[str, ...]:
+        """The names of the rails of all operations of the batch, as in `Operation.rail_names`."""
+        used = 0
+        for row in json.loads(f"[{self.rows}]"):
+            used |= row[_RAILS]
+        return _names_of(used)
+
 
 def rows_from(given: object) -> str:
     """Convert rows that were read from a file to the text of `Operations.rows`.
@@ -110,3 +119,9 @@ def rows_from(given: object) -> str:
         if not whole or len(row) != len(COLUMNS):
             raise ValueError(f"a row of operations must be {len(COLUMNS)} integers, not {row!r}")
     return json.dumps(given, separators=(",", ":"))[1:-1]
+
+
+def _names_of(rails: int) -> tuple[str, ...]:
+    """Return the names of the rails in a bit mask: ("0", "1") or ("shm",)."""
+    wires = [str(bit) for bit in range(_SHARED_MEMORY) if rails >> bit & 1]
+    return (*wires, "shm") if rails >> _SHARED_MEMORY & 1 else tuple(wires)

@@ -1,10 +1,13 @@
-"""The summary of many optimizer steps as one run."""
+"""The summary of many optimizer steps as one run, and of the rails that an engine has used."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from slackline.telemetry._records import RunSummary, StepSummary
 
-__all__ = ["Totals", "summarize"]
+__all__ = ["Totals", "rails_of", "summarize"]
+
+_SENT = "_frames_sent"
+"""The suffix of an engine's counter of frames sent over a rail; the rail's name precedes it."""
 
 
 class Totals:
@@ -50,3 +53,14 @@ def summarize(rank: int, steps: Iterable[StepSummary], rails: tuple[str, ...] = 
         if step.rank == rank:
             totals.add(step)
     return totals.run(rails)
+
+
+def rails_of(counters: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the kinds of rails (network paths) that carried frames, from an engine's counters."""
+    return tuple(
+        sorted(
+            name.removesuffix(_SENT)
+            for name, count in counters.items()
+            if name.endswith(_SENT) and count
+        )
+    )

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from slackline.cli._launch import Ending, Failure, Tail, cause_first
+from slackline.cli._causes import Failure
+from slackline.cli._launch import Ending, Tail
 
 
-def _failure(exitcode: int, *, rank: int = 2, time_s: int = 1000) -> Failure:
-    return Failure(rank=rank, pid=100, exitcode=exitcode, time_s=time_s)
+def _failure(exitcode: int) -> Failure:
+    return Failure(rank=2, pid=100, exitcode=exitcode, time_s=1000)
 
 
 @pytest.mark.parametrize(
@@ -24,21 +25,6 @@ def _failure(exitcode: int, *, rank: int = 2, time_s: int = 1000) -> Failure:
 def test_a_failure_says_how_the_rank_ended(exitcode: int, reason: str, code: int) -> None:
     assert _failure(exitcode).reason == reason
     assert Ending(failures=(_failure(exitcode),), torchrun=1).exit_code == code
-
-
-@pytest.mark.parametrize(
-    ("failures", "cause"),
-    [
-        ([_failure(1, rank=0), _failure(-signal.SIGKILL, rank=3)], 3),
-        ([_failure(-signal.SIGTERM, rank=0), _failure(1, rank=3)], 3),
-        ([_failure(1, rank=0), _failure(-signal.SIGKILL, rank=3, time_s=1030)], 0),
-        ([_failure(1, rank=0), _failure(1, rank=1)], 1),
-    ],
-    ids=["a kill", "not torchrun's SIGTERM", "not torchrun's late SIGKILL", "who spoke first"],
-)
-def test_the_cause_comes_first(failures: list[Failure], cause: int) -> None:
-    spoken_ns = {0: 500, 1: 400, 3: 0}
-    assert cause_first(failures, spoken_ns)[0].rank == cause
 
 
 def test_torchrun_s_own_failure_is_code_1() -> None:

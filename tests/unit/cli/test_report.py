@@ -1,14 +1,18 @@
 """Tests of the progress line and the table, made from files that ranks write."""
 
+import json
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from slackline.cli._report import Report, decimal_bytes
 from slackline.telemetry import (
     Counters,
     Gap,
+    LinkReport,
     LinkVerdict,
+    Operations,
     PipelineStep,
     StepSummary,
     Writer,
@@ -51,6 +55,47 @@ def test_a_row_per_rank(tmp_path: Path) -> None:
         ["0", "10", "50.0", "6 MB", "1.00 ms", "5.0%", "shm"],
         ["1", "10", "50.0", "6 MB", "1.00 ms", "5.0%", "shm"],
     ]
+
+
+def _operations(*rails: int) -> Operations:
+    """Return a batch of one all_reduce for each bit mask of rails."""
+    rows = [[5, 0, -1, 64, 3, 1, -1, k, 0, 1, mask, 1, 2, 3, 0, 0] for k, mask in enumerate(rails)]
+    return Operations(rank=0, lost=0, rows=json.dumps(rows)[1:-1])
+
+
+def _link_report(rail: int, kind: str) -> LinkReport:
+    numbers = (
+        *("at_ns", "interval_ns", "sent_bytes", "received_bytes", "packets", "resent"),
+        *("round_trip_ns", "queued_bytes", "unconfirmed_bytes"),
+    )
+    counted = dict.fromkeys(numbers, 1)
+    words = {"state": "up", "outward": "", "inward": ""}
+    return LinkReport(rank=0, peer=1, rail=rail, kind=kind, **counted, **words)
+
+
+@pytest.mark.parametrize(
+    ("rails", "kinds"),
+    [
+        ((1 << 31,), "shm"),
+        ((0, 0b10), "udp"),
+        ((1 << 31, 0b01), "shm+tcp"),
+        ((0,), "-"),
+        ((0b1000,), "-"),
+    ],
+    ids=["shared memory", "a wire", "both", "an operation that sent nothing", "an unknown rail"],
+)
+def test_a_rank_that_died_has_the_rails_of_its_operations(
+    tmp_path: Path, rails: tuple[int, ...], kinds: str
+) -> None:
+    with Writer(tmp_path, 0) as writer:
+        writer.write(_step(0, 0))
+        writer.write(_link_report(0, "tcp"))
+        writer.write(_link_report(1, "udp"))
+        writer.write(_operations(*rails))
+    report = Report(tmp_path, ranks=1)
+    report.update()
+    (row,) = [line.split("│") for line in _text(report).splitlines() if line.startswith("│")]
+    assert row[-2].strip() == kinds
 
 
 def test_optimizers_side_by_side_take_the_same_steps(tmp_path: Path) -> None:

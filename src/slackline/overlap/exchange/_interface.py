@@ -9,6 +9,7 @@ from torch import Tensor
 
 from slackline.errors import UsageError
 from slackline.overlap.exchange._layout import layout
+from slackline.telemetry import rails_of
 from slackline.wire import DType, ReduceOp
 
 if TYPE_CHECKING:
@@ -190,15 +191,7 @@ class NicExchange:
         return [buffer.raw[:count] for buffer, count in zip(texts, counts, strict=True)]
 
     def rails(self) -> tuple[str, ...]:
-        sent = "_frames_sent"
-        counters = self._group.counters()
-        return tuple(
-            sorted(
-                name.removesuffix(sent)
-                for name in counters
-                if name.endswith(sent) and counters[name]
-            )
-        )
+        return rails_of(self._group.counters())
 
 
 def _at(address: int, count: int, dtype: torch.dtype) -> Tensor:
