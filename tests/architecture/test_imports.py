@@ -10,7 +10,7 @@ import pytest
 from slackline.errors import UsageError
 
 SOURCE = Path(__file__).parents[2] / "src" / "slackline"
-MAKERS_OF_ENVIRONMENTS = {"cli/_doctor/_save.py", "cli/doctor.py", "cli/run.py", "lab/_enter.py"}
+MAKERS_OF_ENVIRONMENTS = {"cli/_doctor/_save.py", "cli/doctor.py", "cli/run.py", "lab/enter.py"}
 """The files that start processes and therefore build an environment for them."""
 TORCH_FREE = ("slackline", "slackline.wire", "slackline.plan", "slackline.nic", "slackline.lab")
 TORCH_FREE += ("slackline.faults", "slackline.health", "slackline.sim", "slackline.cli")

@@ -7,8 +7,6 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src"
 NAME = re.compile(r"slackline(\.\w+)+")
-ASSEMBLES = "slackline.cli"
-"""The package that may import private modules of other packages, because it combines them."""
 
 
 def modules(source: Path = SOURCE) -> Iterator[tuple[str, Path]]:
@@ -41,7 +39,6 @@ def intrusions(source: Path = SOURCE) -> list[tuple[str, str]]:
     return [
         (module, name)
         for module, path in modules(source)
-        if not module.startswith(f"{ASSEMBLES}.")
         for name in imported(path)
         if (home := owner(name)) is not None and not f"{module}.".startswith(f"{home}.")
     ]

@@ -127,7 +127,7 @@ def open_stage(
                 f"--rdzv-id={uuid.uuid4()}",
                 f"--local-addr={address}",
             ),
-            program=("--module", "slackline.lab._enter", lab.name),
+            program=("--module", "slackline.lab.enter", lab.name),
         )
         stage = Stage(place=place, settings=_interfaces(lab), no_group_ns=no_group_ns)
         if plan:

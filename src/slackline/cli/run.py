@@ -183,7 +183,7 @@ def run(
         open_stage(options, plan, world, place, no_group_ns=fault_wait_ns) as stage,
     ):
         if chosen.nic is not None and chosen.nic != "software":
-            from slackline.nic.offload._circuit_nic import Devices
+            from slackline.nic.offload import Devices
 
             if chosen.nic == "circuit" or chosen.nic_check:
                 screen.note(

@@ -11,6 +11,7 @@ _fabrics.py     the two switches: the kernel's bridge and a user-space process
 _executor.py    the thread that applies fault plans on time
 _lab.py         Lab: a context manager that builds the network and removes it
 _persistent.py  persistent labs, as used by the command line
+enter.py        a program that moves a rank's process to its host
 """
 
 from slackline.lab._executor import Executor, Injection

@@ -5,8 +5,10 @@ A rank opens one NativeNic, and on it a Group for each set of ranks that it comm
 connect/       connections to other engines: rendezvous, handshake, listener, TLS, rails
 collectives/   operations of a group: arguments, plans, posting, completion
 offload/       devices and nodes that add in place of the engine
+host           addresses and NUMA nodes of this host
 """
 
+from slackline.nic._group import NativeGroup
 from slackline.nic._interface import (
     Completion,
     CompletionQueue,
@@ -23,6 +25,7 @@ __all__ = [
     "Completion",
     "CompletionQueue",
     "Group",
+    "NativeGroup",
     "NativeNic",
     "Nic",
     "NicOptions",

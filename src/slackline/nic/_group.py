@@ -74,6 +74,10 @@ class NativeGroup(Operations):
         """Whether every rank is on this host and reached through shared memory."""
         return self._native.all_shared
 
+    def rail_names(self) -> list[str]:
+        """Return the names of all rails of the engine, sorted; each names its path to a peer."""
+        return sorted(rail.name for rail in self._engine.rails())
+
     def plan_for(
         self, nbytes: int, dtype: DType = DType.FLOAT32, op: ReduceOp = ReduceOp.SUM
     ) -> Selected:

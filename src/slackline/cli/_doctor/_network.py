@@ -244,7 +244,7 @@ def _describe(path: Path) -> Interface:
 
 def _address(name: str) -> str | None:
     try:
-        from slackline.nic.connect._netlink import devices
+        from slackline.nic.host import devices
     except ImportError:
         return None  # The check of the compiled extension reports this failure.
     found = [a.text for device in devices() if device.name == name for a in device.addresses]

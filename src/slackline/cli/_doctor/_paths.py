@@ -10,7 +10,7 @@ from slackline.env import Environment
 from slackline.errors import UsageError
 
 if TYPE_CHECKING:
-    from slackline.nic.connect._addresses import Interface
+    from slackline.nic.host import Interface
 
 __all__ = ["numa", "one_subnet", "path_findings", "used"]
 
@@ -23,8 +23,7 @@ def path_findings() -> list[Finding]:
     The list is empty if the check of SLACKLINE_INTERFACE or of the compiled extension has failed.
     """
     try:
-        from slackline.nic._numa import node_of_nic, nodes
-        from slackline.nic.connect._addresses import local_interfaces
+        from slackline.nic.host import local_interfaces, node_of_nic, nodes
 
         found = local_interfaces(Environment.read().interface or ())
     except (ImportError, UsageError):

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["main", "run"]
 
-_SENT = "_frames_sent"
-
 
 def run(
     budget_ns: int, checks: "Callable[[int], Sequence[Finding]] | None" = None
@@ -35,17 +33,17 @@ def run(
 
     from slackline.backend import group_of
     from slackline.cli._doctor._transfers import measure
-    from slackline.nic._group import NativeGroup
+    from slackline.nic import NativeGroup
+    from slackline.telemetry import rails_of
 
     dist.init_process_group("slackline")
     try:
         group = group_of(dist.group.WORLD)
         mine: dict[str, Any] = {"host": socket.gethostname(), "checks": []}
         mine["measured"] = [each.as_json() for each in measure(group, budget_ns)]
-        counters = group.counters()
         assert isinstance(group, NativeGroup)
-        mine["paths"] = sorted(rail.name for rail in group._engine.rails())
-        mine["rails"] = [name[: -len(_SENT)] for name, n in counters.items() if _counts(name, n)]
+        mine["paths"] = group.rail_names()
+        mine["rails"] = rails_of(group.counters())
         told: list[Any] = [None] * group.size
         dist.all_gather_object(told, mine)
         hosts = [each["host"] for each in told]
@@ -70,10 +68,6 @@ def main(result: Path, budget_ns: int) -> None:
     found = run(budget_ns)
     if found["rank"] == 0:
         result.write_text(json.dumps(found))
-
-
-def _counts(name: str, value: int) -> bool:
-    return name.endswith(_SENT) and value > 0
 
 
 if __name__ == "__main__":

@@ -15,13 +15,14 @@ _connection_manager    the event loop on which these modules run
 _network               the connections of one engine together
 """
 
-from slackline.nic.connect._addresses import local_interfaces
+from slackline.nic.connect._addresses import Interface, local_interfaces
 from slackline.nic.connect._admissions import Admissions
 from slackline.nic.connect._congestion import check_congestion, control_congestion, is_named
 from slackline.nic.connect._connection_manager import ConnectionManager
 from slackline.nic.connect._handshake import HandshakeMessage, fresh_nonce
 from slackline.nic.connect._handshake_channel import HandshakeChannel, dial, ready
 from slackline.nic.connect._messages import MAC_BYTES, MAX_PAYLOAD
+from slackline.nic.connect._netlink import devices
 from slackline.nic.connect._network import Network
 from slackline.nic.connect._paths import Attempt
 from slackline.nic.connect._rendezvous import (
@@ -41,10 +42,12 @@ __all__ = [
     "EndpointDescriptor",
     "HandshakeChannel",
     "HandshakeMessage",
+    "Interface",
     "Network",
     "Rendezvous",
     "check_congestion",
     "control_congestion",
+    "devices",
     "dial",
     "exchange_descriptors",
     "fresh_nonce",

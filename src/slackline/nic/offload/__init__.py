@@ -6,11 +6,14 @@ _aggregation_protocol  the request of a group to an aggregator, and the response
 _star, _aggregator     the worker's side of an aggregator, and the server
 """
 
+from slackline.nic.offload._aggregator import Aggregator, AggregatorOptions
 from slackline.nic.offload._circuit_nic import Devices
 from slackline.nic.offload._device import DeviceThread
 from slackline.nic.offload._star import Star, reach
 
 __all__ = [
+    "Aggregator",
+    "AggregatorOptions",
     "DeviceThread",
     "Devices",
     "Star",

@@ -1,6 +1,6 @@
 """A launcher that moves a rank's process to the rank's own lab host.
 
-    python -m slackline.lab._enter LAB SCRIPT ARGUMENTS...
+    python -m slackline.lab.enter LAB SCRIPT ARGUMENTS...
 
 torchrun starts the launcher on the first host, with RANK in the environment. The launcher enters
 the network namespace of host RANK and then executes Python on SCRIPT in the same process. The

@@ -1,0 +1,15 @@
+"""Facts about this host that the engine uses: addresses, NUMA nodes, and the texts of addresses."""
+
+from slackline.nic._host_port import parse_address, show_address
+from slackline.nic._numa import node_of_nic, nodes
+from slackline.nic.connect import Interface, devices, local_interfaces
+
+__all__ = [
+    "Interface",
+    "devices",
+    "local_interfaces",
+    "node_of_nic",
+    "nodes",
+    "parse_address",
+    "show_address",
+]
