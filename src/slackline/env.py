@@ -1,7 +1,7 @@
 """The only reader of the environment: all SLACKLINE_* variables, checked, in one frozen object."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
@@ -141,7 +141,7 @@ class Environment:
 
     @classmethod
     def read(cls, source: Mapping[str, str] | None = None) -> Self:
-        """Read `source`, or the process's environment; raises UsageError that names the variable.
+        """Read `source`, or the process's environment; raise UsageError that names the variable.
 
         An empty variable counts as absent. An unknown name with the prefix is an error, since such
         a name is most often a typing mistake.
@@ -178,22 +178,15 @@ def _parse(variable: str, text: str) -> object:
         raise UsageError(f"{variable}: {error}") from None
 
 
-def _order(text: str) -> str:
-    if text not in ORDERS:
-        raise UsageError(f"an order must be one of {', '.join(ORDERS)}, not {text!r}")
-    return text
+def _one_of(what: str, names: Sequence[str]) -> Callable[[str], str]:
+    """Return a parser that accepts one of `names`; `what` begins the error for another text."""
 
+    def parse(text: str) -> str:
+        if text not in names:
+            raise UsageError(f"{what} must be one of {', '.join(names)}, not {text!r}")
+        return text
 
-def _shares(text: str) -> str:
-    if text not in SHARES:
-        raise UsageError(f"shares must be one of {', '.join(SHARES)}, not {text!r}")
-    return text
-
-
-def _nic(text: str) -> str:
-    if text not in NICS:
-        raise UsageError(f"a nic must be one of {', '.join(NICS)}, not {text!r}")
-    return text
+    return parse
 
 
 def _nic_check(text: str) -> int:
@@ -226,12 +219,6 @@ def _interfaces(text: str) -> tuple[str, ...]:
     return interfaces
 
 
-def _tls(text: str) -> str:
-    if text not in TLS:
-        raise UsageError(f"tls must be one of {', '.join(TLS)}, not {text!r}")
-    return text
-
-
 def _served(text: str) -> str:
     if text not in SERVED:
         raise UsageError(f"slackline serves groups of {', '.join(SERVED)}, not of {text!r}")
@@ -253,10 +240,10 @@ def _positive_bytes(text: str) -> int:
 
 
 _PARSERS: Mapping[str, Callable[[str], object]] = {
-    "order": _order,
+    "order": _one_of("an order", ORDERS),
     "plan": str,
-    "shares": _shares,
-    "nic": _nic,
+    "shares": _one_of("shares", SHARES),
+    "nic": _one_of("a nic", NICS),
     "nic_check": _nic_check,
     "circuit": _circuit,
     "aggregator": str,
@@ -266,7 +253,7 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "arena": _positive_bytes,
     "interface": _interfaces,
     "congestion": str,
-    "tls": _tls,
+    "tls": _one_of("tls", TLS),
     "key": Path,
     "faults": str,
     "telemetry": Path,

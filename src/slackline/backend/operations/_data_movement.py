@@ -15,6 +15,7 @@ from slackline.backend.operations._codes import moved_as
 from slackline.backend.operations._posting import Poster, Posting, coalesced
 from slackline.errors import UsageError
 from slackline.staging import Buffers, HostBuffers
+from slackline.wire import DType
 
 __all__ = ["DataMovement"]
 
@@ -110,12 +111,7 @@ class DataMovement(Poster):
     ) -> dist.Work:
         source = only_tensor(sent)
         root, options = _root(opts)
-        code, width = moved_as(source.dtype)
-        targets = only_list(outputs, self._ranks, "outputs of gather") if self._me == root else []
-        check_alike(targets, source.dtype)
-        counts = [part.numel() * width for part in targets] or [
-            source.numel() * width
-        ] * self._ranks
+        code, targets, counts = self._of_root(source, outputs, root, "outputs of gather")
         buffers = self._buffers_for(source)
         addresses = [buffers.target(target) for target in targets]
         posting = partial(self._nic.gather, buffers.source(source), addresses, counts, code, root)
@@ -130,12 +126,7 @@ class DataMovement(Poster):
     ) -> dist.Work:
         target = only_tensor(received)
         root, options = _root(opts)
-        code, width = moved_as(target.dtype)
-        sources = only_list(inputs, self._ranks, "inputs of scatter") if self._me == root else []
-        check_alike(sources, target.dtype)
-        counts = [part.numel() * width for part in sources] or [
-            target.numel() * width
-        ] * self._ranks
+        code, sources, counts = self._of_root(target, inputs, root, "inputs of scatter")
         buffers = self._buffers_for(target)
         addresses = [buffers.source(source) for source in sources]
         posting = partial(self._nic.scatter, addresses, buffers.target(target), counts, code, root)
@@ -191,6 +182,20 @@ class DataMovement(Poster):
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> dist.Work:
         return self._run("barrier", self._nic.barrier, HostBuffers(), [], *_options(opts, timeout))
+
+    def _of_root(
+        self, own: torch.Tensor, lists: Sequence[Any], root: int, what: str
+    ) -> tuple[DType, Sequence[torch.Tensor], list[int]]:
+        """Return the type code, the tensors that only the root gives, and the counts of all ranks.
+
+        `own` is the tensor that every rank gives; `what` names `lists` in errors. The tensors are
+        empty at other ranks, which expect the size of `own` from every rank.
+        """
+        code, width = moved_as(own.dtype)
+        tensors = only_list(lists, self._ranks, what) if self._me == root else []
+        check_alike(tensors, own.dtype)
+        counts = [tensor.numel() * width for tensor in tensors]
+        return code, tensors, counts or [own.numel() * width] * self._ranks
 
     def _all_gather_posting(
         self, buffers: Buffers, targets: Sequence[torch.Tensor], source: torch.Tensor

@@ -94,7 +94,7 @@ class Devices:
                 f"not {starts}: do not set the plan",
                 rank=rank,
             )
-        return RingHost(lambda: self._open(rank, size, epoch, plan), _post, most, starts)
+        return RingHost(lambda: self._open(rank, size, epoch, plan), post_operation, most, starts)
 
     def _open(self, rank: int, size: int, epoch: int, plan: int) -> RingDevice:
         from slackline.circuit import RingPlace
@@ -241,7 +241,7 @@ def _ring_circuit(options: RingOptions, place: RingPlace) -> RingDevice:
     return RingCircuit(options, place)
 
 
-def _post(nic: RingDevice, post: Post) -> None:
+def post_operation(nic: RingDevice, post: Post) -> None:
     """Open an operation of the engine in a ring NIC."""
     from slackline.circuit import RingOperation
 

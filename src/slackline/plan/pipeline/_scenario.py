@@ -8,6 +8,7 @@ weights) frees the rest:
                                  activation   activation - freed_at_backward
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -158,6 +159,22 @@ class Scenario:
             self,
             forward_delay_ps=_with(self.forward_delay_ps, link, forward_ps),
             backward_delay_ps=_with(self.backward_delay_ps, link, back),
+        )
+
+    def placed(self, placement: Sequence[int]) -> Self:
+        """Return a copy without delays between stages of the same rank.
+
+        `placement` has the rank of each stage.
+        """
+        near = [above == below for above, below in itertools.pairwise(placement)]
+
+        def without(delays_ps: Sequence[int]) -> tuple[int, ...]:
+            return tuple(0 if same else each for same, each in zip(near, delays_ps, strict=True))
+
+        return replace(
+            self,
+            forward_delay_ps=without(self.forward_delay_ps),
+            backward_delay_ps=without(self.backward_delay_ps),
         )
 
     def capped(self, caps: Sequence[Fraction | int | None]) -> Self:

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
@@ -259,9 +260,16 @@ def test_a_slice_takes_about_fifty_milliseconds(rate: float, expected: int) -> N
     assert slice_bytes(rate) == expected
 
 
-def slow_port(rank: int, ranks: int, rate: str) -> str:
-    """Return faults that limit the links of one rank in both directions."""
-    return "; ".join(f"link {rank}-{other} rate {rate}" for other in range(ranks) if other != rank)
+def sharing(ranks: int, rate: str, **changes: str) -> NicOptions:
+    """Return the options of `ranks` ranks that measure their shares; rank 2 has a port of `rate`.
+
+    `changes` replace other options.
+    """
+    links = [f"link 2-{other} rate {rate}" for other in range(ranks) if other != 2]
+    options = NicOptions(
+        plan="mesh", shares="measured", rails=("tcp",), faults="; ".join(links), arena_bytes=ARENA
+    )
+    return replace(options, **changes)
 
 
 def in_place(group: Group, data: Any, tag: int | None) -> None:
@@ -287,14 +295,7 @@ def test_ranks_agree_on_shares_that_spare_a_slow_port(plan: str) -> None:
                 assert np.all(data == wanted), f"call {call}, tag {tag}"
         return [cast(Any, group).shares(tag) for tag in (None, 5)]
 
-    options = NicOptions(
-        plan=plan,
-        order="rank" if plan == "mesh" else "auto",
-        shares="measured",
-        rails=("tcp",),
-        faults=slow_port(2, ranks, "40Mbit"),
-        arena_bytes=ARENA,
-    )
+    options = sharing(ranks, "40Mbit", plan=plan, order="rank" if plan == "mesh" else "auto")
     results = run_ranks(ranks, body, options=options)
     assert results[1:] == results[:1] * (ranks - 1)
     for weights, reason in results[0]:
@@ -310,13 +311,7 @@ def test_equal_shares_stay_where_they_are_asked_for() -> None:
             in_place(group, np.ones((5 << 18) // 4, np.float32), None)
         return cast(Any, group).shares()
 
-    options = NicOptions(
-        plan="mesh",
-        shares="equal",
-        rails=("tcp",),
-        faults=slow_port(2, 4, "80Mbit"),
-        arena_bytes=ARENA,
-    )
+    options = sharing(4, "80Mbit", shares="equal")
     assert run_ranks(4, body, options=options) == [(None, "")] * 4
 
 
@@ -339,13 +334,7 @@ def test_an_abort_between_slices_ends_a_long_operation_on_every_rank() -> None:
             transfer.wait()
         return str(error.value)
 
-    options = NicOptions(
-        plan="mesh",
-        shares="measured",
-        rails=("tcp",),
-        faults=slow_port(2, 4, "160Mbit"),
-        arena_bytes=ARENA,
-    )
+    options = sharing(4, "160Mbit")
     *texts, last = run_ranks(4, body, options=options)
     assert last is None
     assert all("aborted the group" in str(text) for text in texts), texts
@@ -370,13 +359,7 @@ def test_ranks_that_disagree_on_the_length_all_learn_it_and_go_on_with_other_ope
         assert time.monotonic() - begun < 30
         return type(error.value).__name__, type(again.value).__name__, float(short[0])
 
-    options = NicOptions(
-        plan="mesh",
-        shares="measured",
-        rails=("tcp",),
-        faults=slow_port(2, 3, "160Mbit"),
-        arena_bytes=ARENA,
-    )
+    options = sharing(3, "160Mbit")
     assert run_ranks(3, body, options=options) == [("MismatchError", "MismatchError", 3.0)] * 3
 
 
@@ -390,11 +373,5 @@ def test_closing_a_group_completes_all_slices_that_were_posted() -> None:
         transfer.wait()
         return bool(np.all(data == 6.0))
 
-    options = NicOptions(
-        plan="mesh",
-        shares="measured",
-        rails=("tcp",),
-        faults=slow_port(2, 3, "400Mbit"),
-        arena_bytes=ARENA,
-    )
+    options = sharing(3, "400Mbit")
     assert run_ranks(3, body, options=options) == [True] * 3

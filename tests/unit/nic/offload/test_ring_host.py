@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from slackline.circuit import RingOperation, RingOptions, open_ring_device
+from slackline.nic.offload._circuit_nic import post_operation
 from slackline.nic.offload._device import Post
 from slackline.nic.offload._ring_host import RingHost
 from slackline.wire import DType, FrameKind, Header, decode, encode
@@ -31,19 +32,7 @@ class Rank:
 
         def post(nic, each: Post) -> None:
             self.begun.append(each[0])
-            tag, chunk, start, dtype, total, frame_bytes, _, at = each
-            nic.post(
-                RingOperation(
-                    tag=tag,
-                    chunk=chunk,
-                    start=start,
-                    dtype=DType(dtype),
-                    total=total,
-                    frame_bytes=frame_bytes,
-                    source=at,
-                    target=at,
-                )
-            )
+            post_operation(nic, each)
 
         self.host = RingHost(open_nic, post, MOST)
 
@@ -160,19 +149,8 @@ class Round:
             return open_ring_device("twin", options, **place, job=0, epoch=9, plan_id=3)
 
         def post(nic, each: Post) -> None:
-            tag, chunk, _, dtype, total, frame_bytes, _, at = each
-            nic.post(
-                RingOperation(
-                    tag=tag,
-                    chunk=chunk,
-                    start=(chunk + 1) % self.size,
-                    dtype=DType(dtype),
-                    total=total,
-                    frame_bytes=frame_bytes,
-                    source=at,
-                    target=at,
-                )
-            )
+            tag, chunk, _, *rest = each
+            post_operation(nic, (tag, chunk, (chunk + 1) % self.size, *rest))
 
         return RingHost(open_nic, post, room, 1 if self.shared else self.size)
 

@@ -92,3 +92,12 @@ def test_a_delay_is_put_on_one_link() -> None:
     assert scenario.delayed(0, 4).backward_delay_ps == (4, 9)
     with pytest.raises(UsageError, match=r"^link must be from 0 to 1, not 2$"):
         scenario.delayed(2, 1)
+
+
+def test_stages_of_one_rank_have_no_delay_between_them() -> None:
+    scenario = Scenario.uniform(4, 2)
+    for link in range(3):
+        scenario = scenario.delayed(link, 10 + link, 20 + link)
+    placed = scenario.placed((0, 1, 1, 0))
+    assert (placed.forward_delay_ps, placed.backward_delay_ps) == ((10, 0, 12), (20, 0, 22))
+    assert placed.delayed(1, 11, 21) == scenario

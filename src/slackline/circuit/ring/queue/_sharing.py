@@ -56,7 +56,28 @@ class _Turns(wiring.Component):
         return m
 
 
-class SharedReads(wiring.Component):
+class _Shared(wiring.Component):
+    """The part of an arbiter that merges two users' requests; subclasses pass on the data.
+
+    asked     streams of DmaRequest of both users
+    requests  stream of DmaRequest
+    """
+
+    def __init__(self, depth: int, data: dict[str, wiring.Member]) -> None:
+        """Create the arbiter of `depth` open requests, with the streams `data`."""
+        self.depth = depth
+        super().__init__({"asked": In(_REQUESTS).array(2), "requests": Out(_REQUESTS), **data})
+
+    def _turns(self, m: Module) -> _Turns:
+        """Add the order of the requests to `m`, connect it to the requests and return it."""
+        m.submodules.turns = turns = _Turns(self.depth)
+        for mine, inner in zip(self.asked, turns.asked, strict=True):
+            wiring.connect(m, wiring.flipped(mine), inner)
+        wiring.connect(m, turns.o, wiring.flipped(self.requests))
+        return turns
+
+
+class SharedReads(_Shared):
     """An arbiter for reads: two users share one stream of requests and one stream of data.
 
     The data come in the order of the requests.
@@ -68,23 +89,12 @@ class SharedReads(wiring.Component):
     """
 
     def __init__(self, lanes: int, depth: int) -> None:
-        self.lanes, self.depth = lanes, depth
         beats = stream.Signature(Beat(lanes))
-        super().__init__(
-            {
-                "asked": In(_REQUESTS).array(2),
-                "beats": Out(beats).array(2),
-                "requests": Out(_REQUESTS),
-                "i": In(beats),
-            }
-        )
+        super().__init__(depth, {"beats": Out(beats).array(2), "i": In(beats)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.turns = turns = _Turns(self.depth)
-        for mine, inner in zip(self.asked, turns.asked, strict=True):
-            wiring.connect(m, wiring.flipped(mine), inner)
-        wiring.connect(m, turns.o, wiring.flipped(self.requests))
+        turns = self._turns(m)
         i = self.i
         m.d.comb += [i.ready.eq(1), turns.ended.eq(i.valid & i.payload.last)]
         for user, out in enumerate(self.beats):
@@ -92,7 +102,7 @@ class SharedReads(wiring.Component):
         return m
 
 
-class SharedWrites(wiring.Component):
+class SharedWrites(_Shared):
     """An arbiter for writes: two users share one stream of requests and one stream of data.
 
     The data leave in the order of the requests.
@@ -104,23 +114,12 @@ class SharedWrites(wiring.Component):
     """
 
     def __init__(self, lanes: int, depth: int) -> None:
-        self.lanes, self.depth = lanes, depth
         beats = stream.Signature(Beat(lanes))
-        super().__init__(
-            {
-                "asked": In(_REQUESTS).array(2),
-                "beats": In(beats).array(2),
-                "requests": Out(_REQUESTS),
-                "o": Out(beats),
-            }
-        )
+        super().__init__(depth, {"beats": In(beats).array(2), "o": Out(beats)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.turns = turns = _Turns(self.depth)
-        for mine, inner in zip(self.asked, turns.asked, strict=True):
-            wiring.connect(m, wiring.flipped(mine), inner)
-        wiring.connect(m, turns.o, wiring.flipped(self.requests))
+        turns = self._turns(m)
         o, (first, other) = self.o, self.beats
         user = turns.user
         m.d.comb += [

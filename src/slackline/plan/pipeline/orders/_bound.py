@@ -9,9 +9,8 @@ The bound uses three times of a microbatch that never waits, with c the delays:
              maximum, over j <= i, of the Bs and delays on the way to stage j, plus tW_j
 """
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from slackline.plan.pipeline._scenario import Scenario
 
@@ -89,20 +88,7 @@ def lower_bound_ps(scenario: Scenario, placement: Sequence[int] | None = None) -
 
 
 def _shared_bound_ps(scenario: Scenario, placement: Sequence[int]) -> int:
-    near = [a == b for a, b in itertools.pairwise(placement)]
-    known = trips(
-        replace(
-            scenario,
-            forward_delay_ps=tuple(
-                0 if same else each
-                for same, each in zip(near, scenario.forward_delay_ps, strict=True)
-            ),
-            backward_delay_ps=tuple(
-                0 if same else each
-                for same, each in zip(near, scenario.backward_delay_ps, strict=True)
-            ),
-        )
-    )
+    known = trips(scenario.placed(placement))
     heads: dict[int, int] = {}
     work: dict[int, int] = {}
     longest = 0

@@ -6,7 +6,6 @@ stage change the rule, and a descent changes one parameter at a time. The search
 in operations, so the same scenario and effort give the same plan on every machine.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -73,7 +72,7 @@ def shared_ready(scenario: Scenario, placement: Sequence[int]) -> PipelinePlan:
     Among operations of the same kind, the operation of the lower stage comes first.
     """
     rule = _plain(scenario.stages, range(scenario.stages))
-    _, orders = _schedule(_work(scenario, placement), placement, rule)
+    _, orders = _schedule(Work.of(scenario.placed(placement)), placement, rule)
     return _plan("ready", placement, scenario, orders)
 
 
@@ -95,7 +94,8 @@ def shared_auto(
     if math.isinf(effort) and stop is None:
         raise UsageError("a search with effort inf needs a function `stop` that ends it")
     stopped = stop or (lambda: False)
-    work, floor = _work(scenario, placement), lower_bound_ps(scenario, placement)
+    work = Work.of(scenario.placed(placement))
+    floor = lower_bound_ps(scenario, placement)
     budget = effort * max(_LEAST, min(_SHARE * work.operations, _MOST))
 
     def listed(rule: _Rule) -> _Found:
@@ -146,24 +146,6 @@ def _named(scenario: Scenario, placement: Sequence[int]) -> Iterator[PipelinePla
             continue  # The schedule does not exist for these numbers of stages and microbatches.
         if plan.placement == tuple(placement) and check(plan, scenario) is None:
             yield plan
-
-
-def _work(scenario: Scenario, placement: Sequence[int]) -> Work:
-    """Return the scenario's numbers, without delays between stages of the same rank."""
-    near = [above == below for above, below in itertools.pairwise(placement)]
-    return Work.of(
-        replace(
-            scenario,
-            forward_delay_ps=tuple(
-                0 if same else each
-                for same, each in zip(near, scenario.forward_delay_ps, strict=True)
-            ),
-            backward_delay_ps=tuple(
-                0 if same else each
-                for same, each in zip(near, scenario.backward_delay_ps, strict=True)
-            ),
-        )
-    )
 
 
 def _plain(stages: int, forward_rank: Sequence[int]) -> _Rule:
