@@ -33,7 +33,14 @@ from slackline.sim._hybrid import HybridRun, simulate_hybrid
 from slackline.sim._network import Channel, Network
 from slackline.sim._operation import Operation
 from slackline.sim._pipeline import Run, Span, simulate
-from slackline.sim._training import Layer, Policy, TrainingRun, form_groups, simulate_training
+from slackline.sim._training import (
+    Layer,
+    Policy,
+    StepTimes,
+    TrainingRun,
+    form_groups,
+    simulate_training,
+)
 from slackline.sim.experiment import Case, Experiment, Figures, read_experiment
 
 __all__ = [
@@ -64,6 +71,7 @@ __all__ = [
     "SentFrame",
     "Span",
     "Spread",
+    "StepTimes",
     "Symbols",
     "TrainingRun",
     "form_groups",

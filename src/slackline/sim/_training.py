@@ -25,7 +25,7 @@ from slackline.sim._fabric import Fabric
 from slackline.sim._machine import Machine
 from slackline.sim._operation import Operation
 
-__all__ = ["Layer", "Policy", "TrainingRun", "form_groups", "simulate_training"]
+__all__ = ["Layer", "Policy", "StepTimes", "TrainingRun", "form_groups", "simulate_training"]
 
 Policy = Literal["overlap", "buckets", "after"]
 """The time at which gradients are sent, and the computations that wait for them."""
@@ -56,6 +56,25 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """The durations of one rank's computations in one step, in picoseconds."""
+
+    before_ps: int = 0
+    """The time before the forward pass in which the rank waits for no gradient."""
+    forward_ps: tuple[int, ...]
+    """The duration of each layer's forward pass."""
+    backward_ps: tuple[int, ...]
+    """The duration of each layer's backward pass."""
+    after_ps: int = 0
+    """The time after the backward pass in which the rank waits for no gradient."""
+
+    def __post_init__(self) -> None:
+        shortest = min(self.before_ps, self.after_ps, *self.forward_ps, *self.backward_ps)
+        if shortest < 0:
+            raise UsageError(f"every duration of a step must be at least 0, not {shortest}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRun:
     """The outcome of simulated training steps; times in picoseconds."""
 
@@ -65,6 +84,8 @@ class TrainingRun:
     """For each rank, the time at which all parameters were updated after the last step."""
     exposed_ps: tuple[tuple[int, ...], ...]
     """For each step, the time for which each rank's computation waited for gradients."""
+    reductions_ps: tuple[tuple[tuple[tuple[int, int], ...], ...], ...]
+    """For each step, rank and group, the times at which the rank began and ended the reduction."""
     sent_bytes: tuple[int, ...]
     """For each host, the bytes that its NICs have sent."""
     events: int
@@ -106,13 +127,15 @@ def simulate_training(
     launch_ps: int = 0,
     placement: Sequence[int] | None = None,
     faults: Plan | None = None,
+    times: Callable[[int, int], StepTimes] | None = None,
 ) -> TrainingRun:
     """Simulate `steps` training steps of a model on ranks that reduce its gradients.
 
     `all_reduce(nbytes)` returns the operation for a group of `nbytes` bytes. All operations have
     the same members, ranks first; this function sets the priority of their frames. Each rank
     computes nothing else for `launch_ps` picoseconds while it begins an operation. `placement` is
-    the host of each member; without it member i is on host i.
+    the host of each member; without it member i is on host i. `times(rank, step)` returns the
+    durations of a rank's passes in a step; without it all ranks and steps have those of `layers`.
 
     Raises UsageError for values that do not fit, and LinkError, PeerError and TimeoutError as
     `simulate_collective` does.
@@ -127,7 +150,16 @@ def simulate_training(
     if launch_ps < 0:
         raise UsageError(f"launch_ps must be at least 0, not {launch_ps}")
     training = _Training(
-        tuple(layers), fabric, all_reduce, steps, policy, group_bytes, launch_ps, placement, faults
+        tuple(layers),
+        fabric,
+        all_reduce,
+        steps,
+        policy,
+        group_bytes,
+        launch_ps,
+        placement,
+        faults,
+        times,
     )
     return training.run()
 
@@ -146,8 +178,9 @@ class _Training:
         launch_ps: int,
         placement: Sequence[int] | None,
         faults: Plan | None,
+        times: Callable[[int, int], StepTimes] | None,
     ) -> None:
-        self.layers, self.steps, self.policy = layers, steps, policy
+        self.layers, self.steps, self.policy, self.times = layers, steps, policy, times
         self.launch_ps = launch_ps
         self.groups = form_groups(layers, group_bytes)
         self._operations = []
@@ -161,6 +194,8 @@ class _Training:
         )
         self._members, self._ranks = plan.members, plan.ranks
         self._executions: dict[tuple[int, int], Execution] = {}
+        self._began_ps: dict[tuple[int, int, int], int] = {}
+        self._ended_ps: dict[tuple[int, int, int], int] = {}
         self._trainers = [_Rank(self, rank) for rank in range(plan.ranks)]
 
     def run(self) -> TrainingRun:
@@ -171,9 +206,19 @@ class _Training:
             backward_ps=tuple(zip(*(each.backward_ps for each in self._trainers), strict=True)),
             ended_ps=tuple(trainer.ended_ps for trainer in self._trainers),
             exposed_ps=tuple(zip(*(trainer.exposed_ps for trainer in self._trainers), strict=True)),
+            reductions_ps=tuple(
+                tuple(
+                    tuple(self._span_ps(rank, step, group) for group in range(len(self.groups)))
+                    for rank in range(self._ranks)
+                )
+                for step in range(self.steps)
+            ),
             sent_bytes=tuple(self.machine.core.sent_bytes),
             events=self.machine.core.executed,
         )
+
+    def _span_ps(self, rank: int, step: int, group: int) -> tuple[int, int]:
+        return self._began_ps[rank, step, group], self._ended_ps[rank, step, group]
 
     def post(self, rank: int, step: int, group: int) -> None:
         """Let a rank begin the reduction of a group; the first rank also starts the helpers."""
@@ -187,17 +232,19 @@ class _Training:
             self._executions[key] = execution
             for helper in range(self._ranks, self._members):
                 execution.begin(helper)
+        self._began_ps[rank, step, group] = self.machine.now_ps
         self._executions[key].begin(rank)
 
     def _ended(self, member: int, step: int, group: int) -> None:
         if member < self._ranks:
+            self._ended_ps[member, step, group] = self.machine.now_ps
             self._trainers[member].reduced(step, group)
         if self._executions[step, group].finished:
             del self._executions[step, group]
 
 
 class _Task(NamedTuple):
-    kind: Literal["forward", "backward", "update"]
+    kind: Literal["forward", "backward", "pause", "update"]
     step: int
     layer: int
 
@@ -214,7 +261,9 @@ class _Rank:
         self._group_of = {
             layer: number for number, group in enumerate(training.groups) for layer in group
         }
-        self._tasks = deque(_tasks(len(training.layers), training.steps, training.policy))
+        pauses = training.times is not None
+        self._tasks = deque(_tasks(len(training.layers), training.steps, training.policy, pauses))
+        self._times: dict[int, StepTimes] = {}
         self._missing: dict[tuple[int, int], int] = {}
         self._reduced: set[tuple[int, int]] = set()
         self._waits_since_ps: int | None = None
@@ -232,19 +281,38 @@ class _Rank:
             self.exposed_ps[task.step] += now_ps - self._waits_since_ps
             self._waits_since_ps = None
         self._tasks.popleft()
-        layer = self._training.layers[task.layer]
-        times = {
-            "forward": layer.forward_ps,
-            "backward": layer.backward_ps,
-            "update": layer.optimizer_ps,
-        }
-        self._training.machine.compute(self._rank, times[task.kind], self._done, task)
+        self._training.machine.compute(self._rank, self._duration_ps(task), self._done, task)
 
     def reduced(self, step: int, group: int) -> None:
         """Record that a group of gradients has been reduced; resume a task that waits for it."""
         self._reduced.add((step, group))
         if self._waits_since_ps is not None:
             self.go_on()
+
+    def _duration_ps(self, task: _Task) -> int:
+        layer = self._training.layers[task.layer]
+        if task.kind == "update":
+            return layer.optimizer_ps
+        if self._training.times is None:
+            return layer.forward_ps if task.kind == "forward" else layer.backward_ps
+        if task.kind == "pause":  # the pause between the previous step and this step
+            before = self._times.pop(task.step - 1, None)
+            return self._times_of(task.step).before_ps + (before.after_ps if before else 0)
+        times = self._times_of(task.step)
+        return (times.forward_ps if task.kind == "forward" else times.backward_ps)[task.layer]
+
+    def _times_of(self, step: int) -> StepTimes:
+        if step not in self._times:
+            assert self._training.times is not None
+            found = self._training.times(self._rank, step)
+            layers = len(self._training.layers)
+            if not len(found.forward_ps) == len(found.backward_ps) == layers:
+                raise UsageError(
+                    f"times({self._rank}, {step}) must have {layers} durations of each pass, not "
+                    f"{len(found.forward_ps)} and {len(found.backward_ps)}"
+                )
+            self._times[step] = found
+        return self._times[step]
 
     def _there(self, task: _Task) -> bool:
         """Return whether an update's gradients are reduced: the layer's, or those of all layers."""
@@ -290,14 +358,21 @@ class _Rank:
         self._launch(step, groups)
 
 
-def _tasks(layers: int, steps: int, policy: Policy) -> Iterator[_Task]:
-    """Yield the tasks of a rank in the order in which its worker executes them."""
+def _tasks(layers: int, steps: int, policy: Policy, pauses: bool) -> Iterator[_Task]:
+    """Yield the tasks of a rank in the order in which its worker executes them.
+
+    With `pauses`, a task before the forward pass of each step waits for no gradient.
+    """
+    if pauses:
+        yield _Task("pause", 0, 0)
     for layer in range(layers):
         yield _Task("forward", 0, layer)
     for step in range(steps):
         for layer in reversed(range(layers)):
             yield _Task("backward", step, layer)
         follows = step + 1 < steps
+        if pauses and follows:
+            yield _Task("pause", step + 1, 0)
         for layer in range(layers):
             yield _Task("update", step, layer)
             if follows and policy == "overlap":

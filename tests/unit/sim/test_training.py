@@ -16,6 +16,7 @@ from slackline.sim import (
     Layer,
     Operation,
     Policy,
+    StepTimes,
     TrainingRun,
     form_groups,
     simulate_training,
@@ -219,3 +220,50 @@ def test_a_layer_has_no_negative_time() -> None:
     with pytest.raises(UsageError) as raised:
         Layer(forward_ps=-1, backward_ps=0, gradient_bytes=0)
     assert str(raised.value) == "forward_ps must be at least 0, not -1"
+
+
+def test_ranks_and_steps_may_have_computations_of_their_own() -> None:
+    """Let rank 1 compute 50 us longer in step 1, for which rank 0 waits."""
+
+    def times(rank: int, step: int) -> StepTimes:
+        more_ps = 50 * US if (rank, step) == (1, 1) else 0
+        return StepTimes(forward_ps=(10 * US + more_ps,), backward_ps=(20 * US,))
+
+    run = trained(layers(0), "overlap", times=times)
+    assert run.backward_ps[0] == (30 * US, 30 * US)
+    assert [late - early for early, late in zip(*run.backward_ps, strict=True)] == [
+        30 * US,
+        80 * US,
+    ]
+    assert run.exposed_ps[1] == (50 * US, 0)
+
+
+def test_a_rank_computes_before_and_after_its_passes_without_waiting() -> None:
+    """Hide the 30 us of a reduction behind the 25 us and 15 us between two steps."""
+    times = StepTimes(
+        before_ps=25 * US, forward_ps=(10 * US,), backward_ps=(20 * US,), after_ps=15 * US
+    )
+    run = trained(layers(30 * 1024), "overlap", times=lambda rank, step: times)
+    assert run.backward_ps == ((55 * US,) * 2, (125 * US,) * 2)
+    assert run.exposed_ps[0] == (0, 0)
+    assert run.reductions_ps[0] == (((55 * US, 55 * US + 30 * 1024 * 1000),),) * 2
+
+
+def test_a_step_lasts_as_long_as_its_layers_say_without_times_of_its_own() -> None:
+    same = StepTimes(forward_ps=(10 * US,) * 2, backward_ps=(20 * US,) * 2)
+    plain = trained(layers(4096, 4096), "overlap")
+    given = trained(layers(4096, 4096), "overlap", times=lambda rank, step: same)
+    assert replace(given, events=plain.events) == plain
+
+
+def test_times_must_have_a_duration_of_each_layer() -> None:
+    with pytest.raises(UsageError) as caught:
+        trained(
+            layers(4, 4),
+            "overlap",
+            times=lambda rank, step: StepTimes(forward_ps=(1,), backward_ps=(1, 1)),
+        )
+    assert str(caught.value) == "times(0, 0) must have 2 durations of each pass, not 1 and 2"
+    with pytest.raises(UsageError) as caught:
+        StepTimes(forward_ps=(1,), backward_ps=(-3,))
+    assert str(caught.value) == "every duration of a step must be at least 0, not -3"
