@@ -13,7 +13,14 @@ The files are append-only and may be read while a run writes them.
 """
 
 from slackline.telemetry._align import Alignment, Placed, align, merge
-from slackline.telemetry._files import LineReader, Writer, file_of, read_directory, read_file
+from slackline.telemetry._files import (
+    LineReader,
+    Writer,
+    file_of,
+    read_all,
+    read_directory,
+    read_file,
+)
 from slackline.telemetry._journal import DEFAULT_LIMIT_BYTES
 from slackline.telemetry._lines import decode, encode
 from slackline.telemetry._operations import Operation, Operations
@@ -62,6 +69,7 @@ __all__ = [
     "file_of",
     "merge",
     "rails_of",
+    "read_all",
     "read_directory",
     "read_file",
     "summarize",

@@ -1,0 +1,62 @@
+"""The rate of a run's network, found from the measured times of its reductions."""
+
+from dataclasses import replace
+
+from slackline.errors import UsageError
+from slackline.predict._model import busy_ns, replay
+from slackline.predict._run import Link, Run
+from slackline.predict._setting import setting_of
+
+__all__ = ["calibrate"]
+
+_ROUNDS = 18
+"""Halvings of the logarithm of the rate: the result is exact to one in ten thousand."""
+_WIDTH = 16.0
+"""The ratio of the bounds of the search to an estimate from bytes and time."""
+_MOST_STEPS = 10
+"""The number of measured steps that are simulated again for each candidate."""
+_ABOVE_NOMINAL = 1.1
+"""The largest ratio of the calibrated rate to the nominal rate: NICs of a lab may send a burst
+ahead of their rate."""
+
+
+def calibrate(run: Run) -> Run:
+    """Return the run with the rate at which its reductions take as long as they were measured.
+
+    The latency of the run's link stays as it is. Each candidate is a simulation of up to ten
+    measured steps with their own computations; the compared time is that in which a rank had a
+    reduction under way. The duration of a step is not used, so that it shows the model's error.
+
+    Raises UsageError if the reductions take much longer than their bytes explain, or no time.
+    """
+    first = (len(run.steps) - min(_MOST_STEPS, len(run.steps))) // 2
+    chosen = run.steps[first : first + _MOST_STEPS]
+    wanted_ns = sum(step.busy_ns for step in chosen) / len(chosen)
+    if wanted_ns <= 0:
+        raise UsageError(f"{run.name}: no reduction took any time, so no network can be calibrated")
+    setting = setting_of(run)
+
+    def simulated_ns(rate_bps: int) -> float:
+        trained = replay(
+            setting, run, lambda rank, step: chosen[step].ranks[rank], len(chosen), rate_bps
+        )
+        return busy_ns(trained)
+
+    estimate_bps = 8e9 * sum(group.nbytes for group in run.groups) / wanted_ns
+    low, high = estimate_bps / _WIDTH, estimate_bps * _WIDTH * run.ranks
+    if run.nominal_bps is not None:
+        high = min(high, run.nominal_bps * _ABOVE_NOMINAL)
+        low = min(low, high)
+    if simulated_ns(max(1, round(low))) < wanted_ns:
+        raise UsageError(
+            f"{run.name}: its reductions take {wanted_ns / 1e6:.3g} ms of a step, longer than on "
+            f"NICs of {low / 1e6:.3g} Mbit/s; do all ranks train the same steps?"
+        )
+    for _ in range(_ROUNDS):
+        middle = (low * high) ** 0.5
+        if simulated_ns(round(middle)) > wanted_ns:
+            low = middle
+        else:
+            high = middle
+    link = Link(rate_bps=max(1, round(high)), one_way_ns=run.link.one_way_ns)
+    return replace(run, link=link)
