@@ -25,7 +25,7 @@ from slackline.sim import (
     simulate_training,
 )
 
-__all__ = ["Outcome", "busy_ns", "covered_ns", "replay", "simulate"]
+__all__ = ["Outcome", "busy_ns", "covered_ns", "replay", "simulate", "step_times"]
 
 _PS_PER_NS = 1000
 _FRAMING = Framing(header_bytes=64, packet_bytes=1448, packet_overhead_bytes=66)
@@ -155,7 +155,7 @@ def replay(setting: Setting, run: Run, draw: Draw, steps: int, rate_bps: int) ->
         policy=run.policy,
         placement=placement,
         faults=setting.faults,
-        times=lambda rank, step: _times(setting, draw(rank, step)),
+        times=lambda rank, step: step_times(setting, draw(rank, step)),
     )
 
 
@@ -203,7 +203,7 @@ def _operation(setting: Setting, name: str, nbytes: int) -> Operation:
     return Operation(plan=plan, count=nbytes // itemsize, itemsize=itemsize)
 
 
-def _times(setting: Setting, computed: Computation) -> StepTimes:
+def step_times(setting: Setting, computed: Computation) -> StepTimes:
     """Return the durations of a step; layer 0 is the group that is posted last."""
     backward = []
     for parts, share in zip(setting.parts, setting.shares, strict=True):

@@ -4,8 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slackline.errors import LinkError, PeerError, TimeoutError, UsageError
-from slackline.predict._changes import Change, Compute, Nics, Rate
+from slackline.predict._changes import Change, Compute, FaultChange, Nics, Rate
 from slackline.predict._model import Outcome, simulate
+from slackline.predict._pipeline import PipelineRun
+from slackline.predict._pipeline_model import (
+    PipelineOutcome,
+    apply_to_pipeline,
+    simulate_pipeline,
+)
 from slackline.predict._run import Run
 from slackline.predict._setting import Setting, apply, setting_of
 
@@ -31,7 +37,7 @@ class Prediction:
     p95_ns: int
     """The duration that 95 % of the steps do not exceed."""
     exposed_ns: int
-    """The mean time of a step for which a rank waits for gradients."""
+    """The mean time of a step for which a rank waits: for gradients, or for messages."""
     reason: str
     """The limit of the step in a sentence, and the effect of the changes on it."""
     warnings: tuple[str, ...]
@@ -39,7 +45,10 @@ class Prediction:
 
 
 def predict(
-    run: Run, changes: Sequence[Change] = (), samples: int = DEFAULT_SAMPLES, seed: int = 0
+    run: Run | PipelineRun,
+    changes: Sequence[Change] = (),
+    samples: int = DEFAULT_SAMPLES,
+    seed: int = 0,
 ) -> Prediction:
     """Predict the step time of a run with changes; equal arguments give equal results.
 
@@ -51,19 +60,79 @@ def predict(
     """
     if samples < 1:
         raise UsageError(f"samples must be a positive integer, not {samples}")
-    setting, warnings = apply(run, changes)
-    if not changes:
-        outcome = simulate(run, setting, samples=samples, seed=seed)
-        return _prediction(outcome, explain(setting, outcome), warnings)
+    _check_once(changes)
+    if isinstance(run, PipelineRun):
+        return _predict_pipeline(run, changes, samples, seed)
     was = setting_of(run)
     before = simulate(run, was, samples=samples, seed=seed)
+    if not changes:
+        return _prediction(before, explain(was, before), _notes(run))
+    setting, said = apply(run, changes)
     try:
         after = simulate(run, setting, samples=samples, seed=seed)
     except (LinkError, PeerError, TimeoutError) as error:
-        said = "; ".join(map(str, changes))
-        raise UsageError(f"with {said!r} the run cannot end: {error}") from None
-    reason = f"{explain(was, before)} {_effect(before, after, setting, changes)}"
-    return _prediction(after, reason, warnings)
+        what = "; ".join(map(str, changes))
+        raise UsageError(f"with {what!r} the run cannot end: {error}") from None
+    reason = f"{explain(was, before)} {_effect(before, after, changes)}"
+    return _prediction(after, reason, (*_notes(run), *said))
+
+
+def _check_once(changes: Sequence[Change]) -> None:
+    kinds: set[type[Change]] = set()
+    for change in changes:
+        if type(change) in kinds and not isinstance(change, FaultChange):
+            first = str(change).split()[0]
+            raise UsageError(f"{first!r} is changed twice, the second time by {str(change)!r}")
+        kinds.add(type(change))
+
+
+def _notes(run: Run) -> tuple[str, ...]:
+    if len(run.steps) > 1:
+        return run.notes
+    return (*run.notes, "one step was measured: the spread of computations is not known")
+
+
+def _predict_pipeline(
+    run: PipelineRun, changes: Sequence[Change], samples: int, seed: int
+) -> Prediction:
+    was, _ = apply_to_pipeline(run, ())
+    before = simulate_pipeline(run, was, samples=samples, seed=seed)
+    reason = f"Ranks compute nothing for {before.idle_share:.0%} of a step by {run.plan.name}."
+    if not changes:
+        return _of_pipeline(run, before, reason, ())
+    setting, warnings = apply_to_pipeline(run, changes)
+    after = simulate_pipeline(run, setting, samples=samples, seed=seed)
+    what = "; ".join(map(str, changes))
+    ratio = _percentile(after.step_ns, 0.5) / _percentile(before.step_ns, 0.5)
+    reason += (
+        f' With "{what}" the step is {_by(ratio)}, and ranks compute nothing for '
+        f"{after.idle_share:.0%} of it."
+    )
+    return _of_pipeline(run, after, reason, warnings)
+
+
+def _of_pipeline(
+    run: PipelineRun, outcome: PipelineOutcome, reason: str, warnings: tuple[str, ...]
+) -> Prediction:
+    step_ns = outcome.step_ns
+    return Prediction(
+        p50_ns=_percentile(step_ns, 0.5),
+        p95_ns=_percentile(step_ns, 0.95),
+        exposed_ns=round(outcome.idle_share * sum(step_ns) / len(step_ns)),
+        reason=reason,
+        warnings=warnings,
+    )
+
+
+def _percentile(ordered: Sequence[int], share: float) -> int:
+    return ordered[round(share * (len(ordered) - 1))]
+
+
+def _by(ratio: float) -> str:
+    """Return a phrase for the relative duration of a step."""
+    if abs(ratio - 1) < _ALIKE:
+        return f"as long within {_ALIKE:.0%}"
+    return f"longer by {ratio - 1:.0%}" if ratio > 1 else f"shorter by {1 - ratio:.0%}"
 
 
 def explain(setting: Setting, outcome: Outcome) -> str:
@@ -82,15 +151,14 @@ def explain(setting: Setting, outcome: Outcome) -> str:
     )
 
 
-def _effect(before: Outcome, after: Outcome, setting: Setting, changes: Sequence[Change]) -> str:
+def _effect(before: Outcome, after: Outcome, changes: Sequence[Change]) -> str:
     """Return a sentence on the difference that the changes make."""
     ratio = after.p50_ns / before.p50_ns
     what = "; ".join(map(str, changes))
     if abs(ratio - 1) < _ALIKE:
         return f'"{what}" changes the step by less than {_ALIKE:.0%}.'
-    how = f"longer by {ratio - 1:.0%}" if ratio > 1 else f"shorter by {1 - ratio:.0%}"
     waits = f"{_milliseconds(before.exposed_ns)} to {_milliseconds(after.exposed_ns)}"
-    sentence = f'With "{what}" the step is {how}: the waits for gradients go from {waits}'
+    sentence = f'With "{what}" the step is {_by(ratio)}: the waits for gradients go from {waits}'
     if any(isinstance(change, Nics | Rate) for change in changes):
         sentence += f", and the wire is busy {after.wire_share:.0%} of the step"
     elif any(isinstance(change, Compute) for change in changes):

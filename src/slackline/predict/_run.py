@@ -87,7 +87,7 @@ class Run:
     groups: tuple[Group, ...]
     """The reductions of a step, in the order of their posts."""
     steps: tuple[Step, ...]
-    """The measured steps, at least two."""
+    """The measured steps."""
     policy: Policy = "overlap"
     """The computations that wait for gradients."""
     link: Link
@@ -96,6 +96,8 @@ class Run:
     """The faults that the network and the ranks had all the time."""
     nominal_bps: int | None = None
     """The rate of a NIC by its configuration; None if it is not known."""
+    notes: tuple[str, ...] = ()
+    """Phrases on facts that the source of the run lacks; they join the warnings of predictions."""
     job: Job | None = None
     """The command line of the run; None if it is not known."""
 
@@ -107,11 +109,8 @@ class Run:
                 f"{self.name}: every host must have equally many ranks: {self.ranks} ranks are on "
                 f"{self.hosts} hosts"
             )
-        if len(self.steps) < 2:
-            raise UsageError(
-                f"{self.name}: at least 2 steps with the same groups of gradients are needed, not "
-                f"{len(self.steps)}"
-            )
+        if not self.steps:
+            raise UsageError(f"{self.name} has no complete step")
         for step in self.steps:
             for rank in step.ranks:
                 assert len(rank.backward_ns) == len(self.groups)

@@ -75,15 +75,10 @@ def setting_of(run: Run) -> Setting:
 def apply(run: Run, changes: Sequence[Change]) -> tuple[Setting, tuple[str, ...]]:
     """Return the conditions after the changes, and sentences about values far from measured ones.
 
-    Raises UsageError for a change that the run cannot have, and for two changes of one kind.
+    Raises UsageError for a change that the run cannot have.
     """
-    setting, warnings = setting_of(run), []
-    kinds: set[type[Change]] = set()
-    for change in changes:
-        if type(change) in kinds and not isinstance(change, FaultChange):
-            first = str(change).split()[0]
-            raise UsageError(f"{first!r} is changed twice, the second time by {str(change)!r}")
-        kinds.add(type(change))
+    setting = setting_of(run)
+    warnings: list[str] = []
     # The number of hosts and ranks bounds the hosts that plans and faults may name.
     for change in sorted(changes, key=lambda each: _ORDER.index(type(each))):
         try:

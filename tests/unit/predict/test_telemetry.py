@@ -1,6 +1,8 @@
 """Tests that a run is read from telemetry, and its network found from its reductions."""
 
+import statistics
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -100,7 +102,8 @@ def flawed(tmp_path: Path, flaw: str) -> Path:
         ),
         (
             "no steps",
-            "{dir}/rank-00003.jsonl has no steps: only slackline.overlap.DataParallel writes them",
+            "{dir}/rank-00003.jsonl has no steps of slackline.overlap, {dir}/rank-00000.jsonl has "
+            "them",
         ),
         ("lost", "{dir}/rank-00003.jsonl lacks 28 operations that the engine lost"),
         (
@@ -133,15 +136,6 @@ def test_telemetry_that_gives_no_prediction_is_refused(
     assert str(caught.value) == sentence.format(dir=directory)
 
 
-def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as caught:
-        predict.load(tmp_path)
-    assert str(caught.value) == (
-        f"there is no telemetry in {tmp_path}: it has no rank-*.jsonl; slackline run --keep DIR "
-        "and SLACKLINE_TELEMETRY=DIR write telemetry"
-    )
-
-
 def test_a_run_under_changing_faults_is_refused(tmp_path: Path) -> None:
     Written(steps=4).write(tmp_path / "telemetry")
     job = predict.Job(
@@ -170,3 +164,55 @@ def test_a_wrong_job_file_is_refused(tmp_path: Path, text: str, sentence: str) -
         predict.read_job(tmp_path)
     assert str(caught.value).endswith(sentence)
     assert str(tmp_path / predict.JOB_FILE) in str(caught.value)
+
+
+def without_steps(directory: Path) -> None:
+    """Remove the records that only slackline.overlap writes."""
+    for path in directory.glob("rank-*.jsonl"):
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(line for line in lines if '"step"' not in line[:20]))
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1 << 19, 1 << 18, 1 << 17), (1 << 18,) * 3], ids=["different", "equal"]
+)
+def test_steps_are_told_apart_by_pauses_without_records_of_steps(
+    tmp_path: Path, sizes: tuple[int, ...]
+) -> None:
+    made = Written(sizes=sizes, policy="buckets", steps=10)
+    trained = made.write(tmp_path)
+    without_steps(tmp_path)
+    run = predict.load(tmp_path)
+    assert (run.policy, len(run.steps), run.notes) == ("buckets", 9, ())
+    assert [group.nbytes for group in run.groups] == list(sizes)
+    assert run.link.rate_bps == pytest.approx(made.rate_bps, rel=0.01)
+    ends = [max(end for _, end in ranks[0]) / 1000 for ranks in trained.reductions_ps]
+    wanted = [after - before for before, after in pairwise(ends)]
+    assert [step.wall_ns for step in run.steps] == pytest.approx(wanted, rel=0.03)
+    truth = statistics.median(made.simulate(rate_bps=4 * 10**8).step_ps) / 1000
+    found = predict.predict(run, [predict.parse_change("rate 400Mbit")])
+    assert found.p50_ns == pytest.approx(truth, rel=0.03)
+
+
+def test_all_reduces_that_do_not_repeat_are_no_steps(tmp_path: Path) -> None:
+    Written(steps=2).write(tmp_path)
+    without_steps(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        predict.load(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path}: the all_reduces at its end do not repeat 3 times with a pause after each "
+        "time, so that no steps can be told apart"
+    )
+
+
+def test_ranks_with_other_all_reduces_are_refused(tmp_path: Path) -> None:
+    Written(policy="buckets", steps=5).write(tmp_path)
+    without_steps(tmp_path)
+    path = file_of(tmp_path, 2)
+    path.write_text(path.read_text().replace("524288", "524284", 1))
+    with pytest.raises(UsageError) as caught:
+        predict.load(tmp_path)
+    assert str(caught.value) == (
+        f"{path} has other all_reduces than {file_of(tmp_path, 0)}: the ranks of a run post the "
+        "same ones"
+    )

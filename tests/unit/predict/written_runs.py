@@ -15,6 +15,7 @@ from slackline.sim import (
     Host,
     Layer,
     Operation,
+    Policy,
     StepTimes,
     TrainingRun,
     simulate_training,
@@ -50,6 +51,7 @@ class Written:
     """The time of backward before each post."""
     spread: float = 0.1
     """The largest relative difference of a computation from its mean."""
+    policy: Policy = "overlap"
     steps: int = 12
     seed: int = 3
 
@@ -78,6 +80,7 @@ class Written:
             Fabric(hosts=(host,) * count, framing=framing, forwards_after_bytes=1514),
             lambda nbytes: Operation(plan=plan, count=nbytes // 4),
             steps=self.steps,
+            policy=self.policy,
             times=self.times,
         )
 
