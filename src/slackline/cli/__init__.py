@@ -9,7 +9,9 @@
     aggregate.py  `slackline aggregate`: an aggregation node in software
     simulate.py   `slackline simulate`: simulate the experiment that a file describes
     reproduce.py  `slackline reproduce`: published tables beside the simulator's figures
+    what_if.py    `slackline what-if`: step times of a measured run on another network
     circuit.py    `slackline circuit`: the circuits as Verilog, and the FPGA resources they need
+    _apply.py     a measured run, run again with changes
     _agent.py     the process under `slackline run` that runs torchrun
     _hosts.py     the hosts of a job that runs on several machines
     _launch.py    a job: its files, its ranks and its exit codes
@@ -31,7 +33,7 @@ from typing import Annotated
 import typer
 
 from slackline import __version__
-from slackline.cli import aggregate, circuit, doctor, lab, plan, reproduce, run, simulate
+from slackline.cli import aggregate, circuit, doctor, lab, plan, reproduce, run, simulate, what_if
 from slackline.errors import UsageError
 
 __all__ = ["app", "main"]
@@ -52,6 +54,7 @@ app.command(name="doctor")(doctor.doctor)
 app.command(name="aggregate")(aggregate.aggregate)
 app.command(name="simulate")(simulate.simulate)
 app.command(name="reproduce")(reproduce.reproduce)
+app.command(name="what-if")(what_if.what_if)
 
 
 def _version(asked: bool) -> None:

@@ -194,6 +194,11 @@ def run(
         directory = keep or Path(tempfile.mkdtemp(prefix="slackline-run-"))
         telemetry = directory / "telemetry"
         telemetry.mkdir(parents=True, exist_ok=True)
+        if keep is not None and machines is None:
+            from slackline.cli._kept_job import job_of
+            from slackline.predict import write_job
+
+            write_job(keep, job_of(script, arguments or [], options, ranks, faults or [], asked))
         settings = {**stage.settings, **asked, "SLACKLINE_TELEMETRY": str(telemetry)}
         cores = usable_cores()
         screen.note(f"{ranks} {'rank' if ranks == 1 else 'ranks'} of {script} on {cores} cores")

@@ -1,0 +1,157 @@
+"""`slackline what-if` shows predictions as a table or as JSON, and makes the changed job."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from slackline import predict
+from slackline.cli import main
+from slackline.cli._apply import changed_job, job_of_words, words_of
+from slackline.errors import UsageError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "predict"))
+from written_runs import Written
+
+sys.path.pop(0)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("kept")
+    Written(steps=6).write(directory / "telemetry")
+    return directory
+
+
+def job(**given: object) -> predict.Job:
+    values = {
+        "folder": "/",
+        "script": "/train.py",
+        "ranks": 4,
+        "lab": True,
+        "rate_bps": 2 * 10**8,
+        "switch": "auto",
+    }
+    return predict.Job(**{**values, **given})  # type: ignore[arg-type]
+
+
+def test_the_first_row_is_the_run_as_it_was(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["what-if", str(kept), "--change", "rate 400Mbit", "--change", "hosts 3"]) == 0
+    heading, head, *rows = capsys.readouterr().out.splitlines()
+    assert heading.startswith("4 ranks on 4 hosts, 5 steps, 3 groups of 1MiB in all by ring; each ")
+    assert head.split() == ["change", "P50", "P95", "measured", "P50", "P95", "error", "reason"]
+    text = "\n".join(rows)
+    assert text.startswith("as measured  ")
+    assert text.count("%  The wire") == 1
+    assert "rate 400Mbit" in text
+    assert "hosts 3" in text
+
+
+def test_json_has_nanoseconds_and_the_error_of_the_model(
+    kept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["what-if", str(kept), "--change", "plan mesh; rate 1Gbit", "--json", "--seed", "3"]
+    assert main([*words, "--samples", "20"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["run"] == str(kept)
+    first, changed = said["rows"]
+    assert first["change"] == "as measured"
+    assert first["error"] == pytest.approx(first["p50_ns"] / first["measured_p50_ns"] - 1)
+    assert abs(first["error"]) < 0.03
+    assert changed["change"] == "plan mesh; rate 1Gbit"
+    assert changed["measured_p50_ns"] is None
+    assert "the run had no all_reduce with the plan mesh" in changed["warnings"]
+    run = predict.load(kept)
+    changes = predict.parse_changes("plan mesh; rate 1Gbit")
+    assert changed["p50_ns"] == predict.predict(run, changes, samples=20, seed=3).p50_ns
+
+
+def test_traces_are_written_beside_the_table(
+    kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["what-if", str(kept), "--export-chakra", str(tmp_path / "digits")]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"digits.{rank}.et" for rank in range(4)
+    ]
+    capsys.readouterr()
+    assert main(["what-if", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("4 ranks on 4 hosts, 4 steps, 3 groups of 1MiB")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--apply"], "--apply needs a --change to apply"),
+        (["--samples", "0"], "samples must be a positive integer, not 0"),
+        (
+            ["--change", "plan mesh", "--apply"],
+            "{kept} has no job.json, so the run's command line is not known: give the arguments of "
+            "slackline run behind --",
+        ),
+        (
+            ["--", "--ranks", "4", "train.py"],
+            "the command line '--ranks 4 train.py' is of use with --apply only",
+        ),
+        (
+            ["--change", "rate 1Gbit", "--apply", "--", "--ranks", "4", "train.py"],
+            "--apply cannot make the change 'rate 1Gbit' outside of a lab",
+        ),
+        (
+            ["--change", "compute x2", "--apply", "--", "--lab", "train.py"],
+            "--apply cannot make the change 'compute x2': the script itself chooses groups, "
+            "schedule and computation",
+        ),
+    ],
+)
+def test_a_wrong_argument_is_reported(
+    kept: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    assert main(["what-if", str(kept), *words]) == 2
+    assert capsys.readouterr().err == f"slackline: {sentence.format(kept=kept)}\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("rate 400Mbit", ["--rate", "400Mbit"]),
+        ("nics 2", ["--nics", "2"]),
+        ("hosts 6", ["--ranks", "6"]),
+        ("ranks 3", ["--ranks", "3"]),
+        ("link 2-3 delay 5ms", ["--fault", "link 2-3 delay 5ms"]),
+        ("latency 5ms", ["--fault", "nic 3.0 delay 2450us"]),
+    ],
+)
+def test_a_change_becomes_options_of_the_job(kept: Path, change: str, words: list[str]) -> None:
+    made = changed_job(predict.load(kept), job(), predict.parse_changes(change))
+    said = words_of(made)
+    places = [place for place, word in enumerate(said) if word == words[0]]
+    assert words[1] in [said[place + 1] for place in places]
+    assert said[-1] == "/train.py"
+    assert job_of_words(said) == predict.Job(**{**vars(made), "folder": str(Path.cwd())})
+
+
+def test_a_plan_becomes_a_setting_of_the_job(kept: Path) -> None:
+    made = changed_job(predict.load(kept), job(), predict.parse_changes("plan mesh"))
+    assert made.settings == {"SLACKLINE_PLAN": "mesh"}
+
+
+def test_a_latency_below_that_of_the_lab_cannot_be_made(kept: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        changed_job(predict.load(kept), job(), predict.parse_changes("latency 90us"))
+    assert str(caught.value) == (
+        "--apply cannot make the change 'latency 90us': a message in this lab takes 100us already"
+    )
+
+
+def test_the_words_behind_the_options_are_those_of_the_script() -> None:
+    made = job_of_words(["--lab", "--hosts", "3", "--timeout", "9s", "train.py", "--lab", "-x"])
+    assert (made.ranks, made.lab, made.arguments) == (3, True, ("--lab", "-x"))
+    assert made.settings == {"SLACKLINE_TIMEOUT": "9s"}
+    assert made.script == str(Path("train.py").absolute())
+
+
+def test_a_job_of_several_machines_cannot_be_repeated() -> None:
+    with pytest.raises(UsageError) as caught:
+        job_of_words(["--hosts", "a,b", "train.py"])
+    assert str(caught.value) == "a job of several machines cannot be repeated: --hosts a,b"
