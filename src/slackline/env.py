@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from fractions import Fraction
 from pathlib import Path
 from typing import Self
 
@@ -11,6 +12,7 @@ from slackline.errors import UsageError
 from slackline.units import parse_bytes, parse_duration_ns
 
 __all__ = [
+    "DELEGATIONS",
     "NICS",
     "ORDERS",
     "RAILS",
@@ -43,6 +45,13 @@ NICS = ("software", "twin", "circuit")
 
 TLS = ("off", "require")
 """The choices for encrypting TCP rails."""
+
+DELEGATIONS = ("always", "never", "auto")
+"""The choices of the sender of a pipeline's messages: always the engine, never the engine, or for
+each link the cheaper one of engine and computing thread."""
+
+Activations = int | Fraction
+"""A number of activations that a pipeline's stage may hold."""
 
 SERVED = ("gloo",)
 """The backends of torch whose groups slackline can serve under their own name."""
@@ -131,6 +140,16 @@ class Environment:
     """The directory that traces and counters are written to."""
     telemetry_limit: int | None = None
     """The number of bytes of a rank's telemetry file beyond which records are left out: "1GiB"."""
+    group_bytes: int | None = None
+    """The most bytes of gradients in one reduction of slackline.overlap: "1MiB"; "0B" reduces each
+    gradient alone."""
+    schedule: str | None = None
+    """The name of the schedule of slackline.pipeline: "1f1b"."""
+    schedule_memory: Activations | tuple[Activations | None, ...] | None = None
+    """The most activations that a stage of a pipeline may hold: "4" for all stages, or one value
+    for each stage, "4,7/2,none", where "none" is no limit."""
+    delegation: str | None = None
+    """The sender of a pipeline's messages: one of DELEGATIONS."""
     as_: str | None = None
     """The backend of torch, one of SERVED, whose groups on CPUs slackline provides instead."""
 
@@ -239,6 +258,31 @@ def _positive_bytes(text: str) -> int:
     return size
 
 
+def _delegation(text: str) -> str:
+    if text not in DELEGATIONS:
+        raise UsageError(f"delegation must be one of {', '.join(DELEGATIONS)}, not {text!r}")
+    return text
+
+
+def _memory(text: str) -> Activations | tuple[Activations | None, ...]:
+    """Parse "4" to 4 and "4,7/2,none" to (4, Fraction(7, 2), None)."""
+    parts = text.split(",")
+    found = tuple(None if len(parts) > 1 and part == "none" else _cap(part) for part in parts)
+    return found if len(parts) > 1 else _cap(text)
+
+
+def _cap(text: str) -> Activations:
+    above, _, below = text.partition("/")
+    numbers = (above, below) if "/" in text else (above, "1")
+    if not all(n.isascii() and n.isdigit() and len(n) < 10 and int(n) for n in numbers):
+        raise UsageError(
+            "a number of activations must be a positive integer or fraction such as 7/2, "
+            f"not {text!r}"
+        )
+    value = Fraction(int(numbers[0]), int(numbers[1]))
+    return int(value) if value.denominator == 1 else value
+
+
 _PARSERS: Mapping[str, Callable[[str], object]] = {
     "order": _one_of("an order", ORDERS),
     "plan": str,
@@ -258,5 +302,9 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "faults": str,
     "telemetry": Path,
     "telemetry_limit": _positive_bytes,
+    "group_bytes": parse_bytes,
+    "schedule": str,
+    "schedule_memory": _memory,
+    "delegation": _delegation,
     "as": _served,
 }

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from slackline.errors import SlacklineError
 from slackline.overlap import DataParallel
-from slackline.telemetry import RunSummary, StepSummary, read_directory
+from slackline.telemetry import RunSummary, Setting, StepSummary, read_directory
 
 STEPS = 6
 
@@ -271,6 +271,11 @@ def test_every_rank_writes_its_steps_where_the_environment_says(job, tmp_path: P
     assert [run.steps for run in runs] == [STEPS] * 2
     assert all(0 < run.communication_share < 1 for run in runs)
     assert sum(isinstance(record, StepSummary) for record in records) == 2 * STEPS
+    sizes = [each for each in records if isinstance(each, Setting) and each.name == "group_bytes"]
+    assert [(each.rank, each.value, each.origin) for each in sizes] == [
+        (0, "", "default"),
+        (1, "", "default"),
+    ]
 
 
 def test_ranks_of_several_groups_write_a_file_each(job, tmp_path: Path):

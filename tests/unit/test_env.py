@@ -1,6 +1,7 @@
 import contextlib
 import re
 from datetime import timedelta
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,10 @@ def test_every_variable_is_read_in_its_unit() -> None:
         "SLACKLINE_FAULTS": "link 0-1 delay 30ms",
         "SLACKLINE_TELEMETRY": "traces",
         "SLACKLINE_TELEMETRY_LIMIT": "100MiB",
+        "SLACKLINE_GROUP_BYTES": "1MiB",
+        "SLACKLINE_SCHEDULE": "1f1b",
+        "SLACKLINE_SCHEDULE_MEMORY": "4,7/2,none",
+        "SLACKLINE_DELEGATION": "never",
         "SLACKLINE_AS": "gloo",
     }
     assert Environment.read(given) == Environment(
@@ -60,8 +65,25 @@ def test_every_variable_is_read_in_its_unit() -> None:
         faults="link 0-1 delay 30ms",
         telemetry=Path("traces"),
         telemetry_limit=100 << 20,
+        group_bytes=1 << 20,
+        schedule="1f1b",
+        schedule_memory=(4, Fraction(7, 2), None),
+        delegation="never",
         as_="gloo",
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("4", 4), ("6/2", 3), ("7/2", Fraction(7, 2)), ("4,none", (4, None))]
+)
+def test_a_cap_of_activations_is_one_value_or_one_for_each_stage(
+    text: str, expected: object
+) -> None:
+    assert Environment.read({"SLACKLINE_SCHEDULE_MEMORY": text}).schedule_memory == expected
+
+
+def test_groups_of_no_bytes_reduce_each_gradient_alone() -> None:
+    assert Environment.read({"SLACKLINE_GROUP_BYTES": "0B"}).group_bytes == 0
 
 
 def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +97,8 @@ WRONG = {
         "SLACKLINE_PLAN, SLACKLINE_SHARES, SLACKLINE_NIC, SLACKLINE_NIC_CHECK, SLACKLINE_CIRCUIT, "
         "SLACKLINE_AGGREGATOR, SLACKLINE_RAILS, SLACKLINE_TIMEOUT, SLACKLINE_SEGMENT, "
         "SLACKLINE_ARENA, SLACKLINE_INTERFACE, SLACKLINE_CONGESTION, SLACKLINE_TLS, SLACKLINE_KEY, "
-        "SLACKLINE_FAULTS, SLACKLINE_TELEMETRY, SLACKLINE_TELEMETRY_LIMIT, SLACKLINE_AS"
+        "SLACKLINE_FAULTS, SLACKLINE_TELEMETRY, SLACKLINE_TELEMETRY_LIMIT, SLACKLINE_GROUP_BYTES, "
+        "SLACKLINE_SCHEDULE, SLACKLINE_SCHEDULE_MEMORY, SLACKLINE_DELEGATION, SLACKLINE_AS"
     ),
     ("SLACKLINE_SHARES", "fair"): (
         "SLACKLINE_SHARES: shares must be one of auto, measured, equal, not 'fair'"

@@ -56,7 +56,11 @@ class NativeNic:
         self._completions: Completions | None = None
         self._groups: set[NativeGroup] = set()
         environment = Environment.read()
-        self._records = Records(environment.telemetry, environment.telemetry_limit)
+        self._records = Records(
+            environment.telemetry,
+            environment.telemetry_limit,
+            settings=self.options.origins(environment),
+        )
         self._monitors = Monitors(self._records)
         self._closed = False
         self._process = os.getpid()

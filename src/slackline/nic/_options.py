@@ -1,6 +1,6 @@
 """Options of a NIC engine."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Self
@@ -190,6 +190,33 @@ class NicOptions:
         }
         return cls(**{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
 
+    def origins(self, environment: Environment) -> dict[str, tuple[str, str]]:
+        """Return the value and the origin of the settings that change how fast operations are.
+
+        The keys are order, plan, shares, aggregator, rails and segment. A value is text as the
+        variable accepts it; the origin is "environment" for the value in `environment`, "default"
+        for the default without a value there, else "argument". Equal values count as one: an
+        argument that repeats the environment's value has the origin "environment".
+        """
+        usual, asked = NicOptions(), asdict(self)
+        variables = {
+            "order": ("order", environment.order),
+            "plan": ("plan", environment.plan),
+            "shares": ("shares", environment.shares),
+            "aggregator": ("aggregator", environment.aggregator),
+            "rails": ("rails", environment.rails),
+            "segment": ("wire_segment_bytes", environment.segment),
+        }
+        found = {}
+        for name, (field, variable) in variables.items():
+            value, default = asked[field], getattr(usual, field)
+            if variable is not None and value == variable:
+                origin = "environment"
+            else:
+                origin = "default" if variable is None and value == default else "argument"
+            found[name] = _as_text(value), origin
+        return found
+
     def keeps_rank_order(self) -> bool:
         """Return whether the configured plan sums in rank order for every number of ranks."""
         if self.plan == "auto":
@@ -213,3 +240,10 @@ class NicOptions:
             "faults": self.faults,
             "key": "none" if self.key is None else "given",
         }
+
+
+def _as_text(value: str | int | tuple[str, ...]) -> str:
+    """Return the value of a setting as its environment variable accepts it."""
+    if isinstance(value, int):
+        return f"{value}B"
+    return value if isinstance(value, str) else ",".join(value)

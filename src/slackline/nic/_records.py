@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from slackline.telemetry import (
@@ -15,6 +16,7 @@ from slackline.telemetry import (
     GroupOpened,
     Operations,
     Record,
+    Setting,
     Writer,
 )
 
@@ -54,9 +56,21 @@ class Records:
     Any thread may call the methods; only `close` waits for the disk.
     """
 
-    def __init__(self, directory: Path | None, limit_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path | None,
+        limit_bytes: int | None = None,
+        *,
+        settings: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+    ) -> None:
+        """Create a writer to a file in `directory`, which the first group opens.
+
+        `settings` has the value and the origin of each setting of the engine, by name; they are
+        written when the first group opens.
+        """
         self._directory = directory
         self._limit_bytes = DEFAULT_LIMIT_BYTES if limit_bytes is None else limit_bytes
+        self._settings = settings
         self._writer: Writer | None = None
         self._rank = -1
         self._log: OperationLog | None = None
@@ -91,6 +105,11 @@ class Records:
             self._rank = rank
             self._writer = Writer(self._directory, rank, limit_bytes=self._limit_bytes)
             self._writer.poll(self._operations)
+            now_ns = time.time_ns()
+            for name, (value, origin) in self._settings.items():
+                self.write(
+                    Setting(rank=rank, time_ns=now_ns, name=name, value=value, origin=origin)
+                )
         self.write(
             GroupOpened(
                 rank=self._rank, time_ns=time.time_ns(), size=size, epoch=epoch, members=names

@@ -67,9 +67,10 @@ class DataParallel(nn.Module):
         default group.
         `average`: True averages gradients over the ranks, False sums them.
         `broadcast_buffers`: copy rank 0's buffers to all ranks before each training forward.
-        `group_bytes`: the most bytes of gradients in one reduction. 0 reduces each gradient alone;
-        None finds the size by trial in the first hundred steps. If the group does not add in rank
-        order, the last bits of sums may depend on the size.
+        `group_bytes`: the most bytes of gradients in one reduction. 0 reduces each gradient alone.
+        None reads SLACKLINE_GROUP_BYTES; without that variable the size is found by trial in the
+        first hundred steps. If the group does not add in rank order, the last bits of sums may
+        depend on the size.
         `telemetry`: the directory for this rank's step summaries. None reads SLACKLINE_TELEMETRY.
         `on_step`: called in the training thread when the last parameter of a step is updated.
 
@@ -83,9 +84,16 @@ class DataParallel(nn.Module):
         holders = check(module, optimizers)
         exchange = open_exchange(module, process_group, spare_keys=2 * len(optimizers))
         agree_and_copy(module, holders, exchange)
-        directory = Environment.read().telemetry if telemetry is None else telemetry
+        environment = Environment.read()
+        directory = environment.telemetry if telemetry is None else telemetry
         rank = dist.get_rank() if dist.is_initialized() else exchange.rank
         self._report = Report(exchange, directory, on_step, rank=rank)
+        origin = "argument"
+        if group_bytes is None:
+            group_bytes = environment.group_bytes
+            origin = "default" if group_bytes is None else "environment"
+        self._report.group_bytes(group_bytes, origin)
+        self._told_trial = ""
         recorders = [Recorder(rank, number, self._report.take) for number in range(len(optimizers))]
         self._recorder = recorders[0]
         follows = (
@@ -289,6 +297,9 @@ class DataParallel(nn.Module):
         if not (self.training and torch.is_grad_enabled() and self._tracker.synchronize):
             return
         self._gradients.adopt()
+        if self._gradients.trial_result != self._told_trial:
+            self._told_trial = self._gradients.trial_result
+            self._report.group_bytes(self._gradients.group_bytes, "trial")
         if self._followers is not None:
             begin = self._recorder.clock()
             self._followers.follow_rank_0()

@@ -1,6 +1,7 @@
 """The delivery of step summaries: to a callback, to a telemetry file, and into the run's totals."""
 
 import atexit
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -8,7 +9,14 @@ from pathlib import Path
 from slackline.env import Environment
 from slackline.errors import SlacklineError
 from slackline.overlap.exchange import Exchange
-from slackline.telemetry import DEFAULT_LIMIT_BYTES, RunSummary, StepSummary, Totals, Writer
+from slackline.telemetry import (
+    DEFAULT_LIMIT_BYTES,
+    RunSummary,
+    Setting,
+    StepSummary,
+    Totals,
+    Writer,
+)
 
 __all__ = ["Report"]
 
@@ -32,6 +40,7 @@ class Report:
         `rank` is the rank in the whole job, since the exchange may be of a subgroup.
         """
         self.last_step: StepSummary | None = None
+        self._rank = rank
         self._exchange = exchange
         self._on_step = on_step
         self._totals = Totals(rank)
@@ -42,6 +51,22 @@ class Report:
             self._writer = Writer(directory, rank, limit_bytes=limit or DEFAULT_LIMIT_BYTES)
         if self._writer is not None:
             atexit.register(self.close)
+
+    def group_bytes(self, value: int | None, origin: str) -> None:
+        """Write the size of groups of gradients with its origin to the telemetry file.
+
+        `value` is None while the size is still to be found by trial.
+        """
+        if self._writer is not None:
+            self._writer.write(
+                Setting(
+                    rank=self._rank,
+                    time_ns=time.time_ns(),
+                    name="group_bytes",
+                    value="" if value is None else f"{value}B",
+                    origin=origin,
+                )
+            )
 
     def take(self, summary: StepSummary) -> None:
         """Record the summary of a finished step; write it to the file and call the callback."""

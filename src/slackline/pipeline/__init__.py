@@ -5,6 +5,7 @@ backwards in one.
 
 Schedule ─ _schedule            the class that a training script uses
     _config                     ScheduleConfig, the options that are seldom changed
+    _settings                   settings that the script leaves to the environment
     _agreement, _plans, _policy     agreement of the ranks; the plan; the strictness of its order
     _batches                    splitting of a batch into microbatches, and merging of outputs
     _runner                     one rank's part of a step: dispatch, compute, send, block

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from slackline.env import DELEGATIONS
 from slackline.errors import UsageError
-from slackline.pipeline._delegation import MODES
 from slackline.pipeline._policy import POLICIES
 
 __all__ = ["ScheduleConfig"]
@@ -35,10 +35,11 @@ class ScheduleConfig:
 
     None separates B and W on stages on which no value is then computed twice.
     """
-    delegation: str = "auto"
+    delegation: str | None = None
     """Whether the engine ("always") or the computing thread ("never") sends messages.
 
-    "auto" chooses for each link the cheaper sender, by measurement.
+    "auto" chooses for each link the cheaper sender, by measurement. None reads
+    SLACKLINE_DELEGATION; without that variable the choice is "auto".
     """
     stage_times: Sequence[tuple[timedelta, timedelta, timedelta]] | None = None
     """The expected times of a forward, a B and a W on each stage, for the first plan.
@@ -67,9 +68,9 @@ class ScheduleConfig:
             raise UsageError(
                 "full_backward=True runs backwards in one piece; split_backward must not be True"
             )
-        if self.delegation not in MODES:
+        if self.delegation is not None and self.delegation not in DELEGATIONS:
             raise UsageError(
-                f'delegation must be one of {", ".join(MODES)}, not "{self.delegation}"'
+                f'delegation must be one of {", ".join(DELEGATIONS)}, not "{self.delegation}"'
             )
         for stage, times in enumerate(self.stage_times or ()):
             for name, value, least in zip("FBW", times, (1, 1, 0), strict=True):

@@ -9,12 +9,12 @@ from collections import deque
 from dataclasses import dataclass
 from statistics import median
 
+from slackline.env import DELEGATIONS
 from slackline.errors import UsageError
 from slackline.pipeline._record import StepRecord
 
-__all__ = ["MODES", "Delegation"]
+__all__ = ["Delegation"]
 
-MODES = ("always", "never", "auto")
 _FAST = 0.05
 """The fraction of a forward above which a link's delay rules out inline sends without a trial."""
 _TRIALS = 2
@@ -38,8 +38,8 @@ class Delegation:
     """
 
     def __init__(self, mode: str) -> None:
-        if mode not in MODES:
-            raise UsageError(f'delegation must be one of {", ".join(MODES)}, not "{mode}"')
+        if mode not in DELEGATIONS:
+            raise UsageError(f'delegation must be one of {", ".join(DELEGATIONS)}, not "{mode}"')
         self._mode = mode
         self._links: dict[int, _Link] = {}
 

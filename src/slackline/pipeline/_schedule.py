@@ -27,6 +27,7 @@ from slackline.pipeline._plans import (
 from slackline.pipeline._policy import Policy, policy_of
 from slackline.pipeline._record import StepRecord, overview, telemetry_of
 from slackline.pipeline._runner import Inputs, LaunchThrottle, NoThrottle, Runner, StepConfig
+from slackline.pipeline._settings import Settings
 from slackline.pipeline._transport import Transport
 from slackline.pipeline._worker import LossFunction, Worker
 from slackline.pipeline.replan import MetricsExchange, Replanner, can_replan
@@ -63,7 +64,7 @@ class Schedule:
         output_merge_spec: Any = None,
         *,
         scale_grads: bool = True,
-        schedule: str | PipelinePlan = "auto",
+        schedule: str | PipelinePlan | None = None,
         memory: Memory = None,
         config: ScheduleConfig | None = None,
     ) -> None:
@@ -74,9 +75,11 @@ class Schedule:
         `stages`: torch's PipelineStage of this rank, or a list of several.
         `loss_fn(output, target)`: passed on every rank. None: `step` runs forwards only.
         `scale_grads`: divide gradients by the number of microbatches.
-        `schedule`: a name of slackline.plan.pipeline.SCHEDULES, or a plan.
+        `schedule`: a name of slackline.plan.pipeline.SCHEDULES, or a plan. None reads
+        SLACKLINE_SCHEDULE; without that variable the schedule is "auto".
         `memory`: the most activations that a stage may hold: one number, or one for each stage.
-        None: the plan's own peak, but no limit for "auto", "ready", "slack" and "adaptra".
+        None reads SLACKLINE_SCHEDULE_MEMORY; without that variable it is the plan's own peak, but
+        no limit for "auto", "ready", "slack" and "adaptra".
         `config`: all other options. None: their defaults.
 
         Blocks until all ranks have made the same call. Raises UsageError for arguments that do not
@@ -85,6 +88,9 @@ class Schedule:
         if n_microbatches < 1:
             raise UsageError(f"n_microbatches must be a positive integer, not {n_microbatches}")
         config = ScheduleConfig() if config is None else config
+        environment = Environment.read()
+        settings = Settings.choose(schedule, memory, config, environment)
+        schedule, memory = settings.schedule, settings.memory
         mine = checked_stages(stages)
         self._config = config
         self._policy: Policy = policy_of(config.policy, schedule)
@@ -131,7 +137,7 @@ class Schedule:
         self._forwards = forward_only(placement, n_microbatches)
         first_tag = self._nic.tag_allocator.reserve_messages(Transport.tags(count, n_microbatches))
         device = mine[0].device
-        self._delegation = Delegation(config.delegation)
+        self._delegation = Delegation(settings.delegation)
         buffers = MessageBuffers(mine[0].group, self._group.staging_device(device))
         on_cuda = device.type == "cuda"
         throttle: LaunchThrottle = DeviceThrottle(device) if on_cuda else NoThrottle()
@@ -159,13 +165,15 @@ class Schedule:
         self._step = 0
         self._records: list[StepRecord] = []
         self._ended = ""
-        environment = Environment.read()
         directory = config.telemetry or environment.telemetry
         limit = environment.telemetry_limit or DEFAULT_LIMIT_BYTES
         self._job_rank = dist.get_rank()
         self._writer = (
             None if directory is None else Writer(directory, self._job_rank, limit_bytes=limit)
         )
+        if self._writer is not None:
+            for setting in settings.records(self._job_rank):
+                self._writer.write(setting)
 
     @property
     def plan(self) -> PipelinePlan:

@@ -37,6 +37,7 @@ from slackline.telemetry._records import (
     PipelineStep,
     Record,
     RunSummary,
+    Setting,
     StepSummary,
 )
 from slackline.telemetry._summary import Totals, rails_of, summarize
@@ -60,6 +61,7 @@ __all__ = [
     "Placed",
     "Record",
     "RunSummary",
+    "Setting",
     "StepSummary",
     "Totals",
     "Writer",

@@ -22,6 +22,7 @@ from slackline.telemetry._records import (
     PipelineStep,
     Record,
     RunSummary,
+    Setting,
     StepSummary,
 )
 
@@ -33,6 +34,7 @@ _KINDS: dict[str, type[Record]] = {
     "clock": ClockOffset,
     "link": LinkReport,
     "decision": Decision,
+    "setting": Setting,
     "operations": Operations,
     "step": StepSummary,
     "opened": GroupOpened,

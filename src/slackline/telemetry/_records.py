@@ -23,6 +23,7 @@ __all__ = [
     "PipelineStep",
     "Record",
     "RunSummary",
+    "Setting",
     "StepSummary",
 ]
 
@@ -132,6 +133,24 @@ class Decision:
     """The choice, such as the name of a plan."""
     reason: str
     """The reason as a sentence or phrase."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """The value of a setting on one rank, and its origin."""
+
+    rank: int
+    """The rank in the job."""
+    time_ns: int
+    """Unix time at which the setting took effect."""
+    name: str
+    """The setting's name: that of its variable, in lower case and without SLACKLINE_."""
+    value: str
+    """The value as text that the variable accepts; empty for no value, "?" for a value that no text
+    can express, such as a whole plan."""
+    origin: str
+    """"argument", a value that the script passed; "environment", the value of the variable;
+    "default"; or "trial", a value that the library has found by measurement."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,6 +329,7 @@ Record = (
     | ClockOffset
     | LinkReport
     | Decision
+    | Setting
     | Operations
     | StepSummary
     | GroupOpened

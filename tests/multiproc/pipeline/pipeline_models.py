@@ -296,3 +296,13 @@ def many_steps(rank, size):
     """Take enough steps for a rail to be cut in the middle of one."""
     steps(rank, size, samples=256, turns=25, schedule="auto", placement=one_each(size))
     return counters()["rails_lost"] + counters()["rails_suspected"]
+
+
+def settings_of_the_environment(rank, size):
+    """Run a step of a schedule that is constructed without a name, and return what it used."""
+    stage = PipelineStage(part(rank), rank, size, CPU)
+    schedule = Schedule(stage, 4, mse)
+    x, y = batch(0, 8)
+    schedule.step(*((x,) if rank == 0 else ()), target=y if rank == size - 1 else None)
+    schedule.close()
+    return schedule.plan.name, schedule.policy, [each.cap for each in schedule.scenario.memory]

@@ -4,6 +4,8 @@ shapes."""
 import pipeline_models as models
 import pytest
 
+from slackline.telemetry import Setting, read_directory
+
 KINDS = (
     models.checkpointed,
     models.compiled_stages,
@@ -40,3 +42,22 @@ def test_outputs_that_are_not_returned_are_freed_after_their_backward(job):
     assert (returned[0], dropped[0]) == ([16, 1237], None)
     assert returned[1] - dropped[1] == 8
     assert (returned[2], dropped[2]) == (0, 0)
+
+
+def test_a_schedule_that_the_script_leaves_open_is_taken_from_the_environment(job, tmp_path):
+    environment = {
+        "SLACKLINE_SCHEDULE": "gpipe",
+        "SLACKLINE_SCHEDULE_MEMORY": "4,4",
+        "SLACKLINE_DELEGATION": "always",
+        "SLACKLINE_TELEMETRY": str(tmp_path),
+    }
+    used = job(2, models.settings_of_the_environment, environment=environment)
+    assert used == [["gpipe", "ready", [4, 4]]] * 2
+    settings = [each for each in read_directory(tmp_path) if isinstance(each, Setting)]
+    found = {(each.rank, each.name, each.value, each.origin) for each in settings}
+    for rank in range(2):
+        assert {
+            (rank, "schedule", "gpipe", "environment"),
+            (rank, "schedule_memory", "4,4", "environment"),
+            (rank, "delegation", "always", "environment"),
+        } <= found

@@ -115,6 +115,21 @@ def failures_of(*options: NicOptions) -> list[BaseException]:
     return [raised[rank] for rank in range(len(options))]
 
 
+def test_the_origin_of_an_engines_setting_is_environment_default_or_argument() -> None:
+    environment = Environment(plan="ring", segment=65536, rails=("shm", "udp"))
+    options = NicOptions(plan="ring", wire_segment_bytes=65536, rails=("tcp",), shares="equal")
+    assert options.origins(environment) == {
+        "order": ("auto", "default"),
+        "plan": ("ring", "environment"),
+        "shares": ("equal", "argument"),
+        "aggregator": ("", "default"),
+        "rails": ("tcp", "argument"),
+        "segment": ("65536B", "environment"),
+    }
+    # The default is an argument if the environment asks for another value.
+    assert NicOptions().origins(environment)["plan"] == ("auto", "argument")
+
+
 DIFFERENT: list[tuple[str, Any, Any]] = [
     ("order", "rank", "any"),
     ("plan", "ring", "mesh"),

@@ -15,6 +15,7 @@ from slackline.telemetry import (
     LinkReport,
     Operation,
     Operations,
+    Setting,
     file_of,
     read_file,
 )
@@ -75,9 +76,19 @@ def test_choices_groups_and_counters_are_in_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLACKLINE_TELEMETRY", str(tmp_path))
+    monkeypatch.setenv("SLACKLINE_RAILS", "tcp")
     options = NicOptions(rails=("tcp",), plan="ring", arena_bytes=64 << 20)
     run_ranks(2, _work, options=options)
     records = list(read_file(file_of(tmp_path, 1)))
+    settings = [record for record in records if isinstance(record, Setting)]
+    assert [(each.name, each.value, each.origin) for each in settings] == [
+        ("order", "auto", "default"),
+        ("plan", "ring", "argument"),
+        ("shares", "auto", "default"),
+        ("aggregator", "", "default"),
+        ("rails", "tcp", "environment"),
+        ("segment", "131072B", "default"),
+    ]
     (opened,) = (record for record in records if isinstance(record, GroupOpened))
     assert (opened.size, opened.members) == (2, (0, 1))
     operation = _own(file_of(tmp_path, 1))[0]

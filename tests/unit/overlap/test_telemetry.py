@@ -1,5 +1,6 @@
 """Tests of the reported cost of a step: to the wrapper, to a callback and to a file."""
 
+import pytest
 import torch
 
 from slackline.telemetry import RunSummary, read_directory
@@ -46,7 +47,8 @@ def test_steps_and_their_sum_go_to_the_file(wrap, chain, batch, tmp_path):
     model, optimizer, _ = wrap(chain, telemetry=tmp_path)
     train(model, optimizer, batch, 3)
     model.close()
-    *steps, run = read_directory(tmp_path)
+    setting, *steps, run = read_directory(tmp_path)
+    assert (setting.name, setting.value, setting.origin) == ("group_bytes", "0B", "argument")
     assert [step.step for step in steps] == [0, 1, 2]
     assert run == model.run_summary()
     assert isinstance(run, RunSummary)
@@ -59,7 +61,21 @@ def test_the_environment_names_the_directory(wrap, chain, batch, tmp_path, monke
     model, optimizer, _ = wrap(chain)
     train(model, optimizer, batch, 2)
     model.close()
-    assert len(list(read_directory(tmp_path))) == 3
+    assert len(list(read_directory(tmp_path))) == 4
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "origin"), [("", "", "default"), ("64KiB", "65536B", "environment")]
+)
+def test_the_environment_gives_the_size_of_groups_that_the_script_leaves_open(
+    wrap, chain, tmp_path, monkeypatch, variable, value, origin
+):
+    monkeypatch.setenv("SLACKLINE_GROUP_BYTES", variable)
+    model, *_ = wrap(chain, group_bytes=None, telemetry=tmp_path)
+    assert model.group_bytes == (65536 if variable else 1 << 20)
+    model.close()
+    setting, _ = read_directory(tmp_path)
+    assert (setting.name, setting.value, setting.origin) == ("group_bytes", value, origin)
 
 
 def test_clipping_counts_as_waiting(wrap, chain, batch):

@@ -16,6 +16,7 @@ from slackline.telemetry import (
     Operation,
     Operations,
     RunSummary,
+    Setting,
     StepSummary,
     Writer,
     decode,
@@ -43,6 +44,7 @@ RECORDS = (
     Gap(rank=1, time_ns=10**18, lost=3, reason="No space left on device"),
     ClockOffset(rank=1, peer=0, at_ns=5, offset_ns=-7, error_ns=2),
     Decision(rank=1, time_ns=10**18, subject="plan", choice="ring", reason="the fastest"),
+    Setting(rank=1, time_ns=10**18, name="plan", value="ring", origin="environment"),
     LinkReport(
         rank=1,
         peer=0,
