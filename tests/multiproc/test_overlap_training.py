@@ -2,6 +2,8 @@
 
 import copy
 import os
+import re
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,16 @@ from torch.nn.parallel import DistributedDataParallel
 
 from slackline.errors import SlacklineError
 from slackline.overlap import DataParallel
-from slackline.telemetry import RunSummary, Setting, StepSummary, read_directory
+from slackline.telemetry import (
+    Decision,
+    Operations,
+    RunSummary,
+    Setting,
+    StepSummary,
+    file_of,
+    read_directory,
+    read_file,
+)
 
 STEPS = 6
 
@@ -203,6 +214,18 @@ def told(rank, size):
     model.close()
 
 
+def tried(rank, size):
+    """Train until a trial of group sizes has ended, and return its result."""
+    module = nn.Sequential(*(nn.Linear(8, 8) for _ in range(3)))
+    optimizer = optim.SGD(module.parameters(), lr=0.1)
+    with DataParallel(module, optimizer) as model:
+        while not model.trial_result:
+            model(torch.ones(2, 8)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return model.trial_result
+
+
 def told_by_replicas(rank, size):
     replicas = [dist.new_group(members) for members in ([0, 1], [2, 3])]
     module = nn.Linear(4, 4)
@@ -276,6 +299,44 @@ def test_every_rank_writes_its_steps_where_the_environment_says(job, tmp_path: P
         (0, "", "default"),
         (1, "", "default"),
     ]
+
+
+def test_the_times_of_a_step_s_reductions_are_the_engine_s_own(job, tmp_path: Path):
+    environment = {"SLACKLINE_TELEMETRY": str(tmp_path), "SLACKLINE_FAULTS": "link 0-1 delay 5ms"}
+    job(2, told, environment=environment)
+    pending = hidden_ns = 0
+    for rank in range(2):
+        records = list(read_file(file_of(tmp_path, rank)))
+        steps = [record for record in records if isinstance(record, StepSummary)]
+        batches = [record for record in records if isinstance(record, Operations)]
+        ends = {each.ended_ns for batch in batches for each in batch.each()}
+        began = accumulate((step.wall_ns for step in steps[:-1]), initial=0)
+        # A reduction of the rank that posts last ends within its post.
+        of_steps = [
+            at + ended
+            for at, step in zip(began, steps, strict=True)
+            for posted, ended in zip(step.group_posted_ns, step.group_ended_ns, strict=True)
+            if ended > posted
+        ]
+        # Times in a step count from its beginning, which the record does not state.
+        fits = [end for end in ends if all(end - of_steps[0] + each in ends for each in of_steps)]
+        assert len(fits) == (1 if of_steps else len(ends))
+        pending += len(of_steps)
+        hidden_ns += sum(step.hidden_ns for step in steps)
+        for step in steps:
+            assert step.hidden_ns <= max(step.group_ended_ns) - min(step.group_posted_ns)
+            assert step.optimizer_ns > 0
+    assert pending >= STEPS
+    assert hidden_ns > 0
+
+
+def test_the_trial_of_group_sizes_is_recorded_as_a_decision(job, tmp_path: Path):
+    found = job(2, tried, environment={"SLACKLINE_TELEMETRY": str(tmp_path)})
+    for rank, result in enumerate(found):
+        records = read_file(file_of(tmp_path, rank))
+        made = [each for each in records if isinstance(each, Decision) and each.subject == "groups"]
+        assert [f"{each.choice}: {each.reason}" for each in made] == [result]
+        assert re.fullmatch(r"\d+\.\d ms a step; .+ \d+\.\d", made[0].reason)
 
 
 def test_ranks_of_several_groups_write_a_file_each(job, tmp_path: Path):

@@ -15,6 +15,7 @@ from slackline.nic._interface import (
     Group,
     Nic,
     Store,
+    TimedTransfer,
     Transfer,
 )
 from slackline.nic._native_nic import NativeNic
@@ -31,5 +32,6 @@ __all__ = [
     "NicOptions",
     "Store",
     "TagAllocator",
+    "TimedTransfer",
     "Transfer",
 ]

@@ -10,7 +10,7 @@ import slackline._native as _native
 from slackline.errors import UsageError
 from slackline.health import Judgement
 from slackline.nic._first_links import CHAIN
-from slackline.nic._interface import Transfer
+from slackline.nic._interface import TimedTransfer
 from slackline.nic._tags import TagAllocator
 from slackline.nic.collectives import (
     DIRECT,
@@ -34,7 +34,7 @@ from slackline.wire import DType, ReduceOp
 __all__ = ["NativeGroup"]
 
 _CACHED_SHAPES = 4096
-Run = Callable[..., _native.Request | Transfer | None]
+Run = Callable[..., _native.Request | TimedTransfer | None]
 Prepared = dict[tuple[int, int, int], tuple[Run, _native.Program, int]]
 
 
@@ -150,7 +150,7 @@ class NativeGroup(Operations):
         priority: int = 0,
         timeout: timedelta | None = None,
         blocking: bool = False,
-    ) -> Transfer:
+    ) -> TimedTransfer:
         early = self._connects_later and self._is_early(Collective.ALL_REDUCE, tag)
         plans = self._early_all_reduces if early else self._all_reduces
         known = plans.get((count, dtype, op))

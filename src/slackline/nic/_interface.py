@@ -55,6 +55,17 @@ class Transfer(Protocol):
         """
 
 
+class TimedTransfer(Transfer, Protocol):
+    """The handle of a posted operation whose end the engine notes."""
+
+    @property
+    def ended_ns(self) -> int:
+        """The time of the operation's end by the monotonic clock in ns; 0 while it is pending.
+
+        The value stays 0 for an operation that has ended within the call that posted it.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Completion:
     """The end of an operation that a completion queue watched."""
@@ -139,7 +150,7 @@ class Group(Protocol):
         priority: int = 0,
         timeout: timedelta | None = None,
         blocking: bool = False,
-    ) -> Transfer:
+    ) -> TimedTransfer:
         """Reduce `count` elements of every rank's source into every rank's target.
 
         Source and target may be the same memory.

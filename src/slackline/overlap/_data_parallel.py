@@ -16,7 +16,6 @@ from slackline.overlap._attach import compiled_parameters
 from slackline.overlap._buffers import Buffers
 from slackline.overlap._checks import check
 from slackline.overlap._model_gradients import ModelGradients, agree_and_copy
-from slackline.overlap._recorder import Recorder
 from slackline.overlap._report import Report
 from slackline.overlap.exchange import open_exchange
 from slackline.telemetry import RunSummary, StepSummary
@@ -94,7 +93,7 @@ class DataParallel(nn.Module):
             origin = "default" if group_bytes is None else "environment"
         self._report.group_bytes(group_bytes, origin)
         self._told_trial = ""
-        recorders = [Recorder(rank, number, self._report.take) for number in range(len(optimizers))]
+        recorders = self._report.recorders(len(optimizers))
         self._recorder = recorders[0]
         follows = (
             broadcast_buffers and exchange.size > 1 and next(module.buffers(), None) is not None
@@ -303,7 +302,7 @@ class DataParallel(nn.Module):
         if self._followers is not None:
             begin = self._recorder.clock()
             self._followers.follow_rank_0()
-            self._recorder.waited(self._recorder.clock() - begin, parameters=0)
+            self._recorder.waited(begin, parameters=0)
 
 
 def _refuse() -> None:

@@ -93,8 +93,10 @@ class ModelGradients:
         self.tracker.reducers = self._reducers
         self.adopt()
         self._patches = [
-            OptimizerPatch(optimizer, reducer, self.tracker, self.adopt)
-            for optimizer, reducer in zip(optimizers, self._reducers, strict=True)
+            OptimizerPatch(optimizer, reducer, self.tracker, recorder, self.adopt)
+            for optimizer, reducer, recorder in zip(
+                optimizers, self._reducers, recorders, strict=True
+            )
         ]
         self._handles = attach(module, self.tracker)
 

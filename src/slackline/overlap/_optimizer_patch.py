@@ -17,6 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from slackline.errors import UsageError
 from slackline.overlap._choice import Choice, StepFacts, choose, steps_alone
 from slackline.overlap._partial_step import raw_groups
+from slackline.overlap._recorder import Recorder
 from slackline.overlap.reduction import Clear, GradientReducer, LazyGroup, ReadTracker, clear_grad
 
 __all__ = ["OptimizerPatch"]
@@ -38,17 +39,22 @@ class OptimizerPatch:
         optimizer: Optimizer,
         reducer: GradientReducer,
         tracker: ReadTracker,
+        recorder: Recorder,
         adopt: Callable[[], None],
     ) -> None:
         """Replace the optimizer's methods and make its parameter groups lazy.
 
-        `adopt` creates states for parameters that were added or have become trainable.
+        `recorder` receives the times of the optimizer's step. `adopt` creates states for parameters
+        that were added or have become trainable.
         """
         self.choice: Choice | None = None
         """The way in which the latest step was taken, with the reason; None before the first."""
         self._optimizer = optimizer
         self._reducer = reducer
         self._tracker = tracker
+        self._recorder = recorder
+        self._closures_ns = 0
+        """The time that closures have taken within the present step."""
         self._adopt = adopt
         self._own = {name: vars(optimizer)[name] for name in _METHODS if name in vars(optimizer)}
         self._step: Callable[..., Any] = optimizer.step
@@ -100,6 +106,7 @@ class OptimizerPatch:
     def _take_step(self, *args: Any, **kwargs: Any) -> Any:
         optimizer: Any = self._optimizer
         optimizer._opt_called = True
+        self._recorder.step_called()
         self._adopt()
         self.choice = choose(self._facts(bool(args) or bool(kwargs)))
         if self.choice.deferred:
@@ -112,7 +119,10 @@ class OptimizerPatch:
             kwargs.pop("closure", None)
         else:
             self._reduce()
+        clock, self._closures_ns = self._recorder.clock, 0
+        began = clock()
         result = self._step(*args, **kwargs)
+        self._recorder.updated(clock() - began - self._closures_ns)
         self._reducer.step_taken()
         return result
 
@@ -170,11 +180,15 @@ class OptimizerPatch:
         )
 
     def _reducing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        clock = self._recorder.clock
+
         def reducing() -> Any:
+            began = clock()
             with torch.enable_grad():
                 loss = closure()
             self._reduce()
             self._reducer.reset_step()
+            self._closures_ns += clock() - began
             return loss
 
         return reducing

@@ -8,9 +8,12 @@ from pathlib import Path
 
 from slackline.env import Environment
 from slackline.errors import SlacklineError
+from slackline.overlap._recorder import Recorder
+from slackline.overlap._timeline import Timeline
 from slackline.overlap.exchange import Exchange
 from slackline.telemetry import (
     DEFAULT_LIMIT_BYTES,
+    Decision,
     RunSummary,
     Setting,
     StepSummary,
@@ -65,6 +68,34 @@ class Report:
                     name="group_bytes",
                     value="" if value is None else f"{value}B",
                     origin=origin,
+                )
+            )
+
+    def recorders(self, count: int) -> list[Recorder]:
+        """Return the recorders of `count` optimizers, which deliver their records to this object.
+
+        The recorders split the time of reductions by phase if a file or a callback receives steps.
+        """
+        received = self._writer is not None or self._on_step is not None
+        timeline = Timeline() if received else None
+        return [
+            Recorder(self._rank, number, self.take, decide=self.decided, timeline=timeline)
+            for number in range(count)
+        ]
+
+    def decided(self, subject: str, choice: str, reason: str) -> None:
+        """Write a record of a decision: the subject, such as "groups", the choice and the reason.
+
+        Without a telemetry file, does nothing.
+        """
+        if self._writer is not None:
+            self._writer.write(
+                Decision(
+                    rank=self._rank,
+                    time_ns=time.time_ns(),
+                    subject=subject,
+                    choice=choice,
+                    reason=reason,
                 )
             )
 

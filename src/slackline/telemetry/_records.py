@@ -128,7 +128,7 @@ class Decision:
     time_ns: int
     """Unix time of the choice."""
     subject: str
-    """The thing that was chosen: "plan", "shares", "groups" or "failover"."""
+    """The thing that was chosen: "plan", "shares", "groups", "schedule" or "failover"."""
     choice: str
     """The choice, such as the name of a plan."""
     reason: str
@@ -196,6 +196,27 @@ class StepSummary:
     group_late_ns: tuple[int, ...] = ()
     """Time for which the training thread waited for each group after that call, in the next
     forward."""
+    optimizer_ns: int = 0
+    """Time in the optimizer's own code, for all parameters, also in the next forward."""
+    hidden_ns: int = 0
+    """Time in which at least one reduction of this step ran and the training thread did not wait
+    for communication. This field and the fields below are filled if a telemetry file or a callback
+    receives the steps."""
+    group_ended_ns: tuple[int, ...] = ()
+    """The end of each reduction, from the beginning of the step; 0 if the end is not known."""
+    group_forward_hidden_ns: tuple[int, ...] = ()
+    """For each group, the part of the reduction's time in forwards in which the training thread did
+    not wait for communication. A field for a phase is empty if all its values are 0."""
+    group_backward_hidden_ns: tuple[int, ...] = ()
+    """As above, from the end of a forward to the next forward or the call of `step`."""
+    group_step_hidden_ns: tuple[int, ...] = ()
+    """As above, from the call of `step` to the next forward."""
+    group_forward_exposed_ns: tuple[int, ...] = ()
+    """Time for which the training thread waited for each group in forwards."""
+    group_backward_exposed_ns: tuple[int, ...] = ()
+    """As above, from the end of a forward to the next forward or the call of `step`."""
+    group_step_exposed_ns: tuple[int, ...] = ()
+    """As above, from the call of `step` to the next forward."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,6 +263,10 @@ class RunSummary:
     """Bytes of gradients that this rank gave to reductions."""
     rails: tuple[str, ...] = ()
     """The kinds of rails (network paths) that carried frames; empty if the engine reports none."""
+    hidden_ns: int = 0
+    """Time in which reductions ran and the training thread did not wait for communication."""
+    optimizer_ns: int = 0
+    """Time in the optimizers' own code."""
 
     @property
     def steps_per_second(self) -> float:

@@ -18,6 +18,8 @@ class Totals:
         self._steps: dict[int, int] = {}
         self._wall_ns: dict[int, int] = {}
         self._exposed_ns = 0
+        self._hidden_ns = 0
+        self._optimizer_ns = 0
         self._reduced_bytes = 0
 
     def add(self, step: StepSummary) -> None:
@@ -26,13 +28,15 @@ class Totals:
         self._steps[which] = self._steps.get(which, 0) + 1
         self._wall_ns[which] = self._wall_ns.get(which, 0) + step.wall_ns
         self._exposed_ns += step.exposed_ns
+        self._hidden_ns += step.hidden_ns
+        self._optimizer_ns += step.optimizer_ns
         self._reduced_bytes += step.reduced_bytes
 
     def run(self, rails: tuple[str, ...] = ()) -> RunSummary:
         """Return the summary of the steps so far.
 
         Several optimizers run side by side. Wall time and number of steps are taken from the
-        optimizer with the longest time; exposed time and bytes are sums over all optimizers.
+        optimizer with the longest time; all other figures are sums over all optimizers.
         """
         walls = self._wall_ns
         longest = max(walls, key=lambda optimizer: walls[optimizer], default=0)
@@ -43,6 +47,8 @@ class Totals:
             exposed_ns=self._exposed_ns,
             reduced_bytes=self._reduced_bytes,
             rails=rails,
+            hidden_ns=self._hidden_ns,
+            optimizer_ns=self._optimizer_ns,
         )
 
 

@@ -3,6 +3,7 @@
 import ctypes
 import itertools
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ class LoopbackTransfer:
         self._error: SlacklineError | None = None
         self._callbacks: list[Callable[[BaseException | None], None]] = []
         self.source: int | None = None
+        self.ended_ns = 0
 
     def done(self) -> bool:
         return self._ended
@@ -61,6 +63,7 @@ class LoopbackTransfer:
             if self._ended:
                 return
             self._error = error
+            self.ended_ns = time.monotonic_ns()
             self._ended = True
             self._changed.notify_all()
             callbacks, self._callbacks = self._callbacks, []

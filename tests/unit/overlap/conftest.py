@@ -3,6 +3,7 @@ says so."""
 
 import ctypes
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -37,10 +38,13 @@ class ManualTransfer:
         self._group, self._finish, self._done = group, finish, False
 
     source = None
+    ended_ns = 0
 
     def complete(self):
         if not self._done:
             self._done = True
+            if self._group is not None:
+                self.ended_ns = self._group.clock()
             self._finish()
 
     def done(self):
@@ -63,6 +67,7 @@ class ManualGroup:
 
     def __init__(self, size=1, peers=None):
         self.rank, self.size = 0, size
+        self.clock = time.monotonic_ns
         self.posts, self.waits, self.agreements = [], [], []
         self.transfers = {}
         self.immediate = False

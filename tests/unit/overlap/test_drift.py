@@ -11,6 +11,7 @@ from slackline.errors import UsageError
 from slackline.overlap import DataParallel
 from slackline.overlap._recorder import Recorder
 from slackline.overlap.reduction.tuning._drift import IN_A_ROW, LATER, WINDOW, Drift
+from slackline.telemetry import Decision, read_directory
 
 EVERYTHING = 3 * (65 + 9) * 4
 
@@ -94,7 +95,10 @@ def tried_again(caplog):
     return [each.message for each in caplog.records if "tried again" in each.message]
 
 
-def test_groups_are_tried_again_when_a_step_has_changed(manual_group, monkeypatch, caplog):
+def test_groups_are_tried_again_when_a_step_has_changed(
+    manual_group, monkeypatch, caplog, tmp_path
+):
+    monkeypatch.setenv("SLACKLINE_TELEMETRY", str(tmp_path))
     clock = Clock()
     monkeypatch.setitem(Recorder.__init__.__kwdefaults__, "clock", clock)
     monkeypatch.setattr("slackline.overlap.reduction.tuning._tuning._REST", 1)
@@ -118,6 +122,14 @@ def test_groups_are_tried_again_when_a_step_has_changed(manual_group, monkeypatc
     assert model.group_bytes == EVERYTHING
     assert model.trial_result.startswith(f"groups of {EVERYTHING >> 10} KiB: 20.0 ms")
     model.close()
+    records = [record for record in read_directory(tmp_path) if isinstance(record, Decision)]
+    assert {record.subject for record in records} == {"groups"}
+    first, again, second = ((record.choice, record.reason) for record in records)
+    everything = f"groups of {EVERYTHING >> 10} KiB"
+    assert first == ("one parameter each", f"10.0 ms a step; {everything} 20.0")
+    assert again[0] == "another trial"
+    assert f"{again[1]}: groups are tried again" == tried_again(caplog)[0]
+    assert second == (everything, "20.0 ms a step; one parameter each 40.0")
 
 
 def test_a_choice_of_bits_is_made_once_and_goes_with_the_optimizer_s_state(manual_group, caplog):

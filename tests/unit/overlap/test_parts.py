@@ -183,12 +183,14 @@ def test_waiting_in_the_next_forward_counts_for_the_step_it_waits_for():
     recorder = Recorder(2, 0, told.append, clock=clock, unix=lambda: 77)
     recorder.posted(100, 1)
     recorder.posted(20, 1)
-    recorder.waited(3)
+    clock.now = 3
+    recorder.waited(0)
     clock.now = 50
     recorder.stepped()
     assert told == []
-    recorder.waited(4, late=True)
-    recorder.waited(1)
+    clock.now = 54
+    recorder.waited(50, late=True)
+    recorder.waited(53)
     recorder.settled()
     recorder.settled()
     (first,) = told
@@ -210,19 +212,20 @@ def test_a_step_has_its_phases_and_the_waits_for_each_group():
     recorder.forward_ended(began)  # 20
     recorder.posted(100, 2, group=4)  # 30
     recorder.posted(60, 1, group=0)  # 40
-    recorder.waited(3, group=4)
-    recorder.waited(1)
-    recorder.stepped()  # 50
-    recorder.posted(8, 1, group=0)  # 60, of the next step
-    recorder.waited(5, late=True, group=0)
-    recorder.waited(7, late=True, group=4)
+    recorder.waited(47, group=4)  # 50
+    recorder.waited(59)  # 60
+    recorder.stepped()  # 70
+    recorder.posted(8, 1, group=0)  # 80, of the next step
+    recorder.waited(85, late=True, group=0)  # 90
+    recorder.waited(93, late=True, group=4)  # 100
     recorder.settled()
     (step,) = told
-    assert (step.wall_ns, step.forward_ns, step.backward_ns) == (50, 10, 30)
+    assert (step.wall_ns, step.forward_ns, step.backward_ns) == (70, 10, 50)
     assert (step.groups, step.group_bytes) == ((4, 0), (100, 60))
     assert step.group_posted_ns == (30, 40)
     assert (step.group_exposed_ns, step.group_late_ns) == ((3, 0), (7, 5))
     assert step.exposed_ns == 3 + 1 + 5 + 7
+    assert (step.hidden_ns, step.group_ended_ns) == (0, ())
     recorder.stepped()
     recorder.settled()
     assert (told[1].groups, told[1].group_bytes, told[1].group_posted_ns) == ((0,), (8,), (10,))

@@ -8,7 +8,7 @@ from typing import Unpack
 import slackline._native as _native
 from slackline.errors import ClosedError, UsageError
 from slackline.nic._failures import to_error
-from slackline.nic._interface import Transfer
+from slackline.nic._interface import TimedTransfer, Transfer
 from slackline.nic.collectives._checks import (
     check_peer,
     check_reduction,
@@ -238,7 +238,7 @@ class Operations:
 
     def _post(
         self,
-        run: Callable[..., _native.Request | Transfer | None],
+        run: Callable[..., _native.Request | TimedTransfer | None],
         data: tuple[object, ...],
         collective: Collective,
         count: int,
@@ -289,7 +289,7 @@ class Operations:
             if root is None and later in (DIRECT, MESH):
                 self._prepare()
 
-    def _transfer(self, request: _native.Request | Transfer, blocking: bool) -> Transfer:
+    def _transfer(self, request: _native.Request | TimedTransfer, blocking: bool) -> TimedTransfer:
         if not isinstance(request, _native.Request):
             return request
         transfer = NativeTransfer(request, self._completions)

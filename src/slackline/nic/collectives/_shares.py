@@ -28,7 +28,7 @@ import slackline._native as _native
 from slackline.errors import ClosedError
 from slackline.health import Balance, Traffic, observe
 from slackline.nic._failures import FailureTuple, to_error
-from slackline.nic._interface import Transfer
+from slackline.nic._interface import TimedTransfer
 from slackline.nic.collectives._chunks import own_to_each
 from slackline.nic.collectives._plans import PlanBook
 from slackline.nic.collectives._transfer import DONE, Completions, JointTransfer, NativeTransfer
@@ -141,7 +141,7 @@ class Sharing:
         priority: int,
         timeout_ns: int,
         blocking: bool,
-    ) -> Transfer:
+    ) -> TimedTransfer:
         """Post an all_reduce in slices, with the arguments of the engine's call.
 
         `program` is the compiled plan of a slice, see `slice_of`. `tag` is -1 without one.

@@ -24,6 +24,7 @@ class _Done:
 
     __slots__ = ()
     source: int | None = None
+    ended_ns = 0
 
     def done(self) -> bool:
         return True

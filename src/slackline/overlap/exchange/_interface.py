@@ -28,6 +28,10 @@ _TYPES = {
 class Pending(Protocol):
     """A reduction that has been posted and runs in the background."""
 
+    @property
+    def ended_ns(self) -> int:
+        """The end by the monotonic clock in ns; 0 while pending, and if the end is not known."""
+
     def done(self) -> bool:
         """Return whether the reduction has ended, with or without an error. Never blocks."""
 

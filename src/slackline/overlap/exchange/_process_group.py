@@ -15,6 +15,9 @@ __all__ = ["ProcessGroupExchange"]
 class _Posted:
     """A posted reduction that wraps a torch Work; the function `after` runs at its end."""
 
+    ended_ns = 0
+    """The end of the reduction, which torch does not give."""
+
     def __init__(self, work: dist.Work, after: Callable[[], object] | None) -> None:
         self._work = work
         self._after = after

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from slackline.overlap._partial_step import Settings, partial_step, settings_of
+from slackline.overlap._recorder import Recorder
 from slackline.overlap.reduction._gradient_group import GradientGroup
 from slackline.overlap.reduction._parameter_state import Clear, ParameterState, Phase
 
@@ -19,8 +20,9 @@ __all__ = ["DeferredSteps"]
 class DeferredSteps:
     """The parameters of one optimizer whose update by the latest step is still pending."""
 
-    def __init__(self, optimizer: Optimizer) -> None:
+    def __init__(self, optimizer: Optimizer, recorder: Recorder) -> None:
         self._optimizer = optimizer
+        self._recorder = recorder
         self._settings: Settings = ()
         self._batches: dict[GradientGroup | None, list[ParameterState]] = {}
         """The waiting parameters by the reduction that they wait for; None: they need not wait."""
@@ -92,7 +94,9 @@ class DeferredSteps:
             state.parameter.grad = grad = state.grad
             if grad is not None:
                 chosen[state.group].append(state.parameter)
+        began = self._recorder.clock()
         partial_step(self._optimizer, self._settings, chosen)
+        self._recorder.updated(self._recorder.clock() - began)
         for state in ready:
             state.due = False
             if state.clear_later is not Clear.NO:

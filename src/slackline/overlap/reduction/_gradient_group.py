@@ -140,6 +140,11 @@ class GradientGroup:
             state.post(self)
         return self._nbytes
 
+    @property
+    def pending(self) -> Pending | None:
+        """The group's latest reduction; None once `wait` has returned."""
+        return self._pending
+
     def done(self) -> bool:
         """Return whether the group's reduction has ended, so that `wait` returns at once."""
         return self._pending is None or self._pending.done()

@@ -61,10 +61,10 @@ class GradientReducer:
         self._recorder = recorder
         self._key = key
         self._eager = eager
-        self._deferred = DeferredSteps(optimizer)
+        self._deferred = DeferredSteps(optimizer, recorder)
         self._grouping = Grouping(
             exchange,
-            recorder.clock,
+            recorder,
             self.finish,
             key=key + 1,
             average=average,
@@ -224,10 +224,9 @@ class GradientReducer:
         if posting is not None:
             if not posting.done():
                 self._sweep()
-                begin = self._recorder.clock()
+                began, count = self._recorder.clock(), len(posting.states)
                 posting.wait()
-                ns, count = self._recorder.clock() - begin, len(posting.states)
-                self._recorder.waited(ns, parameters=count, late=state.due, group=posting.key)
+                self._recorder.waited(began, parameters=count, late=state.due, group=posting.key)
             posting.wait()
         if state.due:
             self._deferred.take(state, companions)
@@ -375,16 +374,17 @@ class GradientReducer:
         for state in group.states:
             if state.posting is not None:  # a group of an earlier step owns the buffer
                 self.finish(state)
-        nbytes = group.post(self._grouping.parity)
-        self._recorder.posted(nbytes, len(group.states), group=group.key)
+        nbytes, count = group.post(self._grouping.parity), len(group.states)
+        self._recorder.posted(nbytes, count, group=group.key, pending=group.pending)
 
     def _post_extras(self) -> None:
         bits = torch.tensor([state.extra for state in self.states], dtype=torch.uint8)
+        began = self._recorder.clock()
         self._exchange.agree(self._key, bits)
+        self._recorder.waited(began, parameters=0)
         for state, again in zip(self.states, bits.tolist(), strict=True):
             if again:
-                if state.phase is not Phase.LOCAL:
-                    state.wait_and_stash()
+                self._make_local(state)
                 state.extra = False
                 self._post(self._grouping.alone(state))
 

@@ -5,7 +5,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from slackline.overlap._recorder import Clock
+from slackline.overlap._recorder import Recorder
 from slackline.overlap.exchange import Exchange, InOrder, RankAverages
 from slackline.overlap.reduction._gradient_group import GradientGroup, cut
 from slackline.overlap.reduction._observed_order import ObservedOrder
@@ -26,7 +26,7 @@ class Grouping:
     def __init__(
         self,
         exchange: Exchange,
-        clock: Clock,
+        recorder: Recorder,
         finish: Callable[[ParameterState], None],
         *,
         key: int,
@@ -35,7 +35,8 @@ class Grouping:
     ) -> None:
         """Create a grouping that holds no gradients yet; `add` registers gradients.
 
-        `finish` waits for a gradient and takes its pending step. `key` identifies the reductions
+        `recorder` receives the choices of groups. `finish` waits for a gradient and takes its
+        pending step. `key` identifies the reductions
         that average figures over the ranks. `group_bytes` None finds the size by trial.
         """
         self.states: list[ParameterState] = []
@@ -44,7 +45,7 @@ class Grouping:
         self.parity = 0
         """The parity of the step's number."""
         self._averages = RankAverages(exchange, key=key)
-        self.tuning = Tuning(exchange, clock, self._averages, group_bytes=group_bytes)
+        self.tuning = Tuning(exchange, recorder, self._averages, group_bytes=group_bytes)
         self._exchange = exchange
         self._finish = finish
         self._average = average

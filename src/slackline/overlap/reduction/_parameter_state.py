@@ -305,12 +305,6 @@ class ParameterState:
         if self.parameter.grad is self._view:
             self.parameter.grad = None
 
-    def wait_and_stash(self) -> None:
-        """Wait for the reduction and save its result; then this rank may accumulate gradients."""
-        self.wait()
-        if self.phase is not Phase.LOCAL:
-            self.stash()
-
     def clear_gradient(self, how: Clear) -> None:
         """Clear the parameter's gradient at once; no reduction of it may be in flight."""
         assert self.posting is None

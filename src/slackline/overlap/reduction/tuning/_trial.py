@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from slackline.overlap.exchange import Average
 
-__all__ = ["Candidate", "Outcome", "Trial"]
+__all__ = ["Candidate", "Outcome", "Trial", "name_of_size"]
 
 WARM_UP = 3
 """The steps before the first candidate, in which memory is touched and connections warm up."""
@@ -55,12 +55,18 @@ class Outcome:
     The times are averages over the ranks.
     """
 
-    def __str__(self) -> str:
+    @property
+    def reason(self) -> str:
+        """The step times of all candidates, with the chosen one first; "the only way" for one."""
         if not self.times_ns:
-            return f"{_size(self.group_bytes)}, the only way"
-        (best, best_ns), *others = self.times_ns
-        told = "; ".join(f"{_size(size)} {ns / 1e6:.1f}" for size, ns in others)
-        return f"{_size(best)}: {best_ns / 1e6:.1f} ms a step" + (f"; {told}" if told else "")
+            return "the only way"
+        (_, best_ns), *others = self.times_ns
+        told = [f"{name_of_size(size)} {ns / 1e6:.1f}" for size, ns in others]
+        return "; ".join([f"{best_ns / 1e6:.1f} ms a step", *told])
+
+    def __str__(self) -> str:
+        separator = ":" if self.times_ns else ","
+        return f"{name_of_size(self.group_bytes)}{separator} {self.reason}"
 
 
 class Trial:
@@ -127,5 +133,6 @@ def _choose(candidates: Sequence[Candidate], times: Sequence[float]) -> Outcome:
     )
 
 
-def _size(group_bytes: int) -> str:
+def name_of_size(group_bytes: int) -> str:
+    """Return a size of gradient groups as words."""
     return "one parameter each" if group_bytes == 0 else f"groups of {group_bytes >> 10} KiB"

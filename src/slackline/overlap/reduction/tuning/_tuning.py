@@ -8,12 +8,12 @@ and saved in the optimizer's state, so that training from a checkpoint does not 
 import logging
 from collections.abc import Sequence
 
-from slackline.overlap._recorder import Clock
+from slackline.overlap._recorder import Recorder
 from slackline.overlap.exchange import Average, Exchange
 from slackline.overlap.reduction._gradient_group import count_groups
 from slackline.overlap.reduction._parameter_state import ParameterState
 from slackline.overlap.reduction.tuning._drift import Drift
-from slackline.overlap.reduction.tuning._trial import Candidate, Trial
+from slackline.overlap.reduction.tuning._trial import Candidate, Outcome, Trial, name_of_size
 
 __all__ = ["Tuning"]
 
@@ -32,11 +32,12 @@ class Tuning:
     """The size of one optimizer's gradient groups, which trials may change from step to step."""
 
     def __init__(
-        self, exchange: Exchange, clock: Clock, average: Average, *, group_bytes: int | None
+        self, exchange: Exchange, recorder: Recorder, average: Average, *, group_bytes: int | None
     ) -> None:
         """Create an object that chooses the size of one optimizer's gradient groups.
 
         `group_bytes` None finds the size by trial. `average` averages step times over the ranks.
+        `recorder` gives the time and receives each choice.
         """
         self.group_bytes = _FIRST_BYTES if group_bytes is None else group_bytes
         self.result = ""
@@ -48,8 +49,8 @@ class Tuning:
         self._trial_steps = 0
         self._drift: Drift | None = None
         self._kept: int | None = None
-        self._clock = clock
-        self._since = clock()
+        self._recorder = recorder
+        self._since = recorder.clock()
 
     @property
     def kept(self) -> int | None:
@@ -68,16 +69,19 @@ class Tuning:
             return False
         before, self.group_bytes, self._kept = self.group_bytes, group_bytes, group_bytes
         self._tries = False
+        size = name_of_size(group_bytes)
+        self._recorder.decided("groups", size, "the optimizer's state has this choice")
         return group_bytes != before
 
     def step(self, states: Sequence[ParameterState]) -> bool:
         """Record a step's end; return whether the next step has gradient groups of another size."""
         if not self._tries:
             return False
-        now = self._clock()
+        now = self._recorder.clock()
         elapsed_ns, self._since = now - self._since, now
         if self._drift is not None:
             if self._drift.step(elapsed_ns):
+                self._recorder.decided("groups", "another trial", self._drift.told)
                 if self._exchange.rank == 0:
                     _log.info("%s: groups are tried again", self._drift.told)
                 self._drift = None
@@ -88,20 +92,22 @@ class Tuning:
         self._trial_steps += 1
         before, self.group_bytes = self.group_bytes, self._trial.step(elapsed_ns)
         if self._trial.outcome is not None:
-            self._end(str(self._trial.outcome), several=bool(self._trial.outcome.times_ns))
+            self._end(self._trial.outcome)
         return self.group_bytes != before
 
-    def _end(self, result: str, *, several: bool) -> None:
+    def _end(self, outcome: Outcome) -> None:
         """Record the result of a trial of group sizes; decide whether another trial may follow."""
-        self.result, self._trial = result, None
+        self.result, self._trial = str(outcome), None
+        several = bool(outcome.times_ns)
         self._tries = several and self._exchange.rank_ordered
         if self._tries:
             self._drift = Drift(self._average, rest=_REST * self._trial_steps)
         elif several:
             self._kept = self.group_bytes
+        stays = "; the optimizer's state keeps this choice" if self._kept is not None else ""
+        self._recorder.decided("groups", name_of_size(outcome.group_bytes), outcome.reason + stays)
         if self._exchange.rank == 0:
-            stays = "; the optimizer's state keeps this choice" if self._kept is not None else ""
-            _log.info("gradients are reduced in %s%s", result, stays)
+            _log.info("gradients are reduced in %s%s", outcome, stays)
 
 
 def _candidates(states: Sequence[ParameterState]) -> list[Candidate]:
