@@ -1,6 +1,7 @@
 """The schedule class of the public API, used like one of torch.distributed.pipelining."""
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -30,9 +31,9 @@ from slackline.pipeline._runner import Inputs, LaunchThrottle, NoThrottle, Runne
 from slackline.pipeline._settings import Settings
 from slackline.pipeline._transport import Transport
 from slackline.pipeline._worker import LossFunction, Worker
-from slackline.pipeline.replan import MetricsExchange, Replanner, can_replan
+from slackline.pipeline.replan import MetricsExchange, Replanner, can_replan, warm_up
 from slackline.plan.pipeline import PipelinePlan, Scenario
-from slackline.telemetry import DEFAULT_LIMIT_BYTES, Writer
+from slackline.telemetry import DEFAULT_LIMIT_BYTES, Decision, Writer
 
 __all__ = ["Schedule"]
 
@@ -174,6 +175,10 @@ class Schedule:
         if self._writer is not None:
             for setting in settings.records(self._job_rank):
                 self._writer.write(setting)
+        how = "is the default" if settings.origins["schedule"] == "default" else "was asked for"
+        asked = f'"{schedule}" {how}' if isinstance(schedule, str) else "the plan was given"
+        why = "follows from the schedule" if config.policy is None else "was asked for"
+        self._decided(f'{asked}; the policy "{self._policy.name}" {why}')
 
     @property
     def plan(self) -> PipelinePlan:
@@ -319,6 +324,8 @@ class Schedule:
         if self._replanner is not None:
             change = self._replanner.next()
             self._plan, self._scenario = self._replanner.plan, self._replanner.scenario
+        if change:
+            self._decided(change)
         waits_ps = self._replanner.waits_ps if self._replanner is not None else ()
         return StepConfig(
             plan=self._plan,
@@ -341,6 +348,20 @@ class Schedule:
         if self._writer is not None:
             self._writer.write(telemetry_of(record, self._job_rank))
         del self._records[: -self._config.keep_records]
+
+    def _decided(self, reason: str) -> None:
+        """Write a record of the choice of the present plan, if telemetry is written."""
+        if self._writer is not None:
+            ahead = ", ".join(map(str, warm_up(self._plan)))
+            self._writer.write(
+                Decision(
+                    rank=self._job_rank,
+                    time_ns=time.time_ns(),
+                    subject="schedule",
+                    choice=f"{self._plan}; forwards before the first backward: {ahead}",
+                    reason=reason,
+                )
+            )
 
     def _completed(self, stage: int) -> Callable[[], None]:
         return lambda: self._runner.reduction_started(stage)

@@ -4,6 +4,8 @@ import pytest
 from pipeline_models import many_steps, plans_that_follow, several_stages_that_follow
 from pipeline_work import carried, one_stage_a_rank, several_stages_a_rank
 
+from slackline.telemetry import Decision, file_of, read_file
+
 SLOW = pytest.mark.slow
 WIRES = {
     "shm": {},
@@ -43,13 +45,28 @@ def test_several_stages_a_rank_give_the_gradients_of_one_process(job, wire):
     job(2, several_stages_a_rank, environment=WIRES[wire])
 
 
-def test_all_ranks_change_their_plans_at_the_same_step_and_for_the_same_reason(job):
-    environment = {"SLACKLINE_FAULTS": "link 1-2 delay 30ms"}
+def test_all_ranks_change_their_plans_at_the_same_step_and_for_the_same_reason(job, tmp_path):
+    environment = {
+        "SLACKLINE_FAULTS": "link 1-2 delay 30ms",
+        "SLACKLINE_TELEMETRY": str(tmp_path),
+    }
     found = job(3, plans_that_follow, environment=environment)
     assert found[1:] == found[:1] * 2
     for plans, changes in found[0]:
         for step, change in enumerate(changes[1:], start=1):
             assert (plans[step] != plans[step - 1]) == bool(change)
+    reasons = []
+    for name, (_, changes) in zip(("auto", "adaptra"), found[0], strict=True):
+        reasons.append(f'"{name}" was asked for; the policy "{name}" follows from the schedule')
+        reasons += [change for change in changes if change]
+    for rank in range(3):
+        records = read_file(file_of(tmp_path, rank))
+        made = [record for record in records if isinstance(record, Decision)]
+        of_schedules = [record for record in made if record.subject == "schedule"]
+        assert [record.reason for record in of_schedules] == reasons
+        head = "3 stages, 12 microbatches; forwards before the first backward: "
+        assert all(head in record.choice for record in of_schedules)
+        assert of_schedules[0].choice.startswith("auto, 3 stages")
 
 
 def test_plans_of_several_stages_a_rank_follow_a_slow_link(job):

@@ -6,7 +6,8 @@ _search       the search for the plan, in a process of its own on one rank
 _replanner    the distribution of a new plan to all ranks, which adopt it at the same step
 """
 
+from slackline.pipeline.replan._decision import warm_up
 from slackline.pipeline.replan._metrics import MetricsExchange
 from slackline.pipeline.replan._replanner import Replanner, can_replan
 
-__all__ = ["MetricsExchange", "Replanner", "can_replan"]
+__all__ = ["MetricsExchange", "Replanner", "can_replan", "warm_up"]
