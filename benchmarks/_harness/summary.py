@@ -43,6 +43,23 @@ class Summary:
         return f"{median:.1f} {unit} ({low:.1f}-{high:.1f})"
 
 
+def median_interval(sample: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % confidence interval of the median of a sample's distribution.
+
+    The bounds are two values of the sample, chosen by the binomial distribution: each value is
+    above the median with a chance of one half. Fewer than six values give the whole range.
+    """
+    if not sample:
+        raise ValueError("an interval needs at least one value, not 0")
+    ordered, count = sorted(sample), len(sample)
+    below, tail = 0, 1
+    while 40 * tail <= 2**count:
+        below += 1
+        tail += math.comb(count, below)
+    rank = max(0, below - 1)
+    return ordered[rank], ordered[count - 1 - rank]
+
+
 def percentile(sample: Sequence[float], percent: float) -> float:
     """Return the value below which `percent` of the sample lies, linear between neighbours."""
     if not sample:

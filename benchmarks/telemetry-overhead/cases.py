@@ -30,17 +30,19 @@ CELLS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Lengths:
-    """The numbers of starts, rounds and steps that are measured."""
+    """The times and numbers of steps that are measured."""
 
     lives: int
     """The number of times that all ranks are started anew."""
-    rounds: int
-    """The number of rounds after each start; both contestants have a turn in each round."""
+    seconds: float
+    """The time of the measured turns of one model after one start; whole rounds are measured."""
+    least_rounds: int
+    """The least number of rounds in that time; both contestants have a turn in each round."""
     steps: int
-    """The steps of a turn."""
+    """The measured steps of a turn; one step before them is not measured."""
     warm_up: int
-    """The number of unmeasured steps before the first turn after each start."""
+    """The number of unmeasured steps before the first turn of a model."""
 
 
-FULL = Lengths(lives=4, rounds=30, steps=20, warm_up=20)
-QUICK = Lengths(lives=1, rounds=4, steps=5, warm_up=3)
+FULL = Lengths(lives=4, seconds=15, least_rounds=8, steps=8, warm_up=20)
+QUICK = Lengths(lives=1, seconds=3, least_rounds=4, steps=4, warm_up=3)

@@ -43,7 +43,11 @@ class Performer:
         self._train(warm_up)
 
     def turn(self, steps: int) -> tuple[float, float]:
-        """Train for some steps; return the seconds of a step: elapsed, and of the processor."""
+        """Train for some steps; return the seconds of a step: elapsed, and of the processor.
+
+        The step before, in which the processor's caches fill again, is not measured.
+        """
+        self._train(1)
         dist.barrier()
         begin, used = time.perf_counter(), time.process_time()
         self._train(steps)

@@ -1,5 +1,5 @@
 import pytest
-from _harness.summary import Summary, percentile
+from _harness.summary import Summary, median_interval, percentile
 
 
 def test_a_percentile_lies_between_its_neighbours() -> None:
@@ -15,6 +15,21 @@ def test_one_value_is_every_percentile_of_itself() -> None:
 def test_no_values_have_no_percentile() -> None:
     with pytest.raises(ValueError, match=r"^a percentile needs at least one value, not 0$"):
         percentile([], 50)
+
+
+@pytest.mark.parametrize(
+    ("count", "low", "high"),
+    [(1, 1, 1), (5, 1, 5), (6, 1, 6), (20, 6, 15), (100, 40, 61), (2000, 956, 1045)],
+)
+def test_the_interval_of_a_median_has_the_ranks_of_the_binomial_distribution(
+    count: int, low: int, high: int
+) -> None:
+    assert median_interval([float(value) for value in range(count, 0, -1)]) == (low, high)
+
+
+def test_no_values_have_no_interval() -> None:
+    with pytest.raises(ValueError, match=r"^an interval needs at least one value, not 0$"):
+        median_interval([])
 
 
 def test_a_summary_is_in_microseconds_and_keeps_the_number_of_rounds() -> None:

@@ -23,6 +23,7 @@ def test_the_overhead_is_the_median_of_the_ratios_of_both_turns(main: ModuleType
     (row,) = main.rows_of([(cell, found)])
     assert row.labels == {"cell": "few long operations", "ranks": 2}
     assert row.values["overhead_percent"] == 1.0
+    assert (row.values["overhead_low_percent"], row.values["overhead_high_percent"]) == (0.0, 10.0)
     assert row.values["processor_percent"] == 5.0
     assert row.values["operations_per_step"] == 3.5
     assert row.values["step_off_us"] == 2e6
