@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from example_ranks import EXAMPLES, asked, example, refusal
 
+from slackline.reproduce import read_accuracy
+
 EXAMPLE = EXAMPLES / "train_digits.py"
 _SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
 
@@ -44,11 +46,16 @@ def _forked(
     return found
 
 
-def _bits(job: Any, store: Any, *arguments: str, ranks: int, **environment: str) -> list[str]:
+def _output(job: Any, store: Any, *arguments: str, ranks: int, **environment: str) -> str:
+    """Return rank 0's output of three epochs of training, with the bits of the losses."""
     found = _forked(job, store, *arguments, "--bits", "--epochs", "3", ranks=ranks, **environment)
     assert [message for _, message in found] == [""] * ranks
+    return found[0][0]
+
+
+def _bits(output: str) -> list[str]:
     prefix = "PCCO over slackline: "
-    lines = found[0][0].splitlines()
+    lines = output.splitlines()
     return [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
 
 
@@ -101,16 +108,42 @@ def test_ddp_over_gloo_alone_needs_no_engine(job, store) -> None:
 def test_four_ranks_in_rank_order_train_what_one_process_trains(job, store) -> None:
     expected = _reference(ranks=4, epochs=3)
     assert len(expected) == 3 * 11 + 1
-    assert _bits(job, store, ranks=4, SLACKLINE_ORDER="rank") == expected
+    both_ways = ("--compare", "slackline", "--json")
+    output = _output(job, store, *both_ways, ranks=4, SLACKLINE_ORDER="rank")
+    assert _bits(output) == expected
+    found = read_accuracy(output[output.index("\n{") :], EXAMPLE.name)
+    assert (found.ranks, found.epochs, found.unchanged) == (4, 3, True)
+    names = [each.name for each in found.networks]
+    assert names == ["PCCO over slackline", "DDP over slackline"]
+    digests = {f"parameters {each.parameters}" for each in found.networks}
+    assert digests == {expected[-1]}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(360)
 def test_the_same_seed_gives_the_same_bits_and_another_one_others(job, store) -> None:
-    first = _bits(job, store, ranks=4)
+    first = _bits(_output(job, store, ranks=4))
     assert len(first) == 3 * 11 + 1
-    assert _bits(job, store, ranks=4) == first
-    assert _bits(job, store, "--seed", "1", ranks=4) != first
+    assert _bits(_output(job, store, ranks=4)) == first
+    assert _bits(_output(job, store, "--seed", "1", ranks=4)) != first
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(360)
+def test_the_command_for_accuracy_trains_to_the_end_both_ways() -> None:
+    result = subprocess.run(
+        [*_SLACKLINE, "reproduce", "accuracy", str(EXAMPLE), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=350,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert (found["ranks"], found["epochs"], found["unchanged"]) == (4, 15, True)
+    pcco, ddp = found["networks"]
+    assert pcco["parameters"] == ddp["parameters"]
+    assert pcco["accuracy"] == ddp["accuracy"] > 0.97
 
 
 @pytest.mark.slow

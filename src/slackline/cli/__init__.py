@@ -8,7 +8,8 @@
     doctor.py     `slackline doctor`: check that a machine or a cluster is fit for a run
     aggregate.py  `slackline aggregate`: an aggregation node in software
     simulate.py   `slackline simulate`: simulate the experiment that a file describes
-    reproduce.py  `slackline reproduce`: published tables beside the simulator's figures
+    reproduce.py  `slackline reproduce`: published tables beside the simulator's figures, and the
+                  accuracy of a trained network
     what_if.py    `slackline what-if`: step times of a measured run on another network
     circuit.py    `slackline circuit`: the circuits as Verilog, and the FPGA resources they need
     _apply.py     a measured run, run again with changes
@@ -53,7 +54,7 @@ app.add_typer(circuit.app, name="circuit")
 app.command(name="doctor")(doctor.doctor)
 app.command(name="aggregate")(aggregate.aggregate)
 app.command(name="simulate")(simulate.simulate)
-app.command(name="reproduce")(reproduce.reproduce)
+app.add_typer(reproduce.app, name="reproduce")
 app.command(name="what-if")(what_if.what_if)
 
 

@@ -1,4 +1,4 @@
-"""`slackline reproduce`: published tables beside the simulator's figures."""
+"""`slackline reproduce`: published tables beside the simulator's figures, and a real accuracy."""
 
 import json
 import sys
@@ -13,13 +13,21 @@ from slackline.errors import LinkError, PeerError, TimeoutError, UsageError
 if TYPE_CHECKING:
     from slackline.reproduce import ComparedRow, Comparison
 
-__all__ = ["reproduce"]
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Print published tables beside the simulator's figures, with parameters and errors.",
+    invoke_without_command=True,
+    add_completion=False,
+)
 
 _WIDTH = 200
 """The columns of a terminal that a table may use: long names stay in one line."""
 
 
+@app.callback()
 def reproduce(
+    context: typer.Context,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="NAME", help="One table; may be repeated.")
     ] = None,
@@ -41,6 +49,13 @@ def reproduce(
     """Print published tables beside the simulator's figures, with parameters and errors."""
     from slackline.reproduce import Folder, compare, draw
 
+    if context.invoked_subcommand is not None:
+        if only or as_json or names or any(each is not None for each in (plot, source, save)):
+            raise UsageError(
+                f"options of the tables cannot precede {context.invoked_subcommand}: "
+                f"slackline reproduce {context.invoked_subcommand} --help lists its own"
+            )
+        return 0
     folder = Folder() if source is None else Folder(source)
     if save is not None:
         if only or as_json or names or plot is not None:
@@ -76,6 +91,34 @@ def reproduce(
     if as_json:
         print(json.dumps({"tables": [_object(each) for each in found]}))
     return 0
+
+
+@app.command()
+def accuracy(
+    script: Annotated[
+        Path, typer.Argument(metavar="[SCRIPT]", help="Run this script. Default: the digits job.")
+    ] = Path("examples/train_digits.py"),
+    ranks: Annotated[int, typer.Option("--ranks", "-n", help="Start this many ranks.")] = 4,
+    epochs: Annotated[int, typer.Option(help="Train for this many epochs.")] = 15,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> int:
+    """Train a network by PCCO and by DistributedDataParallel, and compare all bits of the results.
+
+    The exit code is 1 if the trained parameters or the accuracies differ.
+    """
+    from dataclasses import asdict
+
+    from slackline.reproduce import train_both_ways
+
+    found = train_both_ways(script, ranks=ranks, epochs=epochs)
+    if as_json:
+        print(json.dumps({**asdict(found), "unchanged": found.unchanged}))
+    else:
+        print(f"{script}: {found.ranks} ranks, {found.epochs} epochs")
+        for each in found.networks:
+            print(f"  {each.name}: accuracy {each.accuracy:.2%}, parameters {each.parameters}")
+        print("  all bits are equal" if found.unchanged else "  the trained networks differ")
+    return 0 if found.unchanged else 1
 
 
 def _object(comparison: "Comparison") -> dict[str, Any]:

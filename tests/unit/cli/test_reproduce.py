@@ -171,3 +171,55 @@ def test_a_simulation_that_cannot_end_is_code_1(
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("slackline: pipeline-replicas: ")
+
+
+JOB_OUTPUT = """
+import json, os, sys
+assert sys.argv[1:] == ["--compare", "slackline", "--epochs", "3", "--json"], sys.argv
+assert os.environ["SLACKLINE_ORDER"] == "rank"
+if os.environ["RANK"] == "0":
+    settings = {"ranks": int(os.environ["WORLD_SIZE"]), "epochs": 3}
+    results = [
+        {"name": name, "accuracy": 0.5, "parameters": bits}
+        for name, bits in (("one", "a0"), ("two", "b0"))
+    ]
+    print(json.dumps({"settings": settings, "results": results}))
+"""
+
+
+@pytest.mark.slow
+def test_networks_that_differ_are_reported_with_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(JOB_OUTPUT)
+    assert main(["reproduce", "accuracy", str(script), "--ranks", "2", "--epochs", "3"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"{script}: 2 ranks, 3 epochs",
+        "  one: accuracy 50.00%, parameters a0",
+        "  two: accuracy 50.00%, parameters b0",
+        "  the trained networks differ",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["accuracy", "no/such.py"],
+            "there is no script no/such.py; examples/train_digits.py is in slackline's repository",
+        ),
+        (["accuracy", __file__, "--ranks", "1"], "ranks must be at least 2, not 1"),
+        (["accuracy", __file__, "--epochs", "2"], "epochs must be at least 3, not 2"),
+        (
+            ["--list", "accuracy"],
+            "options of the tables cannot precede accuracy: slackline reproduce accuracy --help "
+            "lists its own",
+        ),
+    ],
+)
+def test_a_mistake_about_the_accuracy_is_code_2(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(["reproduce", *arguments]) == 2
+    assert capsys.readouterr().err == f"slackline: {message}\n"
