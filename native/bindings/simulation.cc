@@ -23,9 +23,9 @@ namespace slackline {
 namespace {
 
 // rates_bps, latency_ps, cores, frame_ps, reduce_bytes_per_second, memory_bytes_per_second,
-// memory_latency_ps; a rate of 0 is no limit.
+// memory_latency_ps, burst_bytes; a rate of 0 is no limit.
 using HostTuple = std::tuple<std::vector<std::uint64_t>, sim::Time, std::uint32_t, sim::Time,
-                             std::uint64_t, std::uint64_t, sim::Time>;
+                             std::uint64_t, std::uint64_t, sim::Time, std::uint64_t>;
 // header_bytes, packet_bytes (0: no limit), packet_overhead_bytes
 using FramingTuple = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
 // kind, peer, chunk, last
@@ -141,9 +141,10 @@ PyType_Slot execution_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traver
 sim::Fabric fabric_of(const std::vector<HostTuple>& hosts, const FramingTuple& framing,
                       std::optional<std::uint64_t> forwards_after_bytes, sim::Time resend) {
   sim::Fabric fabric;
-  for (const auto& [rates_bps, latency, cores, frame, reduce, memory, memory_latency] : hosts)
+  for (const auto& [rates_bps, latency, cores, frame, reduce, memory, memory_latency, burst] :
+       hosts)
     fabric.hosts.push_back(
-        sim::Host{rates_bps, latency, cores, frame, reduce, memory, memory_latency});
+        sim::Host{rates_bps, latency, cores, frame, reduce, memory, memory_latency, burst});
   const auto [header, packet, overhead] = framing;
   fabric.framing = sim::Framing{header, packet, overhead};
   fabric.forwards_after_bytes = forwards_after_bytes.value_or(~std::uint64_t{0});

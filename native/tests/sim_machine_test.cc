@@ -89,6 +89,30 @@ TEST("a network whose faults do nothing has the times of one without faults") {
   CHECK(run(owner, true) == 200 * kByte + 4 * kLatency);
 }
 
+// Run the plan on ports that let `burst` bytes pass ahead of their rate; return the time at which
+// each rank has ended.
+std::pair<Time, Time> run_with_burst(std::uint64_t burst) {
+  Counting owner(2);
+  Fabric bursty = fabric(2);
+  for (Host& host : bursty.hosts) host.burst_bytes = burst;
+  Machine machine(bursty, {0, 1}, nullptr, owner);
+  owner.machine = &machine;
+  const auto execution =
+      machine.execute(there_and_back(100), ExecutionOptions{.members = {0, 1}, .token = 7});
+  execution->begin(0);
+  execution->begin(1);
+  machine.run(kNever - 1);
+  return {execution->ended(0), execution->ended(1)};
+}
+
+TEST("a token bucket lets a burst pass at once, and again only when it has refilled") {
+  // Rank 1 has rank 0's message when it has passed both ports, 70 bytes later than the burst, and
+  // sends its sum from its own full bucket.
+  CHECK(run_with_burst(30).first == 2 * (70 * kByte + 2 * kLatency));
+  CHECK(run_with_burst(100).first == 4 * kLatency);
+  CHECK(run_with_burst(1000).first == 4 * kLatency);
+}
+
 TEST("an execution is kept until its last frame is taken") {
   Counting owner(2);
   Machine machine(fabric(2), {0, 1}, nullptr, owner);

@@ -82,7 +82,7 @@ class SimulatedPlan:
 class SimulatedMachine:
     """A simulated machine: one clock, the wires, and every member's threads."""
 
-    def __init__(self, hosts: Sequence[tuple[Sequence[int], int, int, int, int, int, int]], framing: tuple[int, int, int], forwards_after_bytes: int | None, resend_ps: int, placement: Sequence[int], faulty: bool, deliver: object, settle: object, state: object, draw: object) -> None:
+    def __init__(self, hosts: Sequence[tuple[Sequence[int], int, int, int, int, int, int, int]], framing: tuple[int, int, int], forwards_after_bytes: int | None, resend_ps: int, placement: Sequence[int], faulty: bool, deliver: object, settle: object, state: object, draw: object) -> None:
         """
         `deliver(token, member)` is called for an event, a finished task and a member's end, `settle()` after all events of one time. If `faulty`, `state` and `draw` are called for the faults of the network.
         """

@@ -37,6 +37,7 @@ struct Host {
   std::uint64_t reduce_bytes_per_second = 0;  // of one core; 0: reducing takes no time
   std::uint64_t memory_bytes_per_second = 0;  // between ranks of the host; 0: no limit
   Time memory_latency = 0;
+  std::uint64_t burst_bytes = 0;  // that a NIC may send, and receive, ahead of its rate
 
   Time reducing(std::uint64_t bytes) const {
     return reduce_bytes_per_second == 0 ? 0 : processing(bytes, reduce_bytes_per_second);

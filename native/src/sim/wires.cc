@@ -25,6 +25,7 @@ Wires::Wires(Clock& clock, const Fabric& fabric, Faults* faults, FrameEnds& ends
       by_rate_(fabric.hosts.size() * nics_),
       idle_(fabric.hosts.size() * nics_, 1),
       rates_bps_(fabric.hosts.size() * nics_),
+      sends_until_(fabric.hosts.size() * nics_),
       receives_until_(fabric.hosts.size() * nics_),
       memory_until_(fabric.hosts.size()) {
   for (std::uint32_t host = 0; host < fabric.hosts.size(); ++host) {
@@ -198,14 +199,18 @@ void Wires::transmit(std::uint32_t number) {
   const std::uint32_t host = frames[piece.frame].source;
   const std::uint64_t rate_bps = rates_bps_[port(host, piece.nic)];
   const Time cable = fabric_.hosts[host].latency;
-  const Time end = after(clock_.now(), transmission(piece.wire_bytes, rate_bps));
+  Time& sends_until = sends_until_[port(host, piece.nic)];
+  const Time start = std::max(clock_.now(), sends_until);
+  sends_until = after(start, transmission(piece.wire_bytes, rate_bps));
+  const Time end = ahead(sends_until, host, rate_bps);
   sent_bytes[host] += piece.wire_bytes;
   if (faults_ != nullptr) {
     const auto [place, added] = under_way_of_.try_emplace(path(piece), under_way_.size());
     if (added) under_way_.emplace_back(place->first, std::vector<std::uint32_t>{});
     under_way_[place->second].second.push_back(number);
   }
-  const Time head = after(after(clock_.now(), transmission(head_bytes(piece), rate_bps)), cable);
+  const Time owed = after(start, transmission(head_bytes(piece), rate_bps));
+  const Time head = after(ahead(owed, host, rate_bps), cable);
   schedule(end, EventKind::kLeft, number);
   schedule(head, EventKind::kAtSwitch, number, after(end, cable));
 }
@@ -258,7 +263,10 @@ void Wires::at_port(std::uint32_t number, Time tail) {
   const Time start = std::max(clock_.now(), receives_until);
   // A port that is faster than the sender has gaps, in which other frames are received.
   receives_until = after(start, transmission(bytes, rate_bps));
-  const Time end = std::max(receives_until, after(tail, transmission(head_bytes(piece), rate_bps)));
+  // The last bytes, which may wait in the switch for a whole packet, pass after the tail.
+  const Time last = after(tail, transmission(head_bytes(piece), rate_bps));
+  const Time end =
+      std::max({ahead(receives_until, target, rate_bps), tail, ahead(last, target, rate_bps)});
   received_bytes[target] += bytes;
   schedule(after(end, fabric_.hosts[target].latency), EventKind::kArrived, number);
 }

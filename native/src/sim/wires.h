@@ -6,8 +6,14 @@
 // The switch forwards the head of a frame while the tail is still being sent, as far as the
 // fabric's `forwards_after_bytes` allows. A queue is ordered by priority, lower first, and then by
 // time.
+//
+// A port is a token bucket: `burst_bytes` may pass ahead of its rate r. The bytes that have passed
+// are owed until a time O; `size` more bytes that come at t pass by
+//
+//   O' = max(O, t) + size / r,   end = max(t, O' - burst / r)
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <unordered_map>
 #include <utility>
@@ -139,6 +145,11 @@ class Wires {
   void lose(std::uint32_t piece, std::uint64_t lost, Time tail);
   void forget_under_way(std::uint32_t piece);
   const PathState& state(const Path& path);
+  // Return the time by which bytes that a port owes until `owed` have passed: a burst earlier.
+  Time ahead(Time owed, std::uint32_t host, std::uint64_t rate_bps) const {
+    const std::uint64_t burst = fabric_.hosts[host].burst_bytes;
+    return std::max(clock_.now(), owed - (burst == 0 ? 0 : transmission(burst, rate_bps)));
+  }
   std::uint64_t head_bytes(const Piece& piece) const {
     return std::min(fabric_.forwards_after_bytes, piece.wire_bytes);
   }
@@ -153,7 +164,8 @@ class Wires {
   std::vector<std::uint32_t> by_rate_;        // the NICs of each host, the fastest first
   std::vector<char> idle_;                    // by port
   std::vector<std::uint64_t> rates_bps_;      // by port, lowered by faults
-  std::vector<Time> receives_until_;          // by port
+  std::vector<Time> sends_until_;             // by port: the time until which bytes are owed
+  std::vector<Time> receives_until_;          // by port, likewise
   std::vector<Time> memory_until_;            // by host
   std::vector<std::uint32_t> snapshot_;       // the NICs that were idle when `start` began
   std::vector<Waiting> blocked_;

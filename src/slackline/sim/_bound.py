@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slackline.plan.collective import Event, Kind, trace
-from slackline.sim._fabric import Fabric, transmission_ps
+from slackline.sim._fabric import Fabric, Host, transmission_ps
 from slackline.sim._operation import Operation
 
 __all__ = ["Bound", "lower_bound"]
@@ -100,6 +100,7 @@ class _Walk:
         for number, host in enumerate(self._fabric.hosts):
             rate_bps = sum(host.rates_bps)
             if nbytes := max(self._out[number], self._in[number]):
+                nbytes = max(0, nbytes - len(host.rates_bps) * host.burst_bytes)
                 found.append(transmission_ps(nbytes, rate_bps) + self._nearest[number])
             if self._memory[number] and host.memory_bytes_per_second is not None:
                 nbytes, rate_bps = self._memory[number], 8 * host.memory_bytes_per_second
@@ -133,7 +134,13 @@ class _Walk:
         head = nbytes if least is None else min(least, nbytes)
         times = []
         for sends_bps, receives_bps in zip(first.rates_bps, second.rates_bps, strict=True):
-            begun_ps = transmission_ps(head, sends_bps) + transmission_ps(nbytes, receives_bps)
-            ended_ps = transmission_ps(nbytes, sends_bps) + transmission_ps(head, receives_bps)
-            times.append(max(begun_ps, ended_ps))
+            begun_ps = _passing_ps(first, head, sends_bps)
+            ended_ps = _passing_ps(first, nbytes, sends_bps)
+            last_ps = ended_ps + _passing_ps(second, head, receives_bps)
+            times.append(max(begun_ps + _passing_ps(second, nbytes, receives_bps), last_ps))
         return latency_ps + min(times)
+
+
+def _passing_ps(host: Host, nbytes: int, rate_bps: int) -> int:
+    """Return the time that bytes take through an idle port, which lets a burst pass at once."""
+    return transmission_ps(max(0, nbytes - host.burst_bytes), rate_bps)

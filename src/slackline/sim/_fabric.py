@@ -48,13 +48,16 @@ class Host:
     """The rate of messages between ranks of this host, all together; None: no limit."""
     memory_latency_ps: int = 0
     """The latency of messages between ranks of this host."""
+    burst_bytes: int = 0
+    """The bytes that a NIC may send ahead of its rate after a pause, and receive likewise: the size
+    of a token bucket that limits the rate."""
 
     def __post_init__(self) -> None:
         if not self.rates_bps:
             raise UsageError("a host must have at least one NIC; rates_bps is empty")
         for rate_bps in self.rates_bps:
             _check("the rate of a NIC", rate_bps, 1)
-        for name in ("latency_ps", "frame_ps", "memory_latency_ps"):
+        for name in ("latency_ps", "frame_ps", "memory_latency_ps", "burst_bytes"):
             _check(name, getattr(self, name), 0)
         for name in ("cores", "reduce_bytes_per_second", "memory_bytes_per_second"):
             _check(name, getattr(self, name), 1)

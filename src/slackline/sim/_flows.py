@@ -75,6 +75,12 @@ def simulate_flows(
     count = check_flows(operation, ranks_per_host)
     if len(fabric.hosts) != count:
         raise UsageError(f"{operation.plan} needs {count} hosts, not {len(fabric.hosts)}")
+    for number, host in enumerate(fabric.hosts):
+        if host.burst_bytes:
+            raise UsageError(
+                f"flows have no token bucket: burst_bytes of host {number} must be 0, not "
+                f"{host.burst_bytes}"
+            )
     starts = (0,) * count if starts_ps is None else tuple(starts_ps)
     if len(starts) != count or min(starts) < 0:
         raise UsageError(f"starts_ps must have {count} times of at least 0, not {starts}")

@@ -194,13 +194,13 @@ class Machine:
             self.core.condition(rank, slowness.numerator, slowness.denominator, stopped)
 
 
-def _values(host: Host) -> tuple[list[int], int, int, int, int, int, int]:
+def _values(host: Host) -> tuple[list[int], int, int, int, int, int, int, int]:
     """Return a host's parameters for the native machine, with 0 for rates without a limit."""
     for rate_bps in host.rates_bps:
         if rate_bps > _MOST:
             raise UsageError(f"the rate of a NIC must be at most {_MOST}, not {rate_bps}")
     _check(host, "latency_ps", "frame_ps", "memory_latency_ps")
-    _check(host, "cores", "reduce_bytes_per_second", "memory_bytes_per_second")
+    _check(host, "cores", "reduce_bytes_per_second", "memory_bytes_per_second", "burst_bytes")
     return (
         list(host.rates_bps),
         host.latency_ps,
@@ -209,6 +209,7 @@ def _values(host: Host) -> tuple[list[int], int, int, int, int, int, int]:
         host.reduce_bytes_per_second or 0,
         host.memory_bytes_per_second or 0,
         host.memory_latency_ps,
+        host.burst_bytes,
     )
 
 

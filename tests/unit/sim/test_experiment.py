@@ -184,7 +184,7 @@ def test_a_pipeline_has_a_case_for_each_schedule_and_plan() -> None:
         (
             f"{HOSTS}core = 2\n{COLLECTIVE}",
             'a.toml: [hosts] has no "core"; it has count, nics, rate, latency, cores, frame, '
-            "reduce_bytes_per_second, memory_bytes_per_second, memory_latency",
+            "reduce_bytes_per_second, memory_bytes_per_second, memory_latency, burst",
         ),
         (
             '[hosts]\ncount = 2\nrate = "0bit"\n',

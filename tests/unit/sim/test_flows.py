@@ -156,3 +156,10 @@ def test_what_flows_cannot_do_is_refused(
     with pytest.raises(UsageError) as raised:
         simulate_flows(operation, Fabric.uniform(hosts, rate_bps=RATE), **changes)  # type: ignore[arg-type]
     assert str(raised.value) == said
+
+
+def test_flows_refuse_token_buckets() -> None:
+    hosts = (Host(rates_bps=(RATE,)), Host(rates_bps=(RATE,), burst_bytes=9))
+    message = r"^flows have no token bucket: burst_bytes of host 1 must be 0, not 9$"
+    with pytest.raises(UsageError, match=message):
+        simulate_flows(ring(2, 1), Fabric(hosts=hosts))

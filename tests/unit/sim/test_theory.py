@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from slackline.errors import UsageError
 from slackline.plan.collective import Collective, generate
 from slackline.sim import Fabric, Framing, Host, Operation, lower_bound, simulate_collective
 
@@ -204,3 +205,33 @@ def test_partials_of_half_types_are_twice_as_wide() -> None:
     wide = replace(narrow, partial_itemsize=4, segment_bytes=2048)
     assert simulate_collective(narrow, fabric(2, latency_ps=0)).duration_ps == 2 * 1024 * BYTE_PS
     assert simulate_collective(wide, fabric(2, latency_ps=0)).duration_ps == 3 * 1024 * BYTE_PS
+
+
+@pytest.mark.parametrize("burst", [0, 300, SEGMENT - 1])
+def test_a_token_bucket_lets_its_burst_pass_at_once(burst: int) -> None:
+    """Expect a burst once where the bucket has no time to refill, else in each of the two steps."""
+
+    def duration_of(latency_ps: int) -> int:
+        host = Host(rates_bps=(RATE,), latency_ps=latency_ps // 2, burst_bytes=burst)
+        return duration_ps("ring", 2, 1, Fabric(hosts=(host, host)))
+
+    latency_ps = SEGMENT * BYTE_PS
+    assert duration_of(0) == (2 * SEGMENT - burst) * BYTE_PS
+    assert duration_of(latency_ps) == 2 * ((SEGMENT - burst) * BYTE_PS + latency_ps)
+
+
+@pytest.mark.parametrize("name", ["ring", "direct", "reduce-broadcast"])
+@pytest.mark.parametrize("burst", [1, 700, 5000, 10**6])
+def test_no_execution_on_token_buckets_undercuts_its_lower_bound(name: str, burst: int) -> None:
+    host = Host(rates_bps=(RATE,), latency_ps=20_000, burst_bytes=burst)
+    one = operation(name, 4, 5)
+    framing = Framing(header_bytes=64, packet_bytes=512, packet_overhead_bytes=66)
+    for least in (0, 578, None):
+        on = Fabric(hosts=(host,) * 4, framing=framing, forwards_after_bytes=least)
+        bound = lower_bound(one, on)
+        assert simulate_collective(one, on).duration_ps >= bound.time_ps > 0
+
+
+def test_a_negative_burst_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^burst_bytes must be at least 0, not -1$"):
+        Host(rates_bps=(RATE,), burst_bytes=-1)

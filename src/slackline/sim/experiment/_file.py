@@ -167,6 +167,7 @@ _VALUES = {
     "reduce_bytes_per_second": ("reduce_bytes_per_second", size),
     "memory_bytes_per_second": ("memory_bytes_per_second", size),
     "memory_latency": ("memory_latency_ps", duration_ps),
+    "burst": ("burst_bytes", size),
 }
 """The keys of a host: the field of `Host`, and the function that reads the value."""
 
