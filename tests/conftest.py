@@ -2,16 +2,23 @@
 
 Tests that simulate circuits are skipped when a tool is missing. Hypothesis draws the same examples
 every time, however slow the machine is. Every process that a test starts reacts to SIGINT, and
-computes with one thread.
+computes with one thread. The workers of pytest-xdist share one process that forks ranks.
 """
 
 import os
 import signal
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from slackline import circuit
+
+sys.path.insert(0, str(Path(__file__).with_name("multiproc")))
+
+from rank_jobs import ForkServer
 
 settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("repeatable")
@@ -24,6 +31,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Several tests share the cores. A second OpenMP thread in each process would mostly wait in a busy
 # loop: torch's tests would use one and a half times the processor time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+_SERVER = pytest.StashKey[ForkServer]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Give a worker of pytest-xdist the address of the process that forks ranks."""
+    if _SERVER not in node.config.stash:
+        node.config.stash[_SERVER] = ForkServer()
+    node.workerinput["fork_server"] = node.config.stash[_SERVER].address
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the process that forks ranks, after the workers of pytest-xdist have ended."""
+    if _SERVER in config.stash:
+        config.stash[_SERVER].close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
