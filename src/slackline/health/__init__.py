@@ -15,6 +15,7 @@ A rail is one path between two ranks: a TCP or UDP socket, or a ring in shared m
     _stragglers   tells a straggler (a late rank) from a slow link
     _balance      each rank's share of an all_reduce by "mesh", from the traffic of its port
     _deduplicator merges and deduplicates the verdicts of all ranks
+    forecast/     forecasts of a link's delay from its history (extra slackline[forecast])
 
 The package reads no clock, starts no thread and does no I/O: the same samples always give the same
 verdicts. Times are integer nanoseconds, and the caller passes the time of each sample.
