@@ -16,6 +16,7 @@ Schedule ─ _schedule            the class that a training script uses
             _message_buffers, _device  copies between the stage's device and host memory
             _delegation         the choice between a send by the engine or the computing thread
     replan/                     new plans from the measurements of all ranks
+    _forecasts                  forecasts of the links' delays, for plans made ahead
     _record                     the times of a step's events
     _torch                      the adapter to torch's untyped edges
 """

@@ -28,6 +28,7 @@ class RankParameters:
     has_loss: bool
     full_backward: bool
     effort: float
+    forecast: bool
     mine: tuple[int, ...]
     """The indices of this rank's stages."""
     clock: str

@@ -17,6 +17,7 @@ from slackline.pipeline._batches import check_microbatches, merge, split
 from slackline.pipeline._config import ScheduleConfig
 from slackline.pipeline._delegation import Delegation
 from slackline.pipeline._device import DeviceThrottle
+from slackline.pipeline._forecasts import forecaster_for
 from slackline.pipeline._message_buffers import MessageBuffers
 from slackline.pipeline._plans import (
     Memory,
@@ -33,7 +34,7 @@ from slackline.pipeline._transport import Transport
 from slackline.pipeline._worker import LossFunction, Worker
 from slackline.pipeline.replan import MetricsExchange, Replanner, can_replan, warm_up
 from slackline.plan.pipeline import PipelinePlan, Scenario
-from slackline.telemetry import DEFAULT_LIMIT_BYTES, Decision, Writer
+from slackline.telemetry import DEFAULT_LIMIT_BYTES, Decision, Record, Writer
 
 __all__ = ["Schedule"]
 
@@ -101,6 +102,12 @@ class Schedule:
         self._group: SlacklineGroup = slackline_group(mine[0].group)
         self._nic = self._group.nic
         count = mine[0].num_stages
+        self._job_rank = dist.get_rank()
+        forecaster = None
+        if config.forecast:
+            forecaster = forecaster_for(
+                self._policy, count - 1, self._job_rank, self._write_telemetry
+            )
         scenario = scenario_for(count, n_microbatches, memory, config)
         parameters = RankParameters(
             num_stages=count,
@@ -113,6 +120,7 @@ class Schedule:
             has_loss=loss_fn is not None,
             full_backward=config.full_backward,
             effort=config.plan_effort,
+            forecast=config.forecast,
             mine=tuple(stage.stage_index for stage in mine),
             clock=clock_name(),
         )
@@ -134,6 +142,7 @@ class Schedule:
                 metrics,
                 tag=tag + 1,
                 effort=config.plan_effort,
+                forecaster=forecaster,
             )
         self._forwards = forward_only(placement, n_microbatches)
         first_tag = self._nic.tag_allocator.reserve_messages(Transport.tags(count, n_microbatches))
@@ -168,7 +177,6 @@ class Schedule:
         self._ended = ""
         directory = config.telemetry or environment.telemetry
         limit = environment.telemetry_limit or DEFAULT_LIMIT_BYTES
-        self._job_rank = dist.get_rank()
         self._writer = (
             None if directory is None else Writer(directory, self._job_rank, limit_bytes=limit)
         )
@@ -345,23 +353,25 @@ class Schedule:
     def _keep_record(self, record: StepRecord) -> None:
         self._records.append(record)
         self._delegation.learn(record)
-        if self._writer is not None:
-            self._writer.write(telemetry_of(record, self._job_rank))
+        self._write_telemetry(telemetry_of(record, self._job_rank))
         del self._records[: -self._config.keep_records]
 
     def _decided(self, reason: str) -> None:
         """Write a record of the choice of the present plan, if telemetry is written."""
-        if self._writer is not None:
-            ahead = ", ".join(map(str, warm_up(self._plan)))
-            self._writer.write(
-                Decision(
-                    rank=self._job_rank,
-                    time_ns=time.time_ns(),
-                    subject="schedule",
-                    choice=f"{self._plan}; forwards before the first backward: {ahead}",
-                    reason=reason,
-                )
+        ahead = ", ".join(map(str, warm_up(self._plan)))
+        self._write_telemetry(
+            Decision(
+                rank=self._job_rank,
+                time_ns=time.time_ns(),
+                subject="schedule",
+                choice=f"{self._plan}; forwards before the first backward: {ahead}",
+                reason=reason,
             )
+        )
+
+    def _write_telemetry(self, record: Record) -> None:
+        if self._writer is not None:
+            self._writer.write(record)
 
     def _completed(self, stage: int) -> Callable[[], None]:
         return lambda: self._runner.reduction_started(stage)

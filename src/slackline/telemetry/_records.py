@@ -128,7 +128,8 @@ class Decision:
     time_ns: int
     """Unix time of the choice."""
     subject: str
-    """The thing that was chosen: "plan", "shares", "groups", "schedule" or "failover"."""
+    """The thing that was chosen: "plan", "shares", "groups", "schedule", "failover" or
+    "forecast"."""
     choice: str
     """The choice, such as the name of a plan."""
     reason: str

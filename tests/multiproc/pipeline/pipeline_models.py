@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from slackline.backend import counters
 from slackline.pipeline import Schedule, ScheduleConfig
 from slackline.plan.pipeline import one_each, vee
+from slackline.testing.timed_stage import TimedStage
 
 mse = nn.functional.mse_loss
 
@@ -237,6 +238,26 @@ def plans_that_follow(rank, size):
             left -= any("link 1-2 has" in each for each in changes)
         found.append([plans, changes])
     return found
+
+
+def plans_made_ahead(rank, size):
+    """Take steps over a link that is slow periodically until a plan is made ahead; return the steps
+    with a new plan and their reasons."""
+    each = 3_000_000
+    module = TimedStage(WIDTH, forward_ns=each, backward_input_ns=each, backward_weight_ns=each)
+    stage = PipelineStage(module, rank, size, CPU)
+    config = ScheduleConfig(forecast=True, plan_effort=0.1)
+    schedule = Schedule(stage, 6, mse, config=config)
+    step, changes = 0, []
+    while not any("is expected to have" in reason for _, reason in changes):
+        x, y = batch(step, 6)
+        schedule.step(*((x,) if rank == 0 else ()), target=y if rank == size - 1 else None)
+        if change := schedule.records[-1].change:
+            changes.append([step, change])
+        step += 1
+        module.zero_grad()
+        module.waits.clear()
+    return changes
 
 
 def several_stages_that_follow(rank, size):

@@ -1,7 +1,12 @@
 """Tests that results are bit-identical to those of one process in every schedule and network."""
 
 import pytest
-from pipeline_models import many_steps, plans_that_follow, several_stages_that_follow
+from pipeline_models import (
+    many_steps,
+    plans_made_ahead,
+    plans_that_follow,
+    several_stages_that_follow,
+)
 from pipeline_work import carried, one_stage_a_rank, several_stages_a_rank
 
 from slackline.telemetry import Decision, file_of, read_file
@@ -67,6 +72,27 @@ def test_all_ranks_change_their_plans_at_the_same_step_and_for_the_same_reason(j
         head = "3 stages, 12 microbatches; forwards before the first backward: "
         assert all(head in record.choice for record in of_schedules)
         assert of_schedules[0].choice.startswith("auto, 3 stages")
+
+
+@pytest.mark.slow
+def test_all_ranks_adopt_a_plan_that_is_made_ahead_of_a_periodic_delay(job, tmp_path):
+    slow = [f"link 1-2 delay 30ms from {3 * turn}s for 1s" for turn in range(1, 30)]
+    environment = {
+        "SLACKLINE_FAULTS": "; ".join(slow),
+        "SLACKLINE_RAILS": "tcp",
+        "SLACKLINE_TELEMETRY": str(tmp_path),
+    }
+    found = job(3, plans_made_ahead, environment=environment)
+    assert found[1:] == found[:1] * 2
+    reason = found[0][-1][1]
+    assert reason.startswith("link 1-2 is expected to have ")
+    decisions = [
+        record
+        for record in read_file(file_of(tmp_path, 0), pytest.fail)
+        if isinstance(record, Decision) and record.subject == "forecast"
+    ]
+    assert decisions
+    assert {each.choice.partition(":")[0] for each in decisions} <= {"link 0-1", "link 1-2"}
 
 
 def test_plans_of_several_stages_a_rank_follow_a_slow_link(job):

@@ -2,12 +2,13 @@
 
 _metrics      the exchange of measurements between the ranks
 _decision     the decision whether to make a new plan: a pure function
+foresight     the forecasts of the links' delays, with which plans are made ahead
 _search       the search for the plan, in a process of its own on one rank
 _replanner    the distribution of a new plan to all ranks, which adopt it at the same step
 """
 
 from slackline.pipeline.replan._decision import warm_up
 from slackline.pipeline.replan._metrics import MetricsExchange
-from slackline.pipeline.replan._replanner import Replanner, can_replan
+from slackline.pipeline.replan._replanner import Forecaster, Replanner, can_replan
 
-__all__ = ["MetricsExchange", "Replanner", "can_replan", "warm_up"]
+__all__ = ["Forecaster", "MetricsExchange", "Replanner", "can_replan", "warm_up"]

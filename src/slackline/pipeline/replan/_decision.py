@@ -9,19 +9,31 @@ the planned delay by more than a margin:
 - later, if the delay is longer than planned but within the slack.
 
 A change must last for some steps, so that a short disturbance changes nothing. Each time is the
-median of the latest three steps.
+median of the latest three steps. For a link whose delay can be foretold, the forecast takes the
+place of the measured delay, and a new plan is made at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from types import MappingProxyType
 
 from slackline.plan.pipeline import Kind, PipelinePlan, Scenario, slack_needed, tolerance_ps
 
-__all__ = ["ReplanState", "StepMetrics", "Thresholds", "decide", "warm_up"]
+__all__ = ["Expected", "ReplanState", "StepMetrics", "Thresholds", "decide", "warm_up"]
 
 _PS_PER_NS = 1000
 _REMEMBERED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """The expected delay of a link in the steps that a new plan would be the first to serve."""
+
+    delay_ns: int
+    """The delay of each direction in nanoseconds."""
+    reason: str
+    """The reason to expect the delay, as a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,16 +111,26 @@ def warm_up(plan: PipelinePlan) -> tuple[int, ...]:
     return tuple(found)
 
 
+_NO_FORECASTS: Mapping[int, Expected] = MappingProxyType({})
+
+
 def decide(
-    measured: StepMetrics, state: ReplanState, thresholds: Thresholds
+    measured: StepMetrics,
+    state: ReplanState,
+    thresholds: Thresholds,
+    expected: Mapping[int, Expected] = _NO_FORECASTS,
 ) -> tuple[ReplanState, Scenario | None, str]:
     """Decide whether to replan; return the new state, the scenario to plan for, and the reason.
 
-    The scenario is None, and the reason empty, if the plan stays.
+    `expected` has the links whose delay is foretold. The scenario is None, and the reason empty, if
+    the plan stays.
     """
     recent = (*state.recent, measured)[-_REMEMBERED:]
     now = _scenario(state.planned, recent)
-    slower, faster, longer = _links(now, state, thresholds)
+    for link, each in expected.items():
+        now = now.delayed(link, each.delay_ns * _PS_PER_NS)
+    others = [link for link in range(now.stages - 1) if link not in expected]
+    slower, faster, longer = _links(now, state, thresholds, others)
     other = (_times(now, state, thresholds) or longer) if state.follows_times else ""
     state = replace(
         state,
@@ -119,6 +141,8 @@ def decide(
     )
     if state.worse >= thresholds.worse:
         return state, now, slower
+    if foretold := _foretold(now, state, thresholds, expected):
+        return state, now, foretold
     if not state.measured_once and state.follows_times and len(recent) == _REMEMBERED:
         return state, now, f"the stages' times are known: {_shown(now)}"
     if state.better >= thresholds.better:
@@ -146,15 +170,31 @@ def _scenario(planned: Scenario, recent: Sequence[StepMetrics]) -> Scenario:
     )
 
 
-def _links(now: Scenario, state: ReplanState, thresholds: Thresholds) -> tuple[str, str, str]:
-    """Compare the links' delays with the planned ones; return three reasons to replan.
+def _foretold(
+    now: Scenario, state: ReplanState, thresholds: Thresholds, expected: Mapping[int, Expected]
+) -> str:
+    """Return the reason to replan for a link whose delay is foretold; empty if there is none."""
+    for link, each in expected.items():
+        slower, faster, longer = _links(now, state, thresholds, (link,))
+        if slower or faster or (longer and state.follows_times):
+            return (
+                f"link {link}-{link + 1} is expected to have {_ms(_delay(now, link))}; the plan "
+                f"was made for {_ms(_delay(state.planned, link))}. {each.reason}"
+            )
+    return ""
+
+
+def _links(
+    now: Scenario, state: ReplanState, thresholds: Thresholds, links: Iterable[int]
+) -> tuple[str, str, str]:
+    """Compare the delays of `links` with the planned ones; return three reasons to replan.
 
     The first reason names a link whose delay exceeds its slack, the second a link that is faster
     than planned, the third a link that is slower than planned. A reason without a link is empty.
     """
     slower = faster = longer = ""
     most = 0
-    for link in range(now.stages - 1):
+    for link in links:
         delay, planned = _delay(now, link), _delay(state.planned, link)
         if not state.measured_once:
             planned = 0

@@ -8,7 +8,9 @@ step s + 3  begins: all ranks have the plan and follow it
 """
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,18 +18,41 @@ from torch import Tensor
 from slackline.nic import Group, Transfer
 from slackline.pipeline._policy import Policy
 from slackline.pipeline._record import StepRecord
-from slackline.pipeline.replan._decision import ReplanState, Thresholds, decide, warm_up
+from slackline.pipeline.replan._decision import (
+    Expected,
+    ReplanState,
+    StepMetrics,
+    Thresholds,
+    decide,
+    warm_up,
+)
 from slackline.pipeline.replan._metrics import MetricsExchange
 from slackline.pipeline.replan._search import PlanSearch
 from slackline.plan.pipeline import PipelinePlan, PlanUpdate, Scenario, one_each
 from slackline.wire import DType
 
-__all__ = ["Replanner", "can_replan"]
+__all__ = ["Forecaster", "Replanner", "can_replan"]
 
 _log = logging.getLogger("slackline.pipeline")
 
 _PLANNER = 0
 """The rank of the pipeline's group that decides and searches."""
+
+
+class Forecaster(Protocol):
+    """The forecasts of all links, such as a `Foresight`; times are of one clock, in nanoseconds."""
+
+    def step_ended(self, step: int, begin_ns: int, end_ns: int) -> None:
+        """Record the times of a step, whose delays `expected` gets later."""
+
+    def requested(self, step: int) -> None:
+        """Record that the search for a plan was started at the beginning of a step."""
+
+    def adopted(self, step: int) -> None:
+        """Record that the requested plan was adopted at the beginning of a step."""
+
+    def expected(self, measured: StepMetrics, now_ns: int) -> Mapping[int, Expected]:
+        """Add the delays of a step, and return the expected delays of the foretold links."""
 
 
 class Replanner:
@@ -46,11 +71,14 @@ class Replanner:
         *,
         tag: int,
         effort: float,
+        forecaster: Forecaster | None = None,
+        clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """Create a replanner that starts with `plan`, made for `scenario`.
 
         `metrics` exchanges the measurements, and plans are broadcast under `tag`. `effort` scales
-        the search time of a new plan.
+        the search time of a new plan. With a `forecaster`, which the rank that decides uses, plans
+        are made before the delays that they are for. `clock` is that rank's clock in nanoseconds.
         """
         self.plan, self.scenario = plan, scenario
         self.waits_ps: tuple[tuple[int, ...], ...] = ()
@@ -65,6 +93,9 @@ class Replanner:
         # The queue keeps the buffer of a pending broadcast, also when the schedule is dropped.
         self._pending = nic.completion_queue()
         self._search = PlanSearch() if nic.rank == _PLANNER else None
+        self._forecaster = forecaster
+        self._clock = clock
+        self._steps = 0
         self._thresholds = Thresholds()
         self._state = ReplanState(
             planned=scenario,
@@ -81,6 +112,9 @@ class Replanner:
         """
         if record.step == 0:
             return
+        if self._search is not None and self._forecaster is not None:
+            now_ns = self._clock()
+            self._forecaster.step_ended(record.step, now_ns - record.wall_ns, now_ns)
         self._collect()
         size = 0 if self._announced else len(self._found)
         self._announced = self._announced or size > 0
@@ -92,6 +126,7 @@ class Replanner:
         Blocks until the measurements of the step before the latest have come from all ranks, and
         until a plan that is due has arrived.
         """
+        self._steps += 1
         reason = self._adopt()
         polled = self._metrics.poll()
         if polled is None:
@@ -100,8 +135,15 @@ class Replanner:
         if size:
             self._receive(size)
         if self._search is not None:
-            self._state, scenario, wanted = decide(measured, self._state, self._thresholds)
+            expected: Mapping[int, Expected] = {}
+            if self._forecaster is not None:
+                expected = self._forecaster.expected(measured, self._clock())
+            self._state, scenario, wanted = decide(
+                measured, self._state, self._thresholds, expected
+            )
             if scenario is not None and not self._search.running and not self._found:
+                if self._forecaster is not None:
+                    self._forecaster.requested(self._steps)
                 self._search.start(
                     self._policy.replans,
                     scenario,
@@ -143,6 +185,8 @@ class Replanner:
         self.plan, self.scenario, self.waits_ps = update.plan, update.scenario, update.waits_ps
         self._found, self._announced = b"", False
         if self._search is not None:
+            if self._forecaster is not None:
+                self._forecaster.adopted(self._steps)
             self._state = self._state.replanned(update.scenario, update.plan)
             _log.info("new plan: %s", update.reason.splitlines()[0])
         return update.reason if changed else ""

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from slackline.pipeline.replan._decision import (
+    Expected,
     ReplanState,
     StepMetrics,
     Thresholds,
@@ -109,3 +110,44 @@ def test_a_stage_that_becomes_slower_is_planned_for_after_five_steps():
         state, wanted, reason = decide(measured(step, forward_ms=20), state, THRESHOLDS)
         assert (wanted is None) == (step < 4)
     assert reason == "stage 0 takes 40.00 ms for a microbatch; the plan was made for 30.00 ms"
+
+
+def foretold(delay_ms):
+    return {1: Expected(delay_ns=round(delay_ms * MS), reason="Every 40 s.")}
+
+
+def test_a_delay_that_is_foretold_is_planned_for_at_once_although_it_has_not_come():
+    state = replace(start(zb_h2(4, 12)), measured_once=True)
+    state, scenario, reason = decide(measured(0), state, THRESHOLDS, foretold(30))
+    assert scenario.forward_delay_ps == scenario.backward_delay_ps == (0, 30 * 10**9, 0)
+    assert reason == (
+        "link 1-2 is expected to have 30.00 ms; the plan was made for 0.00 ms. Every 40 s."
+    )
+    state = state.replanned(scenario, generate("slack", scenario))
+    # The plan holds the slack for as long as the delay is foretold, whatever is measured.
+    for step in range(1, 10):
+        state, scenario, _ = decide(measured(step), state, THRESHOLDS, foretold(30.5))
+        assert scenario is None
+    state, scenario, reason = decide(measured(10, 30), state, THRESHOLDS, foretold(0))
+    assert scenario.forward_delay_ps == (0, 0, 0)
+    assert reason == (
+        "link 1-2 is expected to have 0.00 ms; the plan was made for 30.00 ms. Every 40 s."
+    )
+
+
+def test_a_foretold_delay_within_the_slack_needs_no_plan_where_times_do_not_count():
+    state = replace(start(zb_h2(4, 12)), measured_once=True)
+    assert decide(measured(0), state, THRESHOLDS, foretold(9))[1] is None
+    state = replace(start(zb_h2(4, 12), follows_times=True), measured_once=True)
+    assert decide(measured(0), state, THRESHOLDS, foretold(9))[1] is not None
+
+
+def test_other_links_are_reacted_to_while_one_is_foretold():
+    state = replace(start(zb_h2(4, 12)), measured_once=True)
+    asked = []
+    for step in range(4):
+        slow = measured(step, 30, link=2)
+        state, scenario, reason = decide(slow, state, THRESHOLDS, foretold(0))
+        asked.append(scenario is not None)
+    assert asked == [False, True, True, True]
+    assert reason.startswith("link 2-3 has 30.00 ms, which needs a slack of 4")

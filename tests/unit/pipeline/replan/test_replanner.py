@@ -1,9 +1,12 @@
 """Tests that all ranks adopt a new plan at the same step, and that no rank searches in its own
 thread."""
 
+from dataclasses import replace
+
 from slackline.pipeline import Came, Span, StepRecord
 from slackline.pipeline._policy import POLICIES
 from slackline.pipeline.replan import MetricsExchange, Replanner, can_replan
+from slackline.pipeline.replan.foresight import Foresight
 from slackline.plan.pipeline import Instruction, Kind, Options, Scenario, generate, one_each, vee
 from slackline.testing import run_ranks
 
@@ -84,6 +87,74 @@ def test_ranks_with_several_stages_adopt_a_plan_for_a_slow_link():
     assert plan.placement == vee(4)
     assert scenario.forward_delay_ps == (40 * 10**9, 0, 0)
     assert seen[-1][1] == "link 0-1 has 40.00 ms; the plan was made for 0.00 ms"
+
+
+PERIOD, SLOW, STEP_MS = 30, 10, 400
+"""The numbers of steps of a period and of its slow time, and the duration of a step."""
+
+
+def periodic_plans(forecasts):
+    """Run steps over a link that is slow at the start of each period; return each rank's planned
+    delays by step, the reasons, and the news about forecasts."""
+    placement, news = one_each(3), []
+    scenario = Scenario.uniform(3, 6)
+    options = Options(effort=0.01, placement=placement)
+    start = generate("adaptra", scenario, options)
+
+    def work(group):
+        rank, now_ns = group.rank, 0
+        metrics = MetricsExchange(group, placement, ["one"] * 3, tag=7)
+        foresight = Foresight(2, lambda *each: news.append(each)) if forecasts else None
+        replanner = Replanner(
+            POLICIES["adaptra"],
+            start,
+            scenario,
+            group,
+            metrics,
+            tag=8,
+            effort=0.01,
+            forecaster=foresight,
+            clock=lambda: now_ns,
+        )
+        seen = []
+        for step in range(7 * PERIOD):
+            reason = replanner.next()
+            seen.append((replanner.scenario.forward_delay_ps[0] // 10**9, reason))
+            if rank == 0:
+                replanner._search.wait()
+            delay_ms = 40 if step >= PERIOD and step % PERIOD < SLOW else 0
+            now_ns += STEP_MS * MS
+            ended = record(rank, placement, step, delay_ms)
+            replanner.publish(replace(ended, wall_ns=STEP_MS * MS))
+        return seen
+
+    found = run_ranks(3, work)
+    assert found[0] == found[1] == found[2]
+    return found[0], news
+
+
+def slow_steps(seen):
+    """Return for each of the last two periods the steps that ran with a plan for the slow link."""
+    return [
+        [step - begin for step in range(begin - 5, begin + PERIOD - 5) if seen[step][0]]
+        for begin in (5 * PERIOD, 6 * PERIOD)
+    ]
+
+
+def test_a_plan_made_ahead_has_its_slack_before_the_delay_comes_and_gives_it_back_after():
+    seen, news = periodic_plans(forecasts=True)
+    assert slow_steps(seen) == [list(range(-1, SLOW))] * 2
+    assert seen[6 * PERIOD - 1][1] == (
+        "link 0-1 is expected to have 40.00 ms; the plan was made for 0.00 ms. Every 12 s the link "
+        "slows by 40 ms for 4 s; the next time is in 2.4 s."
+    )
+    assert [choice for choice, _ in news] == ["link 0-1: periodic"]
+
+
+def test_a_plan_made_after_the_delay_has_come_is_late_at_both_ends():
+    seen, news = periodic_plans(forecasts=False)
+    assert slow_steps(seen) == [list(range(7, SLOW + 10))] * 2
+    assert news == []
 
 
 def test_which_policies_make_new_plans_for_which_placements():
