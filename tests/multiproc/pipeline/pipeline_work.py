@@ -144,10 +144,13 @@ def several_stages_a_rank(rank, size):
         ("interleaved", "ready", looped(2 * size, 2)),
         ("zb-v", "fixed", vee(2 * size)),
         ("zb-v", "ready", vee(2 * size)),
+        ("dualpipe-v", "fixed", vee(2 * size)),
+        ("dualpipe-v", "ready", vee(2 * size)),
         ("auto", "auto", vee(2 * size)),
         ("ready", "ready", tuple(index // 2 for index in range(2 * size))),
     ):
-        config = ScheduleConfig(policy=policy)
+        whole = (schedule, policy) == ("dualpipe-v", "fixed")
+        config = ScheduleConfig(policy=policy, full_backward=whole)
         steps(rank, size, turns=2, placement=placement, schedule=schedule, config=config)
 
 

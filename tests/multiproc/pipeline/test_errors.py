@@ -8,7 +8,7 @@ REFUSED = [
     "UsageError: n_microbatches must be a positive integer, not 0",
     "UsageError: a stage must be a torch.distributed.pipelining.PipelineStage, not a Sequential",
     'UsageError: there is no schedule "2f2b"; schedules are auto, ready, slack, adaptra, gpipe, '
-    "1f1b, zb-h1, zb-h2, zero-bubble, interleaved, zb-v",
+    "1f1b, zb-h1, zb-h2, zero-bubble, interleaved, zb-v, dualpipe-v",
     'UsageError: there is no policy "eager"; policies are fixed, ready, adaptra, auto',
     "UsageError: stage 0, F0: needs 1 activation, but the cap is 0",
     "UsageError: memory must have one value for each of the 2 stages, not 1",

@@ -302,7 +302,7 @@ def test_a_pipeline_has_a_case_for_each_schedule_and_plan() -> None:
         (
             f"{HOSTS}{PIPELINE.replace('1f1b', '1f2b')}",
             "a.toml: [pipeline] schedule: must be one of auto, ready, slack, adaptra, gpipe, "
-            "1f1b, zb-h1, zb-h2, zero-bubble, interleaved, zb-v, not '1f2b'",
+            "1f1b, zb-h1, zb-h2, zero-bubble, interleaved, zb-v, dualpipe-v, not '1f2b'",
         ),
         (
             f'{HOSTS}[training]\nplan = "ring"\n',

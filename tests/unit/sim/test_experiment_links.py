@@ -222,7 +222,7 @@ def test_a_node_has_a_case_for_each_message_onset_and_sender() -> None:
         (
             ITERATION.replace("1f1b", "2f2b"),
             "a.toml: [iteration.runtime 0] schedule: must be one of auto, ready, slack, adaptra, "
-            "gpipe, 1f1b, zb-h1, zb-h2, zero-bubble, interleaved, zb-v, not '2f2b'",
+            "gpipe, 1f1b, zb-h1, zb-h2, zero-bubble, interleaved, zb-v, dualpipe-v, not '2f2b'",
         ),
         (
             ITERATION.replace("1f1b", "zb-v").replace("stages = 2", "stages = 3"),

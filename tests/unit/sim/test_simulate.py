@@ -1,6 +1,7 @@
 """Tests of the simulator against manual calculations, the plan's own arithmetic and list
 scheduling."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
@@ -15,6 +16,7 @@ from slackline.plan.pipeline import (
     PipelinePlan,
     Scenario,
     StageMemory,
+    dual_pipe_v,
     generate,
     gpipe,
     one_f_one_b,
@@ -81,9 +83,10 @@ def test_readiness_finds_the_order_of_the_ready_plan(seed: int) -> None:
     assert trace(simulate(any_plan, scenario, order="ready")) == trace(simulate(plan, scenario))
 
 
-def test_readiness_runs_several_stages_a_rank() -> None:
+@pytest.mark.parametrize("make", [zb_v, dual_pipe_v])
+def test_readiness_runs_several_stages_a_rank(make: Callable[[int, int], PipelinePlan]) -> None:
     scenario = Scenario.uniform(8, 6, (10, 10, 10), cap=2).delayed(2, 25)
-    run = simulate(zb_v(8, 6), scenario, order="ready")
+    run = simulate(make(8, 6), scenario, order="ready")
     assert max(run.peak_activations) <= 2
     assert sum(map(len, run.spans)) == 3 * 8 * 6
 

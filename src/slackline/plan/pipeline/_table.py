@@ -10,6 +10,7 @@ from slackline.plan.pipeline._scenario import Scenario
 from slackline.plan.pipeline._validate import validate
 from slackline.plan.pipeline.orders import (
     adaptra_plan,
+    dual_pipe_v,
     gpipe,
     interleaved_1f1b,
     one_f_one_b,
@@ -29,7 +30,10 @@ class Options:
     """Options of the schedules; a schedule ignores the options that it does not use."""
 
     full_backward: bool = False
-    """Whether a backward is one instruction, for input and weights: gpipe, 1f1b and interleaved."""
+    """Whether a backward is one instruction, for input and weights.
+
+    The option is for the schedules gpipe, 1f1b, interleaved and dualpipe-v.
+    """
     stages_per_rank: int = 2
     """The number of stages on each rank, for the schedule "interleaved"."""
     effort: float = 1.0
@@ -123,6 +127,13 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
         "zb-v": Schedule(
             make=lambda scenario, options: zb_v(scenario.stages, scenario.microbatches),
             about="zero bubble with two stages on each rank, in the shape of a V",
+            one_stage_a_rank=False,
+        ),
+        "dualpipe-v": Schedule(
+            make=lambda scenario, options: dual_pipe_v(
+                scenario.stages, scenario.microbatches, full_backward=options.full_backward
+            ),
+            about="the V of zb-v; forwards of one stage alternate with backwards of the other",
             one_stage_a_rank=False,
         ),
     }

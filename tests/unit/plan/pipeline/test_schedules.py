@@ -10,6 +10,7 @@ from slackline.plan.pipeline import (
     adaptra_initial,
     adaptra_plan,
     check,
+    dual_pipe_v,
     generate,
     gpipe,
     interleaved_1f1b,
@@ -46,7 +47,8 @@ def test_every_schedule_is_complete_and_free_of_deadlock(stages: int, count: int
     plans = [gpipe(stages, count), one_f_one_b(stages, count), zb_h1(stages, count)]
     plans += [zb_h2(stages, count), zero_bubble(stages, count)]
     plans += [gpipe(stages, count, full_backward=True)]
-    plans += [zb_v(2 * stages, count)]
+    plans += [zb_v(2 * stages, count), dual_pipe_v(2 * stages, count)]
+    plans += [dual_pipe_v(2 * stages, count, full_backward=True)]
     assert [str(check(plan)) for plan in plans] == ["None"] * len(plans)
 
 
@@ -71,8 +73,20 @@ def test_each_schedule_holds_what_is_known_of_it(stages: int, count: int) -> Non
     assert peaks(one_f_one_b(stages, count)) == list(range(stages, 0, -1))
     assert peaks(zb_h1(stages, count)) == [stages] * stages
     assert peaks(zb_h2(stages, count)) == [2 * stages - 1] * stages
-    both = peaks(zb_v(2 * stages, count))
-    assert max(a + b for a, b in zip(both, reversed(both), strict=True)) <= 2 * stages + 1
+    for plan in (zb_v(2 * stages, count), dual_pipe_v(2 * stages, count)):
+        both = peaks(plan)
+        assert max(a + b for a, b in zip(both, reversed(both), strict=True)) <= 2 * stages + 1
+
+
+def test_dualpipe_v_pairs_forwards_of_one_stage_with_backwards_of_the_other() -> None:
+    plan = dual_pipe_v(4, 4, full_backward=True)
+    assert plan.placement == (0, 1, 1, 0)
+    assert texts(plan) == [
+        "0F0 0F1 0F2 3F0 3B0 3W0 3F1 0F3 3BW1 3F2 0BW0 3BW2 3F3 0BW1 3BW3 0B2 0W2 0B3 0W3",
+        "1F0 2F0 1F1 2F1 1F2 2BW0 2F2 1BW0 1F3 2BW1 2F3 1BW1 2BW2 1BW2 2B3 1B3 2W3 1W3",
+    ]
+    split = dual_pipe_v(4, 4)
+    assert texts(split)[1].startswith("1F0 2F0 1F1 2F1 1F2 2B0 2W0 2F2 1B0 1W0 1F3 2B1 2W1")
 
 
 def test_interleaved_1f1b_goes_round_the_ranks() -> None:
@@ -90,7 +104,11 @@ def test_interleaved_1f1b_goes_round_the_ranks() -> None:
 
 
 def test_stages_that_cannot_be_shared_out_are_refused() -> None:
-    for make in (lambda: interleaved_1f1b(5, 4), lambda: zb_v(5, 4)):
+    for make in (
+        lambda: interleaved_1f1b(5, 4),
+        lambda: zb_v(5, 4),
+        lambda: dual_pipe_v(5, 4),
+    ):
         with pytest.raises(UsageError, match=r"^5 stages cannot be divided into 2 for each rank$"):
             make()
 

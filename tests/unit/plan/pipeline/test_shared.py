@@ -6,6 +6,7 @@ from slackline.errors import UsageError
 from slackline.plan.pipeline import (
     Options,
     Scenario,
+    dual_pipe_v,
     generate,
     interleaved_1f1b,
     looped,
@@ -38,7 +39,7 @@ def test_any_placement_has_a_plan_that_is_never_longer_than_readiness(placement,
     assert generate("auto", scenario, options) == plan
 
 
-@pytest.mark.parametrize("other", [interleaved_1f1b(8, 8), zb_v(8, 8)])
+@pytest.mark.parametrize("other", [interleaved_1f1b(8, 8), zb_v(8, 8), dual_pipe_v(8, 8)])
 @pytest.mark.parametrize("delay_ms", [0, 20])
 def test_a_plan_is_never_longer_than_those_of_the_literature(other, delay_ms):
     scenario = Scenario.uniform(8, 8, (10 * MS, 10 * MS, 10 * MS)).delayed(2, delay_ms * MS)

@@ -12,6 +12,7 @@ from slackline.plan.pipeline import (
     Instruction,
     PipelinePlan,
     Scenario,
+    dual_pipe_v,
     from_torch_csv,
     generate,
     gpipe,
@@ -54,6 +55,16 @@ def test_zb_v_is_pytorchs(ranks: int, count: int) -> None:
     assert ours(zb_v(2 * ranks, count)) == cells(schedule.pipeline_order)
 
 
+@pytest.mark.parametrize(("ranks", "count"), [(2, 4), (3, 6), (4, 8), (4, 12)])
+def test_dualpipe_v_is_pytorchs(ranks: int, count: int) -> None:
+    schedule = theirs(schedules.ScheduleDualPipeV, ranks, 2 * ranks, count, (0, 2 * ranks - 1))
+    expected = []
+    for rank in range(ranks):
+        actions = schedule._calculate_single_rank_operations(rank)
+        expected.append([str(part) for each in actions for part in each.sub_actions or (each,)])
+    assert ours(dual_pipe_v(2 * ranks, count, full_backward=True)) == expected
+
+
 @pytest.mark.parametrize(("ranks", "count"), [(2, 4), (4, 8), (4, 12), (4, 3)])
 def test_interleaved_1f1b_is_pytorchs(ranks: int, count: int) -> None:
     schedule = theirs(schedules.ScheduleInterleaved1F1B, ranks, 2 * ranks, count, (0, ranks))
@@ -66,6 +77,7 @@ def test_interleaved_1f1b_is_pytorchs(ranks: int, count: int) -> None:
     [
         pytest.param(lambda: zb_h1(4, 6), id="zb-h1"),
         pytest.param(lambda: zb_v(8, 6), id="zb-v"),
+        pytest.param(lambda: dual_pipe_v(8, 9, full_backward=True), id="dualpipe-v"),
         pytest.param(lambda: gpipe(4, 3, full_backward=True), id="gpipe"),
         pytest.param(
             lambda: generate("auto", Scenario.uniform(4, 6, (10, 10, 10), cap=4).delayed(2, 60)),

@@ -3,6 +3,7 @@
 _fixed          GPipe, 1F1B, interleaved 1F1B
 _list           the list scheduler
 _zero_bubble    ZB-H1, ZB-H2, ZB-V
+_dual_pipe      DualPipeV
 _slack          the delay that each link can have without idle stages; plans with enough slack
 _adaptra        Adaptra's order, for comparison
 _bound          the lower bound on the time of any order
@@ -10,6 +11,7 @@ _bound          the lower bound on the time of any order
 
 from slackline.plan.pipeline.orders._adaptra import adaptra_adapted, adaptra_initial, adaptra_plan
 from slackline.plan.pipeline.orders._bound import lower_bound_ps, trips
+from slackline.plan.pipeline.orders._dual_pipe import dual_pipe_v
 from slackline.plan.pipeline.orders._fixed import gpipe, interleaved_1f1b, one_f_one_b
 from slackline.plan.pipeline.orders._list import (
     KINDS,
@@ -47,6 +49,7 @@ __all__ = [
     "adaptra_adapted",
     "adaptra_initial",
     "adaptra_plan",
+    "dual_pipe_v",
     "expected_extra_ps",
     "gpipe",
     "interleaved_1f1b",

@@ -25,6 +25,7 @@ from slackline.plan.pipeline.orders import (
     F,
     W,
     Work,
+    dual_pipe_v,
     interleaved_1f1b,
     lower_bound_ps,
     trips,
@@ -85,9 +86,10 @@ def shared_auto(
 ) -> PipelinePlan:
     """Search for a short plan with stage i on rank `placement[i]`, within the memory caps.
 
-    The plan is never longer than the plan of `shared_ready`, nor than "interleaved" and "zb-v" if
-    these fit the placement and the caps. `effort` multiplies the search's budget; with math.inf the
-    search goes on until `stop` returns True. Raises UsageError for an effort that is not positive.
+    The plan is never longer than the plan of `shared_ready`, nor than "interleaved", "zb-v" and
+    "dualpipe-v" if these fit the placement and the caps. `effort` multiplies the search's budget;
+    with math.inf the search goes on until `stop` returns True. Raises UsageError for an effort that
+    is not positive.
     """
     if not effort > 0:
         raise UsageError(f"effort must be positive, not {effort:g}")
@@ -138,6 +140,7 @@ def _named(scenario: Scenario, placement: Sequence[int]) -> Iterator[PipelinePla
     makers: tuple[Callable[[], PipelinePlan], ...] = (
         lambda: interleaved_1f1b(stages, count, stages_per_rank=stages // ranks),
         lambda: zb_v(stages, count),
+        lambda: dual_pipe_v(stages, count),
     )
     for make in makers:
         try:
