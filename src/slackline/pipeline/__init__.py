@@ -18,11 +18,13 @@ Schedule ─ _schedule            the class that a training script uses
     replan/                     new plans from the measurements of all ranks
     _forecasts                  forecasts of the links' delays, for plans made ahead
     _record                     the times of a step's events
+    _profile                    times and sizes of a model's layers, for a cut into stages
     _torch                      the adapter to torch's untyped edges
 """
 
 from slackline.pipeline._config import ScheduleConfig
 from slackline.pipeline._policy import POLICIES, Policy
+from slackline.pipeline._profile import profile
 from slackline.pipeline._record import Came, Sent, Span, StepRecord, Wait
 from slackline.pipeline._schedule import Schedule
 from slackline.plan.pipeline import from_torch_csv
@@ -38,4 +40,5 @@ __all__ = [
     "StepRecord",
     "Wait",
     "from_torch_csv",
+    "profile",
 ]

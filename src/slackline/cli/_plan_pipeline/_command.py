@@ -10,11 +10,13 @@ from typing import Annotated
 import typer
 
 from slackline.cli._plan_pipeline._input import Input, scenario_of
+from slackline.cli._plan_pipeline._model import cut_model, partition_report, partition_text
 from slackline.cli._plan_pipeline._report import compared, memory_curve, report, table, text
 from slackline.errors import UsageError
 from slackline.plan.pipeline import (
     Options,
     PipelinePlan,
+    Scenario,
     from_torch_csv,
     generate,
     names,
@@ -72,6 +74,16 @@ def pipeline(
         Path | None,
         typer.Option(help="Read the scenario from a JSON file, not from the options above."),
     ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="Cut this model into stages: a TOML or JSON file with the model's layers."
+        ),
+    ] = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(help="Read the hosts for --model from this file. Default: the model's file."),
+    ] = None,
     csv: Annotated[
         Path | None,
         typer.Option(
@@ -116,6 +128,31 @@ def pipeline(
     ] = False,
 ) -> None:
     """Print a pipeline's plan as a timetable, with its cost and a lower bound of its duration."""
+    if model is not None:
+        others = {
+            "--times": times,
+            "--link-delay": link_delay,
+            "--memory": memory,
+            "--activation": activation,
+            "--freed-at-backward": freed_at_backward,
+            "--schedule": schedule != "auto",
+            "--scenario": scenario,
+            "--csv": csv,
+            "--full-backward": full_backward,
+            "--stages-per-rank": stages_per_rank != 2,
+            "--time-budget": time_budget,
+            "--compare": compare,
+            "--memory-curve": curve,
+        }
+        found, seconds = cut_model(model, cluster, stages, microbatches, effort, others)
+        _save(found.plan, found.scenario, write_csv, plot)
+        if as_json:
+            print(json.dumps(partition_report(found, seconds)))
+        else:
+            print(partition_text(found, seconds))
+        return
+    if cluster is not None:
+        raise UsageError("--cluster needs --model")
     given = scenario_of(
         Input(
             stages=stages,
@@ -139,13 +176,21 @@ def pipeline(
         return
     plan = _read(csv) if csv is not None else generate(schedule, given, options)
     validate(plan, given)
-    if write_csv is not None:
-        write_csv.write_text(to_torch_csv(plan))
+    _save(plan, given, write_csv, plot)
+    print(json.dumps(report(plan, given)) if as_json else text(plan, given))
+
+
+def _save(plan: PipelinePlan, given: Scenario, csv: Path | None, plot: Path | None) -> None:
+    """Write the plan as CSV and as a chart, each to its path unless that is None."""
+    if csv is not None:
+        try:
+            csv.write_text(to_torch_csv(plan))
+        except OSError as error:
+            raise UsageError(f"cannot write {csv}: {error.strerror}") from None
     if plot is not None:
         from slackline.cli._plan_pipeline._gantt import draw
 
         draw(plan, given, plot)
-    print(json.dumps(report(plan, given)) if as_json else text(plan, given))
 
 
 def _limits(effort: float, time_budget: str | None) -> tuple[float, Callable[[], bool] | None]:

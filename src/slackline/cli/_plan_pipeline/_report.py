@@ -19,7 +19,7 @@ from slackline.plan.pipeline import (
     timetable,
 )
 
-__all__ = ["compared", "memory_curve", "report", "table", "text"]
+__all__ = ["compared", "memory_curve", "in_ms", "report", "table", "text"]
 
 Row = dict[str, object]
 
@@ -53,8 +53,8 @@ def text(plan: PipelinePlan, scenario: Scenario) -> str:
         str(plan),
         timetable(plan, timing),
         "",
-        f"makespan: {_ms(timing.makespan_ps)}",
-        f"lower bound: {_ms(bound)}; the plan is {timing.makespan_ps / bound - 1:.1%} above it",
+        f"makespan: {in_ms(timing.makespan_ps)}",
+        f"lower bound: {in_ms(bound)}; the plan is {timing.makespan_ps / bound - 1:.1%} above it",
         f"bubble share: {float(timing.bubble_share):.1%}",
         f"peak activations: {peaks}",
     ]
@@ -141,12 +141,12 @@ def _slack_lines(plan: PipelinePlan, scenario: Scenario) -> list[str]:
         return []
     lines = []
     for each in link_slacks(scenario, x):
-        absorbs = f"link {each.link}: slack {each.slack} absorbs {_ms(max(0, each.tolerance_ps))}"
+        absorbs = f"link {each.link}: slack {each.slack} absorbs {in_ms(max(0, each.tolerance_ps))}"
         if each.delay_ps == 0:
             lines.append(absorbs)
         else:
             verdict = "more than that" if each.broken else "within that"
-            lines.append(f"{absorbs}; its delay of {_ms(each.delay_ps)} is {verdict}")
+            lines.append(f"{absorbs}; its delay of {in_ms(each.delay_ps)} is {verdict}")
     return lines
 
 
@@ -164,5 +164,6 @@ def _count(value: Fraction) -> int | float:
     return int(value) if value.denominator == 1 else float(value)
 
 
-def _ms(time_ps: int) -> str:
+def in_ms(time_ps: int) -> str:
+    """Format a time in milliseconds with six digits at most."""
     return f"{time_ps / PS_PER_MS:.6g} ms"
