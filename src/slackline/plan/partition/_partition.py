@@ -2,7 +2,8 @@
 
     1. for three demands on memory, the cut with the shortest fill and steady state (`_bound`)
     2. a descent from these cuts by the times of iterations (`_improve`)
-    3. the search `auto` for the order of computations of the best few cuts, within their memory
+    3. the search `auto` for the order of computations within the memory, brief for many cuts and
+       with full effort for the best few
 
 The even cut is a candidate too, so the iteration is never longer than that of an even cut whose
 order comes from the same search.
@@ -32,8 +33,11 @@ __all__ = ["Partition", "Placed", "evaluate", "partition"]
 
 _OPERATIONS = 1_500_000
 """The budget of the descent at effort 1, in timed operations."""
-_PLANNED = 4
-"""The number of cuts whose orders of computations are searched."""
+_BRIEF, _PLANNED = 16, 3
+"""The numbers of cuts whose orders of computations are searched briefly, and with full effort."""
+_BRIEF_EFFORT = 0.05
+_PARTS = (0.2, 0.05, 0.01)
+"""The parts of the effort with which further orders are made where messages wait for each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +124,12 @@ def partition(
     starts.sort(key=lambda cut: times.known[cut])
     for number, cut in enumerate(starts[:2]):
         improve(times, cut, int(effort * _OPERATIONS) // (2 + number))
+    brief = [
+        _planned(costs, cut, microbatches, _BRIEF_EFFORT * effort) for cut in times.best(_BRIEF)
+    ]
+    brief.sort(key=lambda each: each.iteration_ps)
     best: Partition | None = None
-    for cut in dict.fromkeys([*times.best(_PLANNED), even]):
+    for cut in dict.fromkeys([*(each.cut for each in brief[:_PLANNED]), even]):
         if not costs.fits(cut):
             continue
         if best is None or _bound(costs, cut, microbatches) < best.iteration_ps:
@@ -137,11 +145,19 @@ def partition(
 def _planned(costs: Costs, cut: Cut, microbatches: int, effort: float) -> Partition:
     """Search for the order of a cut's computations."""
     scenario = costs.scenario(cut, microbatches)
-    found = auto(scenario, effort=effort)
     busy = [
         costs.busy_ps(*hosts, place)
         for hosts, place in zip(pairwise(cut.hosts), cut.bounds[1:-1], strict=True)
     ]
+    found = auto(scenario, effort=effort)
+    took = linked_ps(found.plan, scenario, busy)
+    if took > found.makespan_ps:
+        # Messages wait for each other, which the search does not see: try its other orders.
+        others = [auto(scenario, effort=effort * part) for part in _PARTS]
+        times = [linked_ps(each.plan, scenario, busy) for each in others]
+        if min(times) < took:
+            took = min(times)
+            found = others[times.index(took)]
     peaks = replay(found.plan, scenario).peak_activations
     stages = []
     for stage, (host, memory) in enumerate(zip(cut.hosts, scenario.memory, strict=True)):
@@ -160,7 +176,7 @@ def _planned(costs: Costs, cut: Cut, microbatches: int, effort: float) -> Partit
         stages=tuple(stages),
         scenario=scenario,
         plan=found.plan,
-        iteration_ps=linked_ps(found.plan, scenario, busy),
+        iteration_ps=took,
         lower_bound_ps=max(found.lower_bound_ps, costs.link_bound_ps(cut, scenario)),
         any_cut=False,
         reason=found.reason,

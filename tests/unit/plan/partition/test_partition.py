@@ -171,7 +171,7 @@ def fill_and_steady(costs: Costs, cut: Cut, microbatches: int) -> int:
 
 
 @pytest.mark.parametrize(
-    "seed", [SEED + 3, *(pytest.param(SEED + k, marks=SLOW) for k in (4, 5, 6))]
+    "seed", [SEED + 1, *(pytest.param(SEED + k, marks=SLOW) for k in (0, 2, 3, 4))]
 )
 def test_a_small_case_is_within_a_hundredth_of_an_exhaustive_search(seed: int) -> None:
     profile, cluster, stages, microbatches = drawn(draw_small, seed)
