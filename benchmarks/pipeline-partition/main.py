@@ -40,9 +40,9 @@ def against_even(quick: bool) -> tuple[list[Row], list[Target]]:
     for seed in range(SEED, SEED + (QUICK_CASES if quick else CASES)):
         drawn, stages, microbatches = draw(seed)
         profile, cluster = _model(drawn)
-        start = time.perf_counter()
+        start = time.process_time()
         found = partition(profile, cluster, stages, microbatches)
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         even = evaluate(profile, cluster, even_cut(profile, cluster, stages), microbatches)
         took, usual = (_simulated_ps(profile, cluster, each) for each in (found, even))
         shorter.append(100 * (1 - took / usual))
@@ -55,7 +55,7 @@ def against_even(quick: bool) -> tuple[list[Row], list[Target]]:
                     "iteration_ms": took / 1e9,
                     "shorter_percent": shorter[-1],
                     "above_bound_percent": 100 * found.gap,
-                    "planning_s": seconds,
+                    "planning_processor_s": seconds,
                 },
             )
         )

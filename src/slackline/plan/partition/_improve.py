@@ -58,12 +58,15 @@ class Times:
         return sorted(self.known, key=lambda cut: (self.known[cut], cut.bounds, cut.hosts))[:count]
 
 
-def improve(times: Times, start: Cut, operations: int) -> None:
-    """Descend from a cut, then from random changes of the best cut while operations are left."""
+def improve(times: Times, start: Cut, operations: int, floor_ps: int) -> None:
+    """Descend from a cut, then from random changes of the best cut while operations are left.
+
+    The search ends early at a cut whose time is down to `floor_ps`, a bound for all cuts.
+    """
     end, random = times.spent + operations, Random(0)
     best = _descend(times, start, end, random)
     idle = 0
-    while times.spent < end and idle < _IDLE:
+    while times.spent < end and idle < _IDLE and times.known[best] > floor_ps:
         changed = best
         for _ in range(random.randint(2, 4)):
             changes = list(_changes(times.costs, changed))

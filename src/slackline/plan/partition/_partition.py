@@ -115,6 +115,7 @@ def partition(
     demands = (lambda stage: 1, lambda stage: count - stage, lambda stage: 2 * (count - stage) - 1)
     found = [shortest(costs, count, microbatches, held) for held in demands]
     floor = found[0]
+    floor_ps = 0 if floor is None else floor.lower_bound_ps
     even = even_cut(profile, cluster, count)
     if floor is None and not costs.fits(even):
         raise UsageError(_too_large(costs, count))
@@ -123,10 +124,14 @@ def partition(
     starts = [cut for cut in starts if times.time_ps(cut) is not None]
     starts.sort(key=lambda cut: times.known[cut])
     for number, cut in enumerate(starts[:2]):
-        improve(times, cut, int(effort * _OPERATIONS) // (2 + number))
-    brief = [
-        _planned(costs, cut, microbatches, _BRIEF_EFFORT * effort) for cut in times.best(_BRIEF)
-    ]
+        if min(times.known.values()) <= floor_ps:
+            break
+        improve(times, cut, int(effort * _OPERATIONS) // (2 + number), floor_ps)
+    brief: list[Partition] = []
+    for cut in times.best(_BRIEF):
+        brief.append(_planned(costs, cut, microbatches, _BRIEF_EFFORT * effort))
+        if brief[-1].iteration_ps <= floor_ps:
+            break  # No cut is better.
     brief.sort(key=lambda each: each.iteration_ps)
     best: Partition | None = None
     for cut in dict.fromkeys([*(each.cut for each in brief[:_PLANNED]), even]):
@@ -139,7 +144,7 @@ def partition(
     assert best is not None, "at least one cut fits"
     if floor is None:
         return best
-    return replace(best, lower_bound_ps=floor.lower_bound_ps, any_cut=True)
+    return replace(best, lower_bound_ps=floor_ps, any_cut=True)
 
 
 def _planned(costs: Costs, cut: Cut, microbatches: int, effort: float) -> Partition:
