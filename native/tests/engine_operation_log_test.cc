@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <string>
 
-#include "../src/engine/clock.h"
+#include "../src/base/clock.h"
 #include "frames.h"
 
 namespace slackline::test {

@@ -22,8 +22,7 @@ class Loose {
         link(rank, peer) =
             engine(rank).add_link("rank " + std::to_string(peer), false, 1, kind == Kind::kShared);
       }
-      groups_.push_back(
-          engine(rank).open_group(1, rank, links_[static_cast<std::size_t>(rank)], true));
+      groups_.push_back(open(rank, 1));
     }
   }
   ~Loose() {
@@ -38,6 +37,9 @@ class Loose {
   Group& group(int rank) { return *groups_[static_cast<std::size_t>(rank)]; }
   int& link(int from, int to) {
     return links_[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
+  }
+  std::shared_ptr<Group> open(int rank, std::uint32_t epoch) {
+    return engine(rank).open_group(epoch, rank, links_[static_cast<std::size_t>(rank)], true);
   }
   std::shared_ptr<Request> post(int rank, const Operation& operation) {
     return engine(rank).post(group(rank), operation, false);
@@ -148,6 +150,47 @@ TEST("a link that is made late tells that the peer has closed the group") {
     ranks.join(0, 1);
     CHECK(ranks.engine(1).wait(*request, 10 * kSecond));
     CHECK(request->failure.fault == Fault::kPeer && says(request, "rank 0 closed the group"));
+  }
+}
+
+TEST("a link that is made late tells the failure of a group that was aborted") {
+  for (const Kind kind : {Kind::kStream, Kind::kShared}) {
+    for (const bool closes : {false, true}) {
+      Loose ranks(3, kind);
+      ranks.join(0, 2);
+      ranks.engine(0).abort_group(ranks.group(0), "its input has ended");
+      if (closes) ranks.engine(0).close_group(ranks.group(0), 0);
+      int value = 0;
+      const auto request = ranks.post(1, receive_from(0, &value, sizeof value));
+      CHECK(!request->finished());
+      ranks.join(0, 1);
+      CHECK(ranks.engine(1).wait(*request, 10 * kSecond));
+      CHECK(request->failure.fault == Fault::kPeer && request->failure.peer == 0);
+      CHECK(says(request, "rank 0 aborted the group: its input has ended"));
+    }
+  }
+}
+
+TEST("groups that are closed leave no frame at a link that was never made") {
+  for (const Kind kind : {Kind::kStream, Kind::kShared}) {
+    Loose ranks(3, kind);
+    ranks.join(0, 2);
+    const Link& link = *ranks.group(0).links[1];
+    for (std::uint32_t epoch = 2; epoch < 200; ++epoch) {
+      const auto group = ranks.open(0, epoch);
+      if (epoch % 2 == 0) ranks.engine(0).abort_group(*group, "its input has ended");
+      ranks.engine(0).close_group(*group, 0);
+      CHECK_EQUAL(link.waiting_control(), 0u);
+    }
+    // The group of the peer that is still open, epoch 1, works over the link once it is made.
+    const int sent = 7;
+    int received = 0;
+    const auto sending = ranks.post(0, send_to(1, &sent, sizeof sent));
+    const auto receiving = ranks.post(1, receive_from(0, &received, sizeof received));
+    ranks.join(0, 1);
+    finish(ranks.engine(0), sending);
+    finish(ranks.engine(1), receiving);
+    CHECK_EQUAL(received, sent);
   }
 }
 

@@ -2,8 +2,8 @@
 // in simulated time.
 #include <vector>
 
-#include "../src/engine/clock.h"
-#include "../src/rail/injector.h"
+#include "../src/base/clock.h"
+#include "../src/base/injector.h"
 #include "../src/rail/stream.h"
 #include "frames.h"
 

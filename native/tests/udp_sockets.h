@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "../src/engine/clock.h"
+#include "../src/base/clock.h"
 #include "../src/rail/udp.h"
 #include "datagrams.h"
 #include "frames.h"

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "../../src/engine/clock.h"
+#include "../../src/base/clock.h"
 #include "../target.h"
 
 #if defined(__SANITIZE_ADDRESS__)

@@ -2,7 +2,7 @@
 #include <memory>
 #include <utility>
 
-#include "clock.h"
+#include "../base/clock.h"
 #include "engine_impl.h"
 
 namespace slackline {

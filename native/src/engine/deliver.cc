@@ -5,7 +5,7 @@
 #include <cstring>
 #include <optional>
 
-#include "clock.h"
+#include "../base/clock.h"
 #include "engine_impl.h"
 #include "segments.h"
 #include "slackline/kernels.h"
@@ -88,24 +88,18 @@ void Engine::arrive(Link& link, const wire::Header& header, const Payload& paylo
   while (const std::optional<wire::Header> bye = link.take_due_bye()) on_bye(link, *bye);
 }
 
-// Return whether a frame belongs to a group of which this rank is a member and the peer is not.
-bool Engine::intrudes(const Link& link, const wire::Header& header) const {
-  const auto group = groups_.find(header.epoch);
-  return group != groups_.end() && group->second->rank_of(link) < 0;
-}
-
 // Return the group of an operation that this rank has posted and finished. Return null when the
 // operation was not posted, or when it failed.
 std::shared_ptr<Group> Engine::finished_in(const Key& key) const {
-  const auto group = groups_.find(key.epoch);
-  if (group == groups_.end() || aborted_.contains(key)) return nullptr;
-  const auto& sequences = group->second->sequences;
+  const std::shared_ptr<Group> group = membership_.find(key.epoch);
+  if (group == nullptr || aborted_.contains(key)) return nullptr;
+  const auto& sequences = group->sequences;
   const auto posted = sequences.find((key.tag & ~std::uint64_t{0xFFFFFFFF}) | key.role);
   if (posted == sequences.end() || posted->second <= static_cast<std::uint32_t>(key.tag))
     return nullptr;
   const auto same = [&](const auto& request) { return request->key == key; };
   const bool starts = std::ranges::any_of(to_start_, same) || std::ranges::any_of(held_, same);
-  return starts ? nullptr : group->second;
+  return starts ? nullptr : group;
 }
 
 // Accept a DATA frame. Return whether the same peer will certainly send more data of the operation.
@@ -113,7 +107,7 @@ bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
   const Key key = key_of(header);
   const bool eager = (header.flags & wire::kFlagEager) != 0 && !link.shared_memory();
   if (eager) link.eager_arrived(header.length);
-  if (intrudes(link, header)) {
+  if (membership_.excludes(link, header.epoch)) {
     if (eager) link.eager_consumed(header.length);
     if (payload.owned != nullptr) give_buffer(payload.owned);
     return false;
@@ -143,7 +137,7 @@ bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
   if (const std::shared_ptr<Group> group = finished_in(key)) {
     if (eager) link.eager_consumed(header.length);
     break_group(*group, stray(*group, header));
-  } else if (wanted && !aborted_.contains(key) && !closed_epochs_.contains(header.epoch)) {
+  } else if (wanted && !aborted_.contains(key) && !membership_.was_closed(header.epoch)) {
     Unexpected u{&link, header, {}};
     u.payload.assign(payload.data, payload.data + payload.length);
     unexpected_[key].push_back(std::move(u));
@@ -245,12 +239,12 @@ void Engine::accept(Request& request, Link& link, const wire::Header& header,
 }
 
 void Engine::on_grant(Link& link, const wire::Header& header) {
-  if (intrudes(link, header)) return;
+  if (membership_.excludes(link, header.epoch)) return;
   const bool eager_request = (header.flags & wire::kFlagEager) != 0;
   const Key key = key_of(header);
   const std::shared_ptr<Request> request = find(key);
   if (!request) {
-    const bool over = aborted_.contains(key) || closed_epochs_.contains(header.epoch) ||
+    const bool over = aborted_.contains(key) || membership_.was_closed(header.epoch) ||
                       (!eager_request && finished_in(key) != nullptr);
     if (over) return;
     // The peer was the first to post the operation, so keep its grant. Otherwise this rank would
@@ -345,18 +339,6 @@ void Engine::copied(Request& request, std::uint32_t chunk, std::uint32_t segment
   if (request.finished() || --request.chunks[chunk].segments[segment].uncopied > 0) return;
   advance(request, chunk, segment);
   maybe_finish(request);
-}
-
-void Engine::send_finished(Request& request) {
-  if (request.finished()) return;
-  --request.open_sends;
-  maybe_finish(request);
-}
-
-void Engine::maybe_finish(Request& request) {
-  if (request.open_segments > 0 || request.open_sends > 0 || request.finished()) return;
-  if (request.last_divisor > 1) divide_last(request);
-  finish(request, RequestState::kDone);
 }
 
 }  // namespace slackline

@@ -79,11 +79,7 @@ std::optional<Key> Engine::posted_instead(const Request& request, int rank) cons
         frames.front().header.source == rank)
       return key;
   }
-  for (const auto& [key, failure] : aborted_) {
-    const bool told_by_peer = failure.rank < 0 && failure.peer == rank;
-    if (key.epoch == request.key.epoch && key.role == request.key.role && told_by_peer) return key;
-  }
-  return std::nullopt;
+  return aborted_.told_by(rank, request.key.epoch, request.key.role);
 }
 
 // Return a description of the ranks that the request waits for, and of the state of each. `*peer`

@@ -278,9 +278,8 @@ void Engine::device_failed(Group& group, const std::string& reason) {
                         -1,
                         -1,
                         -1};
-  for (Link* link : group.links) {
-    if (link != nullptr && !link->down) abort_over(*link, group, failure);
-  }
+  group.told = failure;
+  tell_failure(group);
   break_group(group, failure);
   close_device(group);
   drain_dirty();

@@ -1,17 +1,17 @@
 // Scheduling of the threads that drive the engine: waiting callers and the progress thread, and how
 // both go to sleep.
 #include <sched.h>
-#include <sys/epoll.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
+#include <chrono>
 #include <limits>
+#include <new>
 #include <span>
 #include <thread>
+#include <utility>
+#include <vector>
 
-#include "clock.h"
+#include "../base/clock.h"
 #include "engine_impl.h"
 
 namespace slackline {
@@ -23,55 +23,18 @@ constexpr std::int64_t kDeadlineCheckNs = 10'000'000;
 constexpr int kFewRails = 2;
 constexpr auto kStepAside = std::chrono::milliseconds(10);
 
-// Wait for events for at most `left_ns` nanoseconds, or without limit when `left_ns` is negative.
-// The pacing of UDP needs a finer resolution than the milliseconds of epoll_wait.
-int wait_for_events(int fd, std::array<epoll_event, 32>& events, std::int64_t left_ns) {
-  static const bool fine = [] {
-    const timespec none{0, 0};
-    epoll_event event{};
-    const int probe = ::epoll_create1(EPOLL_CLOEXEC);
-    const bool works = ::epoll_pwait2(probe, &event, 1, &none, nullptr) >= 0;
-    ::close(probe);
-    return works;  // available from Linux 5.11
-  }();
-  const int room = static_cast<int>(events.size());
-  if (left_ns < 0) return ::epoll_wait(fd, events.data(), room, -1);
-  if (fine) {
-    const timespec left{left_ns / 1'000'000'000, left_ns % 1'000'000'000};
-    return ::epoll_pwait2(fd, events.data(), room, &left, nullptr);
-  }
-  const std::int64_t ms = std::min<std::int64_t>((left_ns + 999'999) / 1'000'000, 1'000'000);
-  return ::epoll_wait(fd, events.data(), room, static_cast<int>(ms));
-}
-
 }  // namespace
 
-void Engine::watch_fd(int fd, std::uint64_t token, bool write) {
-  epoll_event event{};
-  event.events = EPOLLIN | (write ? static_cast<std::uint32_t>(EPOLLOUT) : 0u);
-  event.data.u64 = token;
-  if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0 && errno == EEXIST)
-    ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, fd, &event);
-}
-
 void Engine::rail_removed(const WireRail& wire) {
-  unwatch_fd(wire.fd());
+  loop_.unwatch(wire.fd());
   --wire_rails_;
   if (wire.far()) --far_rails_;
-}
-
-void Engine::unwatch_fd(int fd) { ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr); }
-
-// Wake the thread that sleeps in epoll_wait.
-void Engine::ring() {
-  const std::uint64_t one = 1;
-  if (::write(doorbell_fd_, &one, sizeof one) < 0 && errno != EAGAIN) std::abort();
 }
 
 // Ensure that some thread drives the engine. Called with the lock held, after work was posted.
 void Engine::wake() {
   if (asleep_) {
-    ring();
+    loop_.ring();
   } else {
     work_.notify_one();
   }
@@ -95,7 +58,7 @@ void Engine::drain_dirty() {
     }
   }
   // The sleeping thread knows only the timers that existed when it fell asleep.
-  if (asleep_ && (!dirty_.empty() || due < asleep_until_)) ring();
+  if (asleep_ && (!dirty_.empty() || due < asleep_until_)) loop_.ring();
 }
 
 // Make epoll report when a full socket accepts data again, and stop reporting when nothing is left
@@ -105,10 +68,7 @@ void Engine::watch_room(Link& link) {
     WireRail& wire = *rail->wire;
     if (wire.blocked() == wire.armed_for_write) continue;
     wire.armed_for_write = wire.blocked();
-    epoll_event event{};
-    event.events = EPOLLIN | (wire.blocked() ? static_cast<std::uint32_t>(EPOLLOUT) : 0u);
-    event.data.u64 = rail_token(link.index(), rail->index);
-    ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, wire.fd(), &event);
+    loop_.watch_room(wire.fd(), link.index(), rail->index, wire.blocked());
   }
 }
 
@@ -124,31 +84,28 @@ bool Engine::poll_rail(Link& link, WireRail& wire) {
 // cheaper than a read of each socket.
 bool Engine::asks_which() const { return wire_rails_ > kFewRails; }
 
-// Read from the rails that epoll reported, and send on rails that were full. Doorbell events are
-// left to sleep().
-bool Engine::serve_events(std::span<const epoll_event> events) {
+// Read from the rails that epoll reported, and send on rails that were full. Doorbell events and
+// control sockets are left to sleep().
+bool Engine::serve_events(std::span<const LoopEvent> events) {
   bool any = false;
-  for (const epoll_event& event : events) {
-    const std::uint64_t token = event.data.u64;
-    if (token == kDoorbellToken || (token & kControlToken) != 0) continue;
-    Link& link = *links_[token & kLinkMask];
+  for (const LoopEvent& event : events) {
+    if (event.source != LoopEvent::Source::kRail) continue;
+    Link& link = *links_[static_cast<std::size_t>(event.link)];
     if (link.down) continue;
-    LinkRail* rail = link.rail(static_cast<int>(token >> kRailShift));
+    LinkRail* rail = link.rail(event.rail);
     if (rail == nullptr) continue;
-    if ((event.events & ~static_cast<std::uint32_t>(EPOLLIN)) != 0) {
+    if (event.writable) {
       rail->wire->writable();
       mark_dirty(link);
     }
-    if ((event.events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0)
-      any = poll_rail(link, *rail->wire) || any;
+    if (event.readable) any = poll_rail(link, *rail->wire) || any;
   }
   return any;
 }
 
 bool Engine::poll_sockets() {
-  std::array<epoll_event, 32> events;
-  const int n = ::epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), 0);
-  return n > 0 && serve_events(std::span(events.data(), static_cast<std::size_t>(n)));
+  std::vector<LoopEvent> events;
+  return loop_.wait(events, 0) && serve_events(events);
 }
 
 // Handle timers, full sockets and failures of a link's rails. With `poll`, also read from the
@@ -279,28 +236,25 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
   asleep_until_ = until;
   const std::int64_t left = until == kForever ? -1 : std::max<std::int64_t>(0, until - now);
   lock.unlock();
-  std::array<epoll_event, 32> events;
-  const int n = wait_for_events(epoll_fd_, events, left);
+  std::vector<LoopEvent> events;
+  const bool in_time = loop_.wait(events, left);
   lock.lock();
   asleep_ = false;
   doorbell->sleeping.store(0, std::memory_order_relaxed);
-  if (n == 0) last_deadline_check_ = last_watch_ = 0;
+  if (!in_time) last_deadline_check_ = last_watch_ = 0;
   if (stopped_) return;
-  for (int i = 0; i < n; ++i) {
-    const std::uint64_t token = events[static_cast<std::size_t>(i)].data.u64;
-    if (token == kDoorbellToken) {
-      std::uint64_t count = 0;
-      while (::read(doorbell_fd_, &count, sizeof count) < 0 && errno == EINTR) {
-      }
-    } else if ((token & kControlToken) != 0) {
-      Link& link = *links_[static_cast<std::size_t>(token & ~kControlToken)];
+  for (const LoopEvent& event : events) {
+    if (event.source == LoopEvent::Source::kDoorbell) {
+      loop_.silence();
+    } else if (event.source == LoopEvent::Source::kControl) {
+      Link& link = *links_[static_cast<std::size_t>(event.link)];
       if (link.down) continue;  // another thread has noticed the peer's end meanwhile
       while (link.shm()->poll(link, *this)) {  // frames written before the peer's end come first
       }
       if (link.reap()) link_lost(link);
     }
   }
-  woken_by_.assign(events.begin(), events.begin() + std::max(n, 0));
+  woken_by_ = std::move(events);
 }
 
 void Engine::hand_over_lock(Lock& lock) {

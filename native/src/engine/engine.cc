@@ -1,18 +1,11 @@
 // The engine's lifetime, its groups, and the calls that other threads make.
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <stdexcept>
-#include <system_error>
 
-#include "clock.h"
+#include "../base/clock.h"
 #include "engine_impl.h"
 #include "slackline/crc32c.h"
 
@@ -35,11 +28,6 @@ Engine::Engine(const EngineOptions& options)
   // The doorbell is the arena's first line, so it is the first allocation and is never freed.
   auto* doorbell = new (arena_.allocate(sizeof(Doorbell))) Doorbell;
   doorbell->sleeping.store(0);
-  doorbell_fd_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
-  if (doorbell_fd_ < 0 || epoll_fd_ < 0)
-    throw std::system_error(errno, std::generic_category(), "eventfd or epoll_create1");
-  watch_fd(doorbell_fd_, kDoorbellToken, false);
   register_at_fork();
   if (options.progress_thread) thread_ = std::thread([this] { run(); });
 }
@@ -48,8 +36,6 @@ Engine::~Engine() {
   unregister_at_fork();
   close(0);
   for (PendingPayload* pending : idle_pending_) delete pending;
-  ::close(epoll_fd_);
-  ::close(doorbell_fd_);
 }
 
 Engine::Lock Engine::lock_for_post() {
@@ -88,8 +74,7 @@ std::shared_ptr<Group> Engine::open_group(std::uint32_t epoch, int rank,
     by_rank.push_back(link);
   }
   auto group = std::make_shared<Group>(epoch, rank, std::move(by_rank), shared, rank_order);
-  if (!groups_.emplace(epoch, group).second)
-    throw std::invalid_argument("epoch " + std::to_string(epoch) + " is in use");
+  membership_.open(group);
   for (std::size_t i = 0; i < group->links.size(); ++i) {
     const Link* link = group->links[i];
     if (link != nullptr && link->down) {
@@ -192,17 +177,10 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
          Failure{Fault::kClosed, "the group was closed while this was outstanding", group.rank, -1,
                  -1, -1},
          false);
+  const std::shared_ptr<Group> alive = group.shared_from_this();
+  const GroupNotice notice = membership_.close(group);
   for (Link* link : group.links) {
-    if (link == nullptr || link->down) continue;
-    // Send the reason of the failure too, so that a waiting peer learns the cause and not only that
-    // this rank left.
-    const Fault why = group.broken.fault;
-    if (group.broken && (why == Fault::kPeer || why == Fault::kInternal))
-      abort_over(*link, group, group.broken);
-    wire::Header bye = blank_header(wire::FrameKind::kBye);
-    bye.epoch = group.epoch;
-    bye.source = static_cast<std::uint16_t>(group.rank);
-    link->control(bye);
+    if (link != nullptr && !link->down && link->made()) tell_left(*link, notice);
   }
   drain_dirty();
   std::erase_if(unexpected_, [&](const auto& entry) {
@@ -213,31 +191,27 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
   for (Link* link : group.links) {
     if (link != nullptr) release_memory(*link);
   }
-  closed_epochs_.insert(group.epoch);
-  groups_.erase(group.epoch);
 }
 
 // Tell the peer that the group has failed, and because of which rank.
-void Engine::abort_over(Link& link, const Group& group, const Failure& failure) {
+void Engine::abort_over(Link& link, const GroupNotice& notice) {
   wire::Header header = blank_header(wire::FrameKind::kAbort);
-  header.epoch = group.epoch;
-  header.source = static_cast<std::uint16_t>(group.rank);
+  header.epoch = notice.epoch;
+  header.source = static_cast<std::uint16_t>(notice.rank);
   header.tag = ~std::uint64_t{0};
-  header.offset = static_cast<std::uint64_t>(failure.fault);
-  header.total = static_cast<std::uint64_t>(failure.peer + 1);
-  link.control(header, failure.message);
+  header.offset = static_cast<std::uint64_t>(notice.cause.fault);
+  header.total = static_cast<std::uint64_t>(notice.cause.peer + 1);
+  link.control(header, notice.cause.message);
 }
 
 void Engine::abort_group(Group& group, const std::string& reason) {
   const Lock lock = lock_for_post();
   if (group.closed) return;
-  const Failure told{
-      Fault::kPeer, "rank " + std::to_string(group.rank) + " aborted the group: " + reason,
-      group.rank,   group.rank,
-      -1,           -1};
-  for (Link* link : group.links) {
-    if (link != nullptr && !link->down) abort_over(*link, group, told);
-  }
+  group.told =
+      Failure{Fault::kPeer, "rank " + std::to_string(group.rank) + " aborted the group: " + reason,
+              group.rank,   group.rank,
+              -1,           -1};
+  tell_failure(group);
   const Failure failure{Fault::kClosed,
                         "rank " + std::to_string(group.rank) + " aborted the group: " + reason,
                         group.rank,
@@ -256,9 +230,9 @@ void Engine::close(std::int64_t timeout_ns) {
     Lock lock = lock_for_post();
     if (closing_) return;
     closing_ = true;
-    for (const auto& [epoch, group] : groups_) close_device(*group);
+    for (const auto& [epoch, group] : membership_.groups()) close_device(*group);
     for (auto& link : links_) {
-      if (!link->down) link->control(blank_header(wire::FrameKind::kBye));
+      if (!link->down && link->made()) link->control(blank_header(wire::FrameKind::kBye));
     }
     drain_dirty();
     // Wait until the peers have acknowledged all sent data before closing the sockets, but not
@@ -283,17 +257,18 @@ void Engine::close(std::int64_t timeout_ns) {
     completion_.notify_all();
     event_.notify_all();
     finished_.notify_all();
-    ring();
+    loop_.ring();
   }
   if (thread_.joinable()) thread_.join();
   Lock lock(mutex_);
   while (callers_driving_ > 0) {  // waiting callers find their operations finished once they wake
-    ring();
+    loop_.ring();
     finished_.notify_all();
     finished_.wait_for(lock, kCloseStep);
   }
   last_counters_ = count();
-  for (const auto& [epoch, group] : groups_) group->closed = true;  // the links are destroyed next
+  for (const auto& [epoch, group] : membership_.groups())
+    group->closed = true;  // the links are destroyed next
   made_.clear();
   links_.clear();
 }

@@ -5,8 +5,6 @@
 // docs/design.md, "Who drives the engine".
 #pragma once
 
-#include <sys/epoll.h>
-
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -25,11 +23,14 @@
 #include <vector>
 
 #include "../rail/rail.h"
+#include "aborted_operations.h"
 #include "buffers.h"
 #include "completion_queue.h"
 #include "device.h"
+#include "event_loop.h"
 #include "group.h"
 #include "link.h"
+#include "membership.h"
 #include "rail_status.h"
 #include "slackline/arena.h"
 #include "slackline/engine.h"
@@ -56,7 +57,7 @@ class Engine final : public FrameSink {
   const EngineOptions& options() const { return options_; }
   OperationLog operation_log;
   Arena& arena() { return arena_; }
-  int doorbell_fd() const { return doorbell_fd_; }
+  int doorbell_fd() const { return loop_.doorbell_fd(); }
   std::uint64_t new_ring();
   // Free a ring that no rail has and no peer writes to. Return false when `offset` has no ring.
   bool free_ring(std::uint64_t offset);
@@ -169,7 +170,7 @@ class Engine final : public FrameSink {
   // Mark a link as having frames to send, for the next drain_dirty().
   void mark_dirty(Link& link);
   void rail_removed(const WireRail& wire);
-  void link_made(Link& link) { made_.push_back(&link); }
+  void link_made(Link& link);
   std::int64_t probe_pause_ns() const;  // between two probes of a rail
   // Queue an event about a rail, or about the link if `rail` is -1, for next_event().
   void announce(const Link& link, int rail, const char* what, std::string reason);
@@ -181,13 +182,9 @@ class Engine final : public FrameSink {
   void give_buffer(std::byte* buffer) override { buffers_.give(buffer); }
   bool lock_wanted() const override { return wanting_.load(std::memory_order_relaxed) > 0; }
 
-  static constexpr std::uint64_t kDoorbellToken = ~std::uint64_t{0};
-  static constexpr std::uint64_t kControlToken = std::uint64_t{1} << 62;
-  static constexpr unsigned kRailShift = 32;
   // Memory reserved for error handling, enough to tell the peers of many operations why they
   // failed.
   static constexpr std::size_t kReserveBytes = 1u << 20;
-  static constexpr std::uint64_t kLinkMask = (std::uint64_t{1} << kRailShift) - 1;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -209,7 +206,6 @@ class Engine final : public FrameSink {
 
   // deliver.cc
   std::shared_ptr<Group> finished_in(const Key& key) const;
-  bool intrudes(const Link& link, const wire::Header& header) const;
   bool on_data(Link& link, const wire::Header& header, const Payload& payload);
   void accept(Request& request, Link& link, const wire::Header& header, const Payload& payload);
   void on_grant(Link& link, const wire::Header& header);
@@ -223,7 +219,12 @@ class Engine final : public FrameSink {
   PendingPayload* take_pending(Segment& segment, int peer);
   std::uint64_t window_of(const Request& request, int peer) const;
   void maybe_grant(Request& request, int peer);
+
+  // finish.cc
   void maybe_finish(Request& request);
+  void finish(Request& request, RequestState state);
+  // Return all buffers and slots of a request that has ended.
+  void retire(Request& request);
 
   // serve.cc
   void early(const Key& key);
@@ -258,9 +259,6 @@ class Engine final : public FrameSink {
 
   // fail.cc
   void fail(Request& request, Failure failure, bool tell_peers);
-  void finish(Request& request, RequestState state);
-  // Return all buffers and slots of a request that has ended.
-  void retire(Request& request);
   void remember_abort(const Key& key, Failure failure);
   void discard(const Unexpected& frame);
   Failure no_room(const Request& request, std::size_t bytes, const char* what) const;
@@ -275,8 +273,10 @@ class Engine final : public FrameSink {
   void check_deadlines(std::int64_t now);
   void watch_links(std::int64_t now);
   void break_group(Group& group, const Failure& failure);
-  void abort_over(Link& link, const Group& group, const Failure& failure);
+  void abort_over(Link& link, const GroupNotice& notice);
   // link_wanted.cc
+  void tell_left(Link& link, const GroupNotice& notice);
+  void tell_failure(const Group& group);
   static bool sparse(const Group& group);
   void pass_on(const Group& group, int culprit);
   // describe.cc
@@ -309,17 +309,11 @@ class Engine final : public FrameSink {
   void sleep(Lock& lock, std::int64_t until_ns);
   void run();
   void wake();
-  void ring();
-  void watch_fd(int fd, std::uint64_t token, bool write);
-  void unwatch_fd(int fd);
   void watch_room(Link& link);
-  static std::uint64_t rail_token(int link, int rail) {
-    return static_cast<std::uint64_t>(link) | static_cast<std::uint64_t>(rail) << kRailShift;
-  }
   bool poll_rail(Link& link, WireRail& wire);
   bool asks_which() const;
   bool poll_sockets();
-  bool serve_events(std::span<const epoll_event> events);
+  bool serve_events(std::span<const LoopEvent> events);
   bool serve_rails(Link& link, bool poll);
   void drive(Lock& lock, Request& request, std::int64_t until_ns);
   void drive(Lock& lock, const CompletionQueue& queue, std::int64_t until_ns);
@@ -338,9 +332,7 @@ class Engine final : public FrameSink {
   const EngineOptions options_;
   Arena arena_;
   Buffers buffers_;
-  // An eventfd in the epoll set of every sleeping thread; peers and posting threads write to it.
-  int doorbell_fd_ = -1;
-  int epoll_fd_ = -1;
+  EventLoop loop_;
 
   std::mutex mutex_;
   std::condition_variable work_;        // signals the progress thread
@@ -358,7 +350,7 @@ class Engine final : public FrameSink {
   int waiters_ = 0;
   std::uint64_t inline_operations_ = 0;
   std::size_t async_open_ = 0;
-  bool asleep_ = false;  // some thread is in epoll_wait
+  bool asleep_ = false;  // some thread is in loop_.wait()
   std::int64_t asleep_until_ = 0;
   bool caller_asleep_ = false;  // the sleeping thread is a caller, not the progress thread
   // Number of posting threads that want the lock; the driving thread releases it for them.
@@ -371,15 +363,13 @@ class Engine final : public FrameSink {
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<Link*> made_;  // links that have or had a rail
   int wire_rails_ = 0, far_rails_ = 0;
-  std::vector<epoll_event> woken_by_;
+  std::vector<LoopEvent> woken_by_;
   std::vector<Link*> dirty_;
-  std::unordered_map<std::uint32_t, std::shared_ptr<Group>> groups_;
-  std::set<std::uint32_t> closed_epochs_;
+  Membership membership_;
   std::unordered_map<Key, std::shared_ptr<Request>, KeyHash> requests_;
   std::vector<std::shared_ptr<Request>> any_source_;
   std::unordered_map<Key, std::deque<Unexpected>, KeyHash> unexpected_;
-  std::unordered_map<Key, Failure, KeyHash> aborted_;
-  std::deque<Key> aborted_order_;
+  AbortedOperations aborted_;
   std::vector<std::byte*> slots_;
   std::vector<int> free_slots_;
   std::set<std::uint64_t> rings_;  // offsets in the arena

@@ -1,19 +1,13 @@
-// The end of operations, successful or failed, and the failure that is reported.
+// The failure of operations: its causes, the reason that is reported, and the message to the peers.
 #include <algorithm>
 #include <exception>
 #include <new>
 #include <string>
 #include <utility>
 
-#include "clock.h"
 #include "engine_impl.h"
 
 namespace slackline {
-namespace {
-
-constexpr std::size_t kRememberedAborts = 4096;
-
-}  // namespace
 
 // Break the group: fail its open operations and refuse new ones.
 void Engine::break_group(Group& group, const Failure& failure) {
@@ -26,83 +20,6 @@ void Engine::break_group(Group& group, const Failure& failure) {
     if (request->group.get() == &group) open.push_back(request);
   }
   for (const auto& request : open) fail(*request, failure, true);
-}
-
-void Engine::finish(Request& request, RequestState state) {
-  const std::shared_ptr<Request> alive = request.shared_from_this();
-  retire(request);
-  ++operations_;
-  request.ended_ns = now_ns();
-  if (operation_log.enabled()) operation_log.add(record_of(request));
-  request.replay_copy.reset();
-  request.state.store(state, std::memory_order_release);
-  if (request.async_counted) --async_open_;
-  if (request.group->service) served(request);
-  if (!held_.empty()) start_barriers(*request.group);
-  if (request.queue) std::exchange(request.queue, nullptr)->push(alive);
-  if (waiters_ > 0) finished_.notify_all();
-  if (caller_asleep_) ring();  // the sleeping caller may wait for this operation
-  if (request.wants_callback) {
-    completions_.push_back(alive);
-    if (completion_sleepers_ > completion_calls_) {
-      ++completion_calls_;
-      wanting_.fetch_add(
-          1, std::memory_order_relaxed);  // the driver releases the lock for the woken thread
-      completion_.notify_one();
-    }
-  }
-}
-
-void Engine::retire(Request& request) {
-  const bool started = request.active;
-  if (request.active) {
-    requests_.erase(request.key);
-    request.active = false;
-  }
-  const bool failed = static_cast<bool>(request.failure);
-  // Memory of a failed operation that peers may still be reading is never reused.
-  const bool read_still = failed && started && !request.group->service &&
-                          std::ranges::any_of(request.group->links, [](const Link* link) {
-                            return link != nullptr && link->shared_memory();
-                          });
-  for (Chunk& chunk : request.chunks) {
-    for (Segment& segment : chunk.segments) {
-      while (segment.first != nullptr) {
-        PendingPayload* pending = segment.first;
-        segment.first = pending->next;
-        if (pending->owned != nullptr) give_buffer(pending->owned);
-        if ((pending->flags & wire::kFlagEager) != 0 && !pending->link->shared_memory())
-          pending->link->eager_consumed(pending->length);
-        idle_pending_.push_back(pending);
-      }
-      if (segment.slot < 0 || read_still) continue;
-      if (failed)
-        free_slots_.push_back(std::exchange(segment.slot, -1));  // no peer reads the slot any more
-      else
-        release_slot(request, segment);
-    }
-  }
-  for (Chunk& chunk : request.chunks) {
-    if (chunk.device_memory != nullptr) arena_.free(std::exchange(chunk.device_memory, nullptr));
-  }
-  if (!read_still) {
-    for (std::byte* scratch : request.scratch) arena_.free(scratch);
-  }
-  for (Link* link : request.group->links) {
-    // The same frame may be arriving on two rails after one rail failed at the peer, even if only
-    // the other rail is left here. The rest of such a frame must not be written to memory that
-    // belongs to the caller again.
-    if (link == nullptr) continue;
-    for (auto& rail : link->rails()) rail->wire->forget(&request, *this);
-  }
-  for (std::size_t peer = 0; peer < request.flows.size(); ++peer) {
-    if (std::exchange(request.flows[peer].asks, false)) request.group->links[peer]->ask_over();
-  }
-  request.scratch.clear();
-  for (PeerFlow& flow : request.flows) flow.credit_blocked.clear();
-  for (Link* link : request.group->links) {
-    if (link != nullptr && link->down) release_memory(*link);
-  }
 }
 
 void Engine::fail(Request& request, Failure failure, bool tell_peers) {
@@ -145,7 +62,7 @@ void Engine::fail(Request& request, Failure failure, bool tell_peers) {
 }
 
 void Engine::on_abort(Link& link, const wire::Header& header, const Payload& payload) {
-  if (intrudes(link, header)) return;
+  if (membership_.excludes(link, header.epoch)) return;
   const Key key = key_of(header);
   Failure failure;
   failure.fault = header.offset > 0 && header.offset <= static_cast<std::uint64_t>(Fault::kInternal)
@@ -154,9 +71,8 @@ void Engine::on_abort(Link& link, const wire::Header& header, const Payload& pay
   failure.message.assign(reinterpret_cast<const char*>(payload.data), payload.length);
   failure.peer = header.source;
   if (header.tag == ~std::uint64_t{0}) {  // the abort concerns the whole group
-    const auto it = groups_.find(header.epoch);
-    if (it == groups_.end()) return;
-    const std::shared_ptr<Group> group = it->second;
+    const std::shared_ptr<Group> group = membership_.find(header.epoch);
+    if (group == nullptr) return;
     const int culprit = static_cast<int>(std::min<std::uint64_t>(header.total, 1u << 16)) - 1;
     const bool other = culprit >= 0 && culprit < group->size() && culprit != group->rank;
     peer_left(*group, other ? culprit : group->rank_of(link), failure, Leave::kBroken);
@@ -180,11 +96,7 @@ void Engine::remember_abort(const Key& key, Failure failure) {
     for (const Unexpected& u : it->second) discard(u);
     unexpected_.erase(it);
   }
-  if (!aborted_.emplace(key, std::move(failure)).second) return;
-  aborted_order_.push_back(key);
-  if (aborted_order_.size() <= kRememberedAborts) return;
-  aborted_.erase(aborted_order_.front());
-  aborted_order_.pop_front();
+  aborted_.remember(key, std::move(failure));
 }
 
 // Drop a buffered frame that no operation will use, and return the eager credit that the frame
@@ -223,7 +135,7 @@ void Engine::broke_down(const std::exception& error) {
 }
 
 void Engine::fail_everything(const Failure& failure) {
-  for (const auto& [epoch, group] : groups_) {
+  for (const auto& [epoch, group] : membership_.groups()) {
     if (!group->broken) group->broken = failure;
   }
   std::vector<std::shared_ptr<Request>> open(any_source_);
@@ -237,12 +149,8 @@ void Engine::fail_everything(const Failure& failure) {
 void Engine::on_bye(Link& link, const wire::Header& header) {
   if (header.epoch == 0) link.said_bye = true;
   link.control(blank_header(wire::FrameKind::kAck));
-  std::vector<std::shared_ptr<Group>> concerned;
-  for (const auto& [epoch, group] : groups_) {
-    if ((header.epoch == 0 || header.epoch == epoch) && group->rank_of(link) >= 0)
-      concerned.push_back(group);
-  }
-  for (const auto& group : concerned) {
+  for (const auto& group : membership_.shared_with(link)) {
+    if (header.epoch != 0 && header.epoch != group->epoch) continue;
     const int rank = group->rank_of(link);
     peer_left(*group, rank,
               Failure{Fault::kPeer,
@@ -333,17 +241,13 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how
 }
 
 void Engine::link_lost(Link& link) {
-  if (link.shm() != nullptr) unwatch_fd(link.shm()->control_fd());
+  if (link.shm() != nullptr) loop_.unwatch(link.shm()->control_fd());
   if (link.said_bye) {
     link.finish_borrowed();
     release_memory(link);
     return;
   }
-  std::vector<std::shared_ptr<Group>> concerned;
-  for (const auto& [epoch, group] : groups_) {
-    if (group->rank_of(link) >= 0) concerned.push_back(group);
-  }
-  for (const auto& group : concerned) {
+  for (const auto& group : membership_.shared_with(link)) {
     const int rank = group->rank_of(link);
     Failure failure = link.failure;
     if (failure.fault != Fault::kFrame) failure.fault = Fault::kPeer;

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "clock.h"
+#include "../base/clock.h"
 #include "engine_impl.h"
 #include "slackline/kernels.h"
 
@@ -167,13 +167,13 @@ void Engine::watch_aggregators(std::int64_t now) {
 // Drop the copies of this rank's contributions to operations that are over: the aggregator reports
 // that every worker has their results.
 void Engine::forget_replay_copies(const wire::Header& header, const Payload& payload) {
-  const auto it = groups_.find(header.epoch);
-  if (it == groups_.end()) return;
+  const std::shared_ptr<Group> group = membership_.find(header.epoch);
+  if (group == nullptr) return;
   for (std::size_t at = 0; at + sizeof(std::uint64_t) <= payload.length;
        at += sizeof(std::uint64_t)) {
     std::uint64_t tag = 0;
     std::memcpy(&tag, payload.data + at, sizeof tag);
-    it->second->replay_copies.erase(Key{tag, header.epoch, kRoleCollective});
+    group->replay_copies.erase(Key{tag, header.epoch, kRoleCollective});
   }
 }
 

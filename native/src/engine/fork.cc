@@ -68,7 +68,7 @@ void Engine::leave_to_parent() {
   elsewhere_ = true;
   renew(mutex_);
   for (std::condition_variable* each : {&work_, &finished_, &completion_, &event_}) renew(*each);
-  for (const auto& [epoch, group] : groups_) {
+  for (const auto& [epoch, group] : membership_.groups()) {
     if (group->device) renew(group->device->ready);
   }
   if (thread_.joinable()) thread_.detach();

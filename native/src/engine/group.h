@@ -54,6 +54,9 @@ class Group : public std::enable_shared_from_this<Group> {
   const bool rank_order;           // elements are summed in rank order
   // Set once a member is lost; no operation can be posted any more.
   Failure broken;
+  // The failure that this rank itself caused and told to the other members, or none. A member that
+  // connects later is told too.
+  Failure told;
   // Members that closed the group in good order. Data that they sent before closing is still used.
   std::map<int, Failure> left;
   bool closed = false;

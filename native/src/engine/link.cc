@@ -5,7 +5,7 @@
 #include <iterator>
 #include <utility>
 
-#include "clock.h"
+#include "../base/clock.h"
 #include "engine_impl.h"
 #include "slackline/crc32c.h"
 #include "slackline/kernels.h"

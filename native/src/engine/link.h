@@ -94,6 +94,8 @@ class Link {
   void transmit_queued();
   // Queue a control frame, with `text` as its payload.
   void control(wire::Header header, const std::string& text = {});
+  // Return the number of control frames that wait for a rail or for room in a ring.
+  std::size_t waiting_control() const { return control_.size(); }
   // Tell the peer how many bytes of the request it may send.
   void grant(Request& request, int peer);
   // Request a grant from the peer for an operation whose data must not be sent eagerly.

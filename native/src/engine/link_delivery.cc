@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "clock.h"
+#include "../base/clock.h"
 #include "engine_impl.h"
 #include "link.h"
 

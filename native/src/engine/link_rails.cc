@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "clock.h"
+#include "../base/clock.h"
 #include "engine_impl.h"
 #include "link.h"
 #include "slackline/crc32c.h"

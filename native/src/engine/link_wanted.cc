@@ -27,6 +27,35 @@ void Link::want() {
   engine_.announce(*this, -1, "wanted", "an operation needs the peer");
 }
 
+// Add a link that has its first rail to the links that the engine serves. Tell the peer of the
+// groups that this rank has left, or whose failure it has caused, before the link was made.
+void Engine::link_made(Link& link) {
+  made_.push_back(&link);
+  for (const auto& group : membership_.shared_with(link)) {
+    if (group->told) abort_over(link, {group->epoch, group->rank, group->told});
+  }
+  for (const GroupNotice& notice : membership_.departures()) tell_left(link, notice);
+  if (closing_) link.control(blank_header(wire::FrameKind::kBye));
+}
+
+// Tell the peer that this rank has left the group, and the failure of the group if it has failed.
+void Engine::tell_left(Link& link, const GroupNotice& notice) {
+  if (notice.cause) abort_over(link, notice);
+  wire::Header bye = blank_header(wire::FrameKind::kBye);
+  bye.epoch = notice.epoch;
+  bye.source = static_cast<std::uint16_t>(notice.rank);
+  link.control(bye);
+}
+
+// Tell the connected members the failure `group.told`. Each other member is told when its link is
+// made, so that no frame waits at a link that may never be made.
+void Engine::tell_failure(const Group& group) {
+  for (Link* link : group.links) {
+    if (link != nullptr && !link->down && link->made())
+      abort_over(*link, {group.epoch, group.rank, group.told});
+  }
+}
+
 void Link::note_made() {
   if (!made_) engine_.link_made(*this);
   made_ = true;
@@ -65,7 +94,7 @@ void Engine::pass_on(const Group& group, int culprit) {
     if (static_cast<int>(rank) == culprit)
       link->want();
     else if (link->made())
-      abort_over(*link, group, group.broken);
+      abort_over(*link, {group.epoch, group.rank, group.broken});
   }
 }
 

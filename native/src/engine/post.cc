@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "clock.h"
+#include "../base/clock.h"
 #include "engine_impl.h"
 #include "segments.h"
 #include "slackline/kernels.h"
@@ -286,9 +286,8 @@ void Engine::start(const std::shared_ptr<Request>& request) {
   }
   requests_[request->key] = request;
   request->active = true;
-  if (const auto it = aborted_.find(request->key); it != aborted_.end()) {
-    Failure failure = it->second;
-    fail(*request, std::move(failure), sparse(*request->group));
+  if (const Failure* aborted = aborted_.find(request->key)) {
+    fail(*request, Failure(*aborted), sparse(*request->group));
     return;
   }
   if (request->group->fallback) begin_replay_copy(*request);

@@ -8,10 +8,10 @@
 #include <memory>
 #include <utility>
 
+#include "../base/clock.h"
 #include "../rail/far.h"
 #include "../rail/stream.h"
 #include "../rail/udp.h"
-#include "clock.h"
 #include "engine_impl.h"
 
 namespace slackline {
@@ -42,7 +42,7 @@ void Engine::add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t j
   if (links_.empty()) return;  // the engine is closed; the rail has closed the descriptor
   Link& target = *links_.at(static_cast<std::size_t>(link));
   if (target.down) return;
-  watch_fd(fd, rail_token(link, rail), false);
+  loop_.watch_rail(fd, link, rail);
   ++wire_rails_;
   if (wire->far()) ++far_rails_;
   target.add_rail(rail, name.empty() ? name_of(kind) : std::move(name), std::move(wire));
@@ -81,7 +81,7 @@ void Engine::add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int d
   // The engine is closed, or the link has ended: the rail closes its descriptors.
   if (links_.empty() || links_.at(static_cast<std::size_t>(link))->down) return;
   links_.at(static_cast<std::size_t>(link))->set_shm(std::move(rail));
-  watch_fd(control_fd, kControlToken | static_cast<std::uint64_t>(link), false);
+  loop_.watch_control(control_fd, link);
   wake();
 }
 

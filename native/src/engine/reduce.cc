@@ -2,7 +2,7 @@
 // afterwards.
 #include <algorithm>
 
-#include "clock.h"
+#include "../base/clock.h"
 #include "engine_impl.h"
 #include "segments.h"
 #include "slackline/kernels.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "clock.h"
+#include "../base/clock.h"
 #include "engine_impl.h"
 #include "segments.h"
 #include "slackline/kernels.h"
@@ -44,9 +44,8 @@ std::string Engine::broken(Group& group) {
 
 // Handle the first frames of an operation that has not been posted here.
 void Engine::early(const Key& key) {
-  const auto it = groups_.find(key.epoch);
-  if (it == groups_.end() || key.role != kRoleCollective) return;
-  const std::shared_ptr<Group> group = it->second;
+  const std::shared_ptr<Group> group = membership_.find(key.epoch);
+  if (group == nullptr || key.role != kRoleCollective) return;
   if (group->service)
     serve(*group, key);
   else if (!group->stands_in_for.expired())

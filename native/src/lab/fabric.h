@@ -14,7 +14,7 @@
 #include <optional>
 #include <vector>
 
-#include "../rail/injector.h"
+#include "../base/injector.h"
 #include "packet.h"
 
 namespace slackline::lab {

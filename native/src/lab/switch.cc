@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "../engine/clock.h"
+#include "../base/clock.h"
 
 namespace slackline::lab {
 namespace {

@@ -15,7 +15,7 @@
 #include <optional>
 #include <vector>
 
-#include "injector.h"
+#include "../base/injector.h"
 #include "rail.h"
 #include "slackline/arena.h"
 

@@ -14,7 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "../engine/clock.h"
+#include "../base/clock.h"
 #include "slackline/crc32c.h"
 
 namespace slackline {

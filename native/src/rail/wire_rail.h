@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "injector.h"
+#include "../base/injector.h"
 #include "rail.h"
 
 namespace slackline {

@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "../../src/engine/clock.h"
+#include "../../src/base/clock.h"
 #include "../frames.h"
 
 namespace slackline::model {

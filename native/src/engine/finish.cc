@@ -1,0 +1,100 @@
+// The end of an operation, successful or failed: its threads are woken and its memory is returned.
+#include <algorithm>
+#include <utility>
+
+#include "../base/clock.h"
+#include "engine_impl.h"
+
+namespace slackline {
+
+void Engine::send_finished(Request& request) {
+  if (request.finished()) return;
+  --request.open_sends;
+  maybe_finish(request);
+}
+
+// Finish the request if no segment and no send of it is left.
+void Engine::maybe_finish(Request& request) {
+  if (request.open_segments > 0 || request.open_sends > 0 || request.finished()) return;
+  if (request.last_divisor > 1) divide_last(request);
+  finish(request, RequestState::kDone);
+}
+
+void Engine::finish(Request& request, RequestState state) {
+  const std::shared_ptr<Request> alive = request.shared_from_this();
+  retire(request);
+  ++operations_;
+  request.ended_ns = now_ns();
+  if (operation_log.enabled()) operation_log.add(record_of(request));
+  request.replay_copy.reset();
+  request.state.store(state, std::memory_order_release);
+  if (request.async_counted) --async_open_;
+  if (request.group->service) served(request);
+  if (!held_.empty()) start_barriers(*request.group);
+  if (request.queue) std::exchange(request.queue, nullptr)->push(alive);
+  if (waiters_ > 0) finished_.notify_all();
+  if (caller_asleep_) loop_.ring();  // the sleeping caller may wait for this operation
+  if (request.wants_callback) {
+    completions_.push_back(alive);
+    if (completion_sleepers_ > completion_calls_) {
+      ++completion_calls_;
+      wanting_.fetch_add(
+          1, std::memory_order_relaxed);  // the driver releases the lock for the woken thread
+      completion_.notify_one();
+    }
+  }
+}
+
+void Engine::retire(Request& request) {
+  const bool started = request.active;
+  if (request.active) {
+    requests_.erase(request.key);
+    request.active = false;
+  }
+  const bool failed = static_cast<bool>(request.failure);
+  // Memory of a failed operation that peers may still be reading is never reused.
+  const bool read_still = failed && started && !request.group->service &&
+                          std::ranges::any_of(request.group->links, [](const Link* link) {
+                            return link != nullptr && link->shared_memory();
+                          });
+  for (Chunk& chunk : request.chunks) {
+    for (Segment& segment : chunk.segments) {
+      while (segment.first != nullptr) {
+        PendingPayload* pending = segment.first;
+        segment.first = pending->next;
+        if (pending->owned != nullptr) give_buffer(pending->owned);
+        if ((pending->flags & wire::kFlagEager) != 0 && !pending->link->shared_memory())
+          pending->link->eager_consumed(pending->length);
+        idle_pending_.push_back(pending);
+      }
+      if (segment.slot < 0 || read_still) continue;
+      if (failed)
+        free_slots_.push_back(std::exchange(segment.slot, -1));  // no peer reads the slot any more
+      else
+        release_slot(request, segment);
+    }
+  }
+  for (Chunk& chunk : request.chunks) {
+    if (chunk.device_memory != nullptr) arena_.free(std::exchange(chunk.device_memory, nullptr));
+  }
+  if (!read_still) {
+    for (std::byte* scratch : request.scratch) arena_.free(scratch);
+  }
+  for (Link* link : request.group->links) {
+    // The same frame may be arriving on two rails after one rail failed at the peer, even if only
+    // the other rail is left here. The rest of such a frame must not be written to memory that
+    // belongs to the caller again.
+    if (link == nullptr) continue;
+    for (auto& rail : link->rails()) rail->wire->forget(&request, *this);
+  }
+  for (std::size_t peer = 0; peer < request.flows.size(); ++peer) {
+    if (std::exchange(request.flows[peer].asks, false)) request.group->links[peer]->ask_over();
+  }
+  request.scratch.clear();
+  for (PeerFlow& flow : request.flows) flow.credit_blocked.clear();
+  for (Link* link : request.group->links) {
+    if (link != nullptr && link->down) release_memory(*link);
+  }
+}
+
+}  // namespace slackline
