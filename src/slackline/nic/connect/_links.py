@@ -2,9 +2,10 @@
 
 A group has a link to every rank. A large group connects only a ring of links when it opens. Any
 other link is connected when an operation needs it ("wanted"), on the event loop's thread; the
-operation waits in the engine meanwhile. A link outlives the group that made it. In the group that
-makes the link, the lower rank of the pair dials and the higher rank listens, and the two keep these
-roles as long as the link lives.
+operation waits in the engine meanwhile. The rails of a link are derived from the addresses of both
+ends when the link is connected, because most links of a large group are never used. A link outlives
+the group that made it. In the group that makes the link, the lower rank of the pair dials and the
+higher rank listens, and the two keep these roles as long as the link lives.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Links:
         numbers, in the order of ranks, with -1 for `rank` itself. Blocks until `deadline` of
         time.monotonic() at most, and must not be called on the event loop's thread. Raises
         PeerError if a needed rank ends meanwhile, TimeoutError if one does not connect in time, and
-        LinkError if no rail can lead to a rank.
+        LinkError if no rail can lead to a needed rank. An operation that needs any other rank to
+        which no rail can lead ends with a LinkError at its deadline.
         """
         return self._context.manager.run(self._connect(rendezvous, rank, needed, deadline))
 
@@ -121,6 +123,7 @@ class Links:
                     peer = self._add(rendezvous, mine, other, descriptor, calls=other > rank)
                     added.append(peer)
                 if other in needed and not peer.first.done():
+                    peer.rails.derive()
                     peer.start()
                     awaited[other] = peer
                 links[other] = peer.link
@@ -145,13 +148,15 @@ class Links:
         calls: bool,
     ) -> Peer:
         """Create the link to a peer, whose rails are not connected yet."""
-        plans = self._plans(mine, descriptor) if calls else self._plans(descriptor, mine)
-        if not plans:
+        shared = self._shares_memory(mine, descriptor)
+        ends = (mine, descriptor) if calls else (descriptor, mine)
+
+        def plan() -> tuple[RailPlan, ...]:
+            if plans := self._plans(*ends):
+                return plans
             raise LinkError(
                 f"no rail leads to rank {other}: {self._why(mine, descriptor)}", peer=other
             )
-        shared = plans[0].kind == "shm"
-        ends = (mine, descriptor) if calls else (descriptor, mine)
 
         def replan(
             caller: Sequence[Interface], listener: Sequence[Interface]
@@ -171,10 +176,11 @@ class Links:
             descriptor,
             rendezvous.key((mine.engine, descriptor.engine)),
             rendezvous.code,
-            plans,
+            plan,
             replan,
             told=mine.interfaces,
             calls=calls,
+            shared=shared,
             checksums=self._checksums(descriptor),
             on_rail=lambda plan: self._injector.rail_is_up(_direction(peer, plan)),
         )
@@ -186,12 +192,10 @@ class Links:
         self, caller: EndpointDescriptor, listener: EndpointDescriptor
     ) -> tuple[RailPlan, ...]:
         """Derive the rails between two engines from their descriptors, equally at both ends."""
-        one_host = caller.host == listener.host
-        kinds = self._options.rails
-        aggregates = caller.aggregates or listener.aggregates
-        if one_host and "shm" in kinds and not aggregates:
+        if self._shares_memory(caller, listener):
             return (RailPlan(index=0, kind="shm"),)
-        wires: Sequence[str] = [kind for kind in kinds if kind != "shm"]
+        wires: Sequence[str] = [kind for kind in self._options.rails if kind != "shm"]
+        aggregates = caller.aggregates or listener.aggregates
         return plan_rails(
             caller.interfaces,
             listener.interfaces,
@@ -200,6 +204,11 @@ class Links:
             kinds=wires or (["tcp"] if aggregates else []),
             connections=self._options.connections,
         )
+
+    def _shares_memory(self, one: EndpointDescriptor, other: EndpointDescriptor) -> bool:
+        """Return whether two engines are connected by shared memory."""
+        aggregates = one.aggregates or other.aggregates
+        return one.host == other.host and "shm" in self._options.rails and not aggregates
 
     def _why(self, mine: EndpointDescriptor, theirs: EndpointDescriptor) -> str:
         """Return the reason why no rail can be planned to an engine."""

@@ -38,7 +38,7 @@ from slackline.nic.connect._listener import unix_name
 from slackline.nic.connect._messages import Answer, Hello, TransportParameters
 from slackline.nic.connect._paths import RailPlan, adopted, pair_of
 from slackline.nic.connect._rail_handle import LocalContext, ParametersMaker, RailHandle, hand_over
-from slackline.nic.connect._rail_set import AGAIN_S, MOST_CONNECT_S, RailSet, RailState
+from slackline.nic.connect._rail_set import AGAIN_S, MOST_CONNECT_S, Plan, RailSet, RailState
 from slackline.nic.connect._rendezvous import EndpointDescriptor
 from slackline.nic.connect._tls import secure
 
@@ -57,7 +57,8 @@ Replan = Callable[[Sequence[Interface], Sequence[Interface]], tuple[RailPlan, ..
 class Peer:
     """A peer engine: its rails, and the tasks that connect and reconnect them.
 
-    `calls` says that this end dials and the peer listens. `told` are the addresses of this end
+    `calls` says that this end dials and the peer listens. `shared` says that the link uses shared
+    memory. `plan` derives the rails when the link is needed. `told` are the addresses of this end
     that the peer knows. All methods must be called on the event loop's thread (ConnectionManager).
     """
 
@@ -69,19 +70,20 @@ class Peer:
         descriptor: EndpointDescriptor,
         key: bytes,
         code: int,
-        plans: tuple[RailPlan, ...],
+        plan: Plan,
         replan: Replan,
         *,
         told: tuple[Interface, ...],
         calls: bool,
+        shared: bool,
         checksums: bool,
         on_rail: Callable[[RailPlan], None],
     ) -> None:
         self.link, self.rank, self.code, self.calls = link, rank, code, calls
         self.descriptor = descriptor
         self._context, self._key, self._checksums, self._on_rail = context, key, checksums, on_rail
-        self.rails = RailSet(plans, calls=calls)
-        self._shared = plans[0].kind == "shm"
+        self.shared = shared
+        self.rails = RailSet(plan, calls=calls)
         self._replan, self._told = replan, told
         self._started = self._asks = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -96,11 +98,6 @@ class Peer:
         """Set when all rails are up."""
 
     @property
-    def shared(self) -> bool:
-        """Whether the link uses shared memory."""
-        return self._shared
-
-    @property
     def has_rail(self) -> bool:
         """Whether at least one rail to the peer is up."""
         return self.rails.any_up
@@ -109,11 +106,15 @@ class Peer:
         """Start the tasks that dial the peer, or that check the peer's liveness until it dials.
 
         With `asks`, an end that listens asks the peer at once to dial. Only the first call does
-        anything.
+        anything. Without a path to the peer, operations wait, since an address may be added later.
         """
         if self._started or self._gone:
             return
         self._started, self._asks = True, asks
+        try:
+            self.rails.derive()
+        except LinkError as error:
+            self._context.engine.hindered(self.link, str(error))
         for rail in self.rails:
             rail.missing.set()
             rail.lost_at = time.monotonic()
@@ -176,6 +177,7 @@ class Peer:
         the peer, or the rail is not expected.
         """
         talks_only = hello.kind in ("knock", "news")
+        self.rails.derive()
         if not self._expects(hello) or (channel.sock.family == socket.AF_UNIX) != self.shared:
             raise LinkError(f"a {hello.kind} connection for rail {hello.rail} was not expected")
         ours = Answer(

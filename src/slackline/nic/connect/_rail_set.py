@@ -1,16 +1,23 @@
-"""The connection manager's view of one link's rails: each is connected or missing."""
+"""The connection manager's view of one link's rails: each is connected or missing.
+
+The rails are derived from the addresses of both ends when the link is needed, not before.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from slackline.nic.connect._paths import Attempt, RailPlan, extend_rails
 from slackline.nic.connect._rail_handle import RailHandle
 
-__all__ = ["AGAIN_S", "MOST_CONNECT_S", "RailSet", "RailState"]
+__all__ = ["AGAIN_S", "MOST_CONNECT_S", "Plan", "RailSet", "RailState"]
+
+Plan = Callable[[], Sequence[RailPlan]]
+"""A function that derives the rails between two engines, equally at both ends. Raises LinkError if
+no rail can lead from one engine to the other."""
 
 AGAIN_S = 0.2
 _FIRST_AGAIN_S = 0.02
@@ -62,11 +69,21 @@ class RailState:
 
 
 class RailSet:
-    """The rails of a link by index. `calls` says that this end dials them."""
+    """The rails of a link by index, none before `derive`. `calls` says that this end dials them."""
 
-    def __init__(self, plans: Sequence[RailPlan], *, calls: bool) -> None:
+    def __init__(self, plan: Plan, *, calls: bool) -> None:
+        self._plan: Plan | None = plan
         self._calls = calls
-        self._rails = {plan.index: RailState(plan) for plan in plans}
+        self._rails = dict[int, RailState]()
+
+    def derive(self) -> None:
+        """Derive the rails, which are not connected yet; only the first call does anything.
+
+        Raises LinkError if no rail can lead to the peer.
+        """
+        if self._plan is not None:
+            self._rails = {plan.index: RailState(plan) for plan in self._plan()}
+            self._plan = None
 
     def __iter__(self) -> Iterator[RailState]:
         return iter(tuple(self._rails.values()))

@@ -10,9 +10,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from slackline.errors import PeerError
+from slackline.errors import LinkError, PeerError
 from slackline.nic import Group, NicOptions
 from slackline.nic._first_links import first_peers
+from slackline.nic.connect._paths import plan_rails
 from slackline.testing import MemoryStore, run_ranks
 from slackline.wire import DType, ReduceOp
 
@@ -108,6 +109,60 @@ def test_a_message_makes_the_link_that_it_needs_before_the_peer_receives(
 
     assert HIGH not in first_peers(LOW, RANKS)
     assert run(body, rail) == [int(rank in (LOW, HIGH)) for rank in range(RANKS)]
+
+
+def test_the_rails_of_a_link_are_derived_when_the_link_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Count the derivations: at both ends of the five links of a ring, then of one further link."""
+    ranks, derived, counts = 5, list[int](), list[int]()
+    together = threading.Barrier(ranks, timeout=20)
+
+    def counted(*ends: Any, **settings: Any) -> Any:
+        derived.append(1)
+        return plan_rails(*ends, **settings)
+
+    def body(group: Group) -> None:
+        for needed in (False, True):
+            if needed and group.rank in (0, 2):
+                values = np.zeros(1, np.int32)
+                message(group, 2 - group.rank, values, receives=group.rank == 2)
+            together.wait()
+            if group.rank == 0:
+                counts.append(len(derived))
+            together.wait()
+
+    monkeypatch.setattr("slackline.nic.connect._links.plan_rails", counted)
+    run_ranks(ranks, body, options=options("tcp"), timeout=timedelta(seconds=20))
+    assert counts == [10, 12]
+
+
+def test_an_operation_without_a_path_to_its_peer_ends_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Check the error of a receive over a link for which no rails are derived."""
+    together = threading.Barrier(5, timeout=20)
+
+    def body(group: Group) -> str:
+        together.wait()
+        if group.rank == 0:
+            monkeypatch.setattr("slackline.nic.connect._links.plan_rails", lambda *_, **__: ())
+            value = np.zeros(1, np.int32)
+            with pytest.raises(LinkError) as error:
+                group.recv(
+                    value.ctypes.data,
+                    1,
+                    DType.INT32,
+                    2,
+                    TAG,
+                    timeout=timedelta(seconds=2),
+                    blocking=True,
+                )
+            return str(error.value)
+        return ""
+
+    text = run_ranks(5, body, options=options("tcp"), timeout=timedelta(seconds=20))[0]
+    assert "no connection to it has been made (no rail leads to rank 2: no address" in text
 
 
 @pytest.mark.parametrize("rail", ["shm", pytest.param("tcp", marks=pytest.mark.slow)])
