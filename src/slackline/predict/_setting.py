@@ -21,7 +21,7 @@ from slackline.predict._changes import (
     Schedule,
 )
 from slackline.predict._run import Group, Run
-from slackline.units import format_bytes, format_duration_ns, format_rate
+from slackline.units import format_bytes, format_duration_ns
 
 __all__ = ["Setting", "apply", "setting_of"]
 
@@ -117,8 +117,12 @@ def _rate(run: Run, setting: Setting, change: Rate) -> _Result:
     if not run.nominal_bps:
         said.append("the nominal rate of the run's NICs is not known: data get the full new rate")
     base = run.nominal_bps or run.link.rate_bps
-    said += _far("rate", change.rate_bps, base, format_rate)
+    said += _far("rate", change.rate_bps, base, _rate_text)
     return replace(setting, rate_bps=max(1, round(change.rate_bps * carried))), said
+
+
+def _rate_text(rate_bps: int) -> str:
+    return f"{rate_bps / 1e6:.4g} Mbit/s"
 
 
 def _latency(run: Run, setting: Setting, change: Latency) -> _Result:

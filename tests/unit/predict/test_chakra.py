@@ -71,10 +71,10 @@ def test_a_run_that_is_written_and_read_is_the_same_run(run: predict.Run, tmp_pa
             assert other.backward_ns == pytest.approx(one.backward_ns, abs=1000)
     assert back.link.one_way_ns == run.link.one_way_ns
     assert back.link.rate_bps == pytest.approx(run.link.rate_bps, rel=0.01)
-    for change in ("rate 400Mbit", "hosts 6"):
-        changes = predict.parse_changes(change)
-        wanted = predict.predict(run, changes).p50_ns
-        assert predict.predict(back, changes).p50_ns == pytest.approx(wanted, rel=0.03)
+    changes = predict.parse_changes("rate 400Mbit")
+    wanted = predict.predict(run, changes, samples=24).p50_ns
+    found = predict.predict(back, changes, samples=24).p50_ns
+    assert found == pytest.approx(wanted, rel=0.03)
 
 
 def test_nodes_tell_what_waits_for_what(run: predict.Run, tmp_path: Path) -> None:

@@ -112,8 +112,8 @@ def test_a_kind_of_change_is_given_once(run: predict.Run) -> None:
 
 
 def test_hosts_that_a_change_adds_may_have_faults(run: predict.Run) -> None:
-    slow = predict.predict(run, predict.parse_changes("link 4-5 delay 30ms; hosts 6"))
-    plain = predict.predict(run, predict.parse_changes("hosts 6"))
+    slow = predict.predict(run, predict.parse_changes("link 4-5 delay 30ms; hosts 6"), samples=8)
+    plain = predict.predict(run, predict.parse_changes("hosts 6"), samples=8)
     assert slow.p50_ns > plain.p50_ns + 10_000_000
 
 
