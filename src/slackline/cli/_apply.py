@@ -76,7 +76,8 @@ def job_of_words(words: Sequence[str]) -> "Job":
         if given[name] is not None
     }
     faults = given["faults"] or []
-    return job_of(given["script"], given["arguments"] or [], options, ranks, faults, asked)
+    environment = {**os.environ, **asked}
+    return job_of(given["script"], given["arguments"] or [], options, ranks, faults, environment)
 
 
 def words_of(job: "Job") -> list[str]:

@@ -1,6 +1,5 @@
 """The command line of a job as data, which `slackline run --keep` writes beside the telemetry."""
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,11 +16,10 @@ def job_of(
     options: LabOptions | None,
     ranks: int,
     faults: Sequence[str],
-    asked: Mapping[str, str],
+    environment: Mapping[str, str],
 ) -> Job:
-    """Return the job of a command line; `asked` has the variables that its options set."""
-    given = {name: os.environ[name] for name in Environment.variables() if os.environ.get(name)}
-    given.pop("SLACKLINE_TELEMETRY", None)
+    """Return the job of a command line in an environment, which has the variables of options."""
+    names = sorted(Environment.variables().keys() - {"SLACKLINE_TELEMETRY"})
     return Job(
         folder=str(Path.cwd()),
         script=str(script.absolute()),
@@ -32,5 +30,5 @@ def job_of(
         rate_bps=None if options is None else options.rate,
         switch=None if options is None else options.switch,
         faults=tuple(faults),
-        settings={**given, **asked},
+        settings={name: environment[name] for name in names if environment.get(name)},
     )

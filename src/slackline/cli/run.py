@@ -198,7 +198,8 @@ def run(
             from slackline.cli._kept_job import job_of
             from slackline.predict import write_job
 
-            write_job(keep, job_of(script, arguments or [], options, ranks, faults or [], asked))
+            given = {**os.environ, **asked}
+            write_job(keep, job_of(script, arguments or [], options, ranks, faults or [], given))
         settings = {**stage.settings, **asked, "SLACKLINE_TELEMETRY": str(telemetry)}
         cores = usable_cores()
         screen.note(f"{ranks} {'rank' if ranks == 1 else 'ranks'} of {script} on {cores} cores")

@@ -17,6 +17,9 @@ from written_runs import Written
 sys.path.pop(0)
 
 
+CHANGES = ("--change", "rate 400Mbit", "--change", "hosts 3")
+
+
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("kept")
@@ -37,7 +40,7 @@ def job(**given: object) -> predict.Job:
 
 
 def test_the_first_row_is_the_run_as_it_was(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["what-if", str(kept), "--change", "rate 400Mbit", "--change", "hosts 3"]) == 0
+    assert main(["what-if", str(kept), "--samples", "8", *CHANGES]) == 0
     heading, head, *rows = capsys.readouterr().out.splitlines()
     assert heading.startswith("4 ranks on 4 hosts, 5 steps, 3 groups of 1MiB in all by ring; each ")
     assert head.split() == ["change", "P50", "P95", "measured", "P50", "P95", "error", "reason"]
@@ -52,30 +55,33 @@ def test_json_has_nanoseconds_and_the_error_of_the_model(
     kept: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["what-if", str(kept), "--change", "plan mesh; rate 1Gbit", "--json", "--seed", "3"]
-    assert main([*words, "--samples", "20"]) == 0
+    assert main([*words, "--samples", "8"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["run"] == str(kept)
     first, changed = said["rows"]
     assert first["change"] == "as measured"
     assert first["error"] == pytest.approx(first["p50_ns"] / first["measured_p50_ns"] - 1)
-    assert abs(first["error"]) < 0.03
+    assert abs(first["error"]) < 0.05
     assert changed["change"] == "plan mesh; rate 1Gbit"
     assert changed["measured_p50_ns"] is None
     assert "the run had no all_reduce with the plan mesh" in changed["warnings"]
     run = predict.load(kept)
     changes = predict.parse_changes("plan mesh; rate 1Gbit")
-    assert changed["p50_ns"] == predict.predict(run, changes, samples=20, seed=3).p50_ns
+    assert changed["p50_ns"] == predict.predict(run, changes, samples=8, seed=3).p50_ns
 
 
 def test_traces_are_written_beside_the_table(
     kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["what-if", str(kept), "--export-chakra", str(tmp_path / "digits")]) == 0
+    assert (
+        main(["what-if", str(kept), "--samples", "4", "--export-chakra", str(tmp_path / "digits")])
+        == 0
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         f"digits.{rank}.et" for rank in range(4)
     ]
     capsys.readouterr()
-    assert main(["what-if", str(tmp_path)]) == 0
+    assert main(["what-if", str(tmp_path), "--samples", "4"]) == 0
     assert capsys.readouterr().out.startswith("4 ranks on 4 hosts, 4 steps, 3 groups of 1MiB")
 
 
