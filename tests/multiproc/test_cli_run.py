@@ -37,12 +37,14 @@ def script(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
-def _start(*arguments: object, directory: Path, ranks: int = 3) -> subprocess.Popen[str]:
+def _start(
+    *arguments: object, directory: Path, ranks: int = 3, **variables: str
+) -> subprocess.Popen[str]:
     environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
     return subprocess.Popen(
         [*_SLACKLINE, "run", "--ranks", str(ranks), *map(str, arguments)],
         cwd=directory,
-        env=environment | {"TMPDIR": str(directory)},
+        env=environment | {"TMPDIR": str(directory), **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -50,8 +52,10 @@ def _start(*arguments: object, directory: Path, ranks: int = 3) -> subprocess.Po
     )
 
 
-def _run(*arguments: object, directory: Path, ranks: int = 3) -> tuple[int, str, str]:
-    process = _start(*arguments, directory=directory, ranks=ranks)
+def _run(
+    *arguments: object, directory: Path, ranks: int = 3, **variables: str
+) -> tuple[int, str, str]:
+    process = _start(*arguments, directory=directory, ranks=ranks, **variables)
     out, err = process.communicate(timeout=110)
     return process.returncode, out, err
 
@@ -107,15 +111,29 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     folder = tmp_path_factory.mktemp("ended")
     path, kept, ranks = folder / "script.py", folder / "kept", len(os.sched_getaffinity(0)) + 1
     path.write_text(
-        _HEAD + "print(rank, sys.argv[1:], os.environ['WORLD_SIZE'], os.environ['OMP_NUM_THREADS'])"
+        _HEAD
+        + "print(rank, sys.argv[1:], os.environ['WORLD_SIZE'], os.environ['OMP_NUM_THREADS'])\n"
+        "assert os.environ['SLACKLINE_PLAN'] == 'ring'\n"
+        "assert os.environ['SLACKLINE_TIMEOUT'] == '20s'\n"
     )
-    asked = ("--fault", "rank 1 kill from 1h", "--keep", kept, path, "--ranks", "9", "-x")
-    return Ended(ranks, *_run(*asked, directory=folder, ranks=ranks), kept)
+    (folder / "job.toml").write_text('ranks = 7\nplan = "ring"\ntimeout = "40s"\n')
+    asked = ("--fault", "rank 1 kill from 1h", "--keep", kept, "--config", "job.toml")
+    options = (*asked, "--timeout", "20s", path, "--ranks", "9", "-x")
+    return Ended(ranks, *_run(*options, directory=folder, ranks=ranks, SLACKLINE_PLAN="mesh"), kept)
 
 
 def test_rank_0_speaks_and_arguments_reach_the_script(ended: Ended) -> None:
     assert (ended.code, ended.out) == (0, f"0 ['--ranks', '9', '-x'] {ended.ranks} 1\n")
     assert "no telemetry: no rank used slackline.overlap or slackline.pipeline" in ended.err
+
+
+def test_options_win_over_the_file_of_settings_and_the_file_wins_over_variables(
+    ended: Ended,
+) -> None:
+    # The script itself checks the plan and the timeout that it got, and the options its ranks.
+    assert ended.code == 0
+    assert "job.toml sets plan to 'ring', in place of SLACKLINE_PLAN=mesh" in ended.err
+    assert "sets timeout" not in ended.err
 
 
 def test_more_ranks_than_cores_get_one_thread_each_and_are_told(ended: Ended) -> None:

@@ -20,6 +20,7 @@ __all__ = [
     "Place",
     "Tail",
     "ranks_named",
+    "thread_settings",
     "usable_cores",
 ]
 
@@ -35,6 +36,16 @@ def usable_cores() -> int:
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def thread_settings(environment: Mapping[str, str], ranks: int) -> dict[str, str]:
+    """Return OMP_NUM_THREADS for `ranks` ranks that share this machine's cores.
+
+    The result is empty if `environment` has the variable already.
+    """
+    if "OMP_NUM_THREADS" in environment:
+        return {}
+    return {"OMP_NUM_THREADS": str(max(1, usable_cores() // ranks))}
 
 
 class Tail:

@@ -12,14 +12,13 @@ from time import monotonic, monotonic_ns
 
 from rich.table import Table
 
-from slackline.cli._launch import Tail
 from slackline.cli._pipeline_steps import PipelineTimes, pace, pipeline_table, times_of
+from slackline.cli._record_tail import RecordTail
 from slackline.health import Condition, Deduplicator, Verdict
 from slackline.telemetry import (
     Counters,
     Gap,
     GroupOpened,
-    LineReader,
     LinkReport,
     LinkVerdict,
     Operations,
@@ -57,17 +56,14 @@ class RankReport:
         self._used: set[str] = set()
         self._kinds: dict[str, str] = {"shm": "shm"}
         self._path = path
-        self._reader = LineReader(path, self.problems.append)
-        self._tail = Tail(path)
-        self._unfinished = b""
+        self._tail = RecordTail(path, self.problems.append)
 
     def update(self) -> None:
         """Read the lines that are complete by now; a line that is no record goes to `problems`."""
-        *lines, self._unfinished = (self._unfinished + self._tail.read()).split(b"\n")
-        for line in lines:
-            self._take(self._reader.take(line))
+        for record in self._tail.read():
+            self._take(record)
 
-    def _take(self, record: Record | None) -> None:
+    def _take(self, record: Record) -> None:
         match record:
             case StepSummary():
                 self.steps.append(record)
@@ -94,7 +90,7 @@ class RankReport:
 
     def problems_at_end(self) -> list[str]:
         """Return a sentence for each part of the file that could not be read or written."""
-        if self._unfinished:
+        if self._tail.cut:
             return [*self.problems, f"{self._path}: the last line is cut"]
         return self.problems
 

@@ -42,7 +42,10 @@ class Screen(Protocol):
 class PlainScreen:
     """A display without cursor movement: output passes through, progress is a line now and then."""
 
-    def __init__(self, interval: timedelta = timedelta(seconds=15)) -> None:
+    def __init__(
+        self, interval: timedelta = timedelta(seconds=15), *, command: str = "slackline run"
+    ) -> None:
+        self._command = command
         self._console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
         self._interval_s = interval.total_seconds()
         self._said_s = time.monotonic()
@@ -66,7 +69,7 @@ class PlainScreen:
 
     def note(self, text: str) -> None:
         self._begin_line()
-        print(f"slackline run: {text}", file=sys.stderr, flush=True)
+        print(f"{self._command}: {text}", file=sys.stderr, flush=True)
 
     def progress(self, text: str) -> None:
         now_s = time.monotonic()
@@ -86,7 +89,8 @@ class PlainScreen:
 class TerminalScreen:
     """A display with a live line at the bottom of the terminal; output scrolls above it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, command: str = "slackline run") -> None:
+        self._command = command
         self._console = Console(stderr=True)
         self._status = Status("starting", console=self._console, refresh_per_second=5)
         # Output to the terminal must go through the console that draws the live line. A redirected
@@ -116,7 +120,7 @@ class TerminalScreen:
         self._lines("stderr", output)
 
     def note(self, text: str) -> None:
-        self._console.print(Text("slackline run: ", style="bold") + Text(text))
+        self._console.print(Text(f"{self._command}: ", style="bold") + Text(text))
 
     def progress(self, text: str) -> None:
         self._status.update(Text(text))
@@ -135,6 +139,9 @@ class TerminalScreen:
         self._console.print(Text.from_ansi(text), soft_wrap=True)
 
 
-def open_screen() -> Screen:
-    """Return a TerminalScreen if stderr is a terminal, else a PlainScreen."""
-    return TerminalScreen() if sys.stderr.isatty() else PlainScreen()
+def open_screen(command: str = "slackline run") -> Screen:
+    """Return a TerminalScreen if stderr is a terminal, else a PlainScreen.
+
+    `command` is the command's name, which precedes each of its notes.
+    """
+    return TerminalScreen(command=command) if sys.stderr.isatty() else PlainScreen(command=command)

@@ -13,18 +13,17 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 
-from slackline.cli._causes import how
+from slackline.cli._config import NO_CONFIG, read_config
+from slackline.cli._failed_job import explain
 from slackline.cli._hosts import DEFAULT_PORT, Hosts, find_hosts
-from slackline.cli._launch import HERE, Ending, Job, Tail, ranks_named, usable_cores
+from slackline.cli._interrupts import collected_signals
+from slackline.cli._launch import HERE, Job, Tail, thread_settings, usable_cores
 from slackline.cli._report import Report
 from slackline.cli._screen import Screen, open_screen
 from slackline.cli._stage import NO_GROUP_NS, Stage, lab_options, open_stage
@@ -42,9 +41,6 @@ _MOST_RANKS = 1024
 _TICK = timedelta(milliseconds=100)
 _PATIENCE = timedelta(minutes=1)
 """The time that torchrun has to end the ranks if the command itself fails; it needs 5 seconds."""
-
-_LAST_WORDS = 30
-"""The number of lines that are shown of a failed rank's output."""
 
 
 def run(
@@ -90,6 +86,14 @@ def run(
             "--as",
             metavar="BACKEND",
             help="Serve the CPU groups that SCRIPT asks of this backend: gloo. Default: none.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Take settings from this TOML file. Options win over the file, the file over "
+            "variables. Default: none.",
         ),
     ] = None,
     keep: Annotated[
@@ -153,6 +157,9 @@ def run(
 
     Options of slackline precede the script; options of the script follow it.
     """
+    given = NO_CONFIG if config is None else read_config(config)
+    if ranks is None and (hosts is None or not lab):
+        ranks = given.ranks
     options = lab_options(
         lab=lab,
         ranks=ranks,
@@ -166,7 +173,7 @@ def run(
     world = ranks if machines is None else ranks * len(machines.names)
     _check(script, world, keep)
     engine = {"timeout": timeout, "nic": nic, "nic_check": nic_check, "circuit": circuit}
-    asked = _asked(**engine, **{"as": serve})
+    asked = {**given.variables, **_asked(**engine, **{"as": serve})}
     chosen = Environment.read({**os.environ, **asked})
     if nic_check is not None and chosen.nic != "twin":
         raise UsageError(
@@ -179,7 +186,7 @@ def run(
     place = HERE if machines is None else machines.place(ranks)
     with (
         open_screen() as screen,
-        _signals() as received,
+        collected_signals() as received,
         open_stage(options, plan, world, place, no_group_ns=fault_wait_ns) as stage,
     ):
         if chosen.nic is not None and chosen.nic != "software":
@@ -202,13 +209,15 @@ def run(
             write_job(keep, job_of(script, arguments or [], options, ranks, faults or [], given))
         settings = {**stage.settings, **asked, "SLACKLINE_TELEMETRY": str(telemetry)}
         cores = usable_cores()
+        for said in given.replaced(os.environ, asked):
+            screen.note(said)
         screen.note(f"{ranks} {'rank' if ranks == 1 else 'ranks'} of {script} on {cores} cores")
         if machines is not None:
             screen.note(machines.announcement(ranks))
-        if "OMP_NUM_THREADS" not in os.environ:
-            settings["OMP_NUM_THREADS"] = str(max(1, cores // ranks))
-            if ranks > cores:
-                screen.note("OMP_NUM_THREADS=1 for each rank, as there are more ranks than cores")
+        threads = thread_settings(os.environ, ranks)
+        settings |= threads
+        if threads and ranks > cores:
+            screen.note("OMP_NUM_THREADS=1 for each rank, as there are more ranks than cores")
         job = Job(
             directory,
             ranks=ranks,
@@ -239,7 +248,7 @@ def run(
         if received:
             screen.note(f"ended by {signal.Signals(received[0]).name}; all ranks have left")
         elif code:
-            _explain(job, ending, screen)
+            explain(job, ending, screen, shown=True)
         if keep is not None or (code and not received):
             screen.note(f"output and telemetry of all ranks: {directory}")
     if keep is None and (received or not code):
@@ -307,23 +316,6 @@ def _asked(**options: str | None) -> dict[str, str]:
     return asked
 
 
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collect the signals that ask the command to end, so that they do not end it directly."""
-    received: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-
-    asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, note) for number in asked]
-    try:
-        yield received
-    finally:
-        for number, handler in zip(asked, before, strict=True):
-            signal.signal(number, handler)
-
-
 def _follow(job: Job, stage: Stage, report: Report, screen: Screen, received: list[int]) -> None:
     """Show the job's output and progress until it has ended; stop the job at the first signal."""
     tails: dict[str, Tail] = {}
@@ -344,23 +336,3 @@ def _follow(job: Job, stage: Stage, report: Report, screen: Screen, received: li
         for line in report.news(ended=ended):
             screen.note(line)
         screen.progress("ending all ranks" if stopping else report.progress())
-
-
-def _explain(job: Job, ending: Ending, screen: Screen) -> None:
-    """Report the rank that failed first; show its output, unless rank 0's output was the same."""
-    if not ending.failures:
-        ended = "; its ranks have been ended" if ending.torchrun < 0 else ""
-        said = job.torchrun_log.read_bytes()
-        screen.note(f"torchrun {how(ending.torchrun)}{ended}{':' if said else ''}")
-        if said:
-            screen.stderr(said)
-        return
-    cause, *others = ending.failures
-    words = job.last_words(cause.rank, _LAST_WORDS)
-    alike = [other for other in others if job.last_words(other.rank, 1) == words[-1:]]
-    if cause.rank != 0 and all(other.rank != 0 for other in alike):
-        for line in words:
-            screen.stderr(f"rank {cause.rank} | {line}\n".encode())
-    same = [other.rank for other in alike if other.exitcode == cause.exitcode]
-    also = f"; so did {ranks_named(same)}" if same else ""
-    screen.note(f"rank {cause.rank} {cause.reason}{also}")

@@ -1,0 +1,34 @@
+"""The explanation of a failed job: the rank that failed first, and its last output."""
+
+from slackline.cli._causes import how
+from slackline.cli._launch import Ending, Job, ranks_named
+from slackline.cli._screen import Screen
+
+__all__ = ["explain"]
+
+_LAST_WORDS = 30
+"""The number of lines that are shown of a failed rank's output."""
+
+
+def explain(job: Job, ending: Ending, screen: Screen, *, shown: bool) -> None:
+    """Report the rank that failed first, and show its last output.
+
+    With `shown`, rank 0's output is on the screen already: output is left out if it is rank 0's, or
+    ends like rank 0's.
+    """
+    if not ending.failures:
+        ended = "; its ranks have been ended" if ending.torchrun < 0 else ""
+        said = job.torchrun_log.read_bytes()
+        screen.note(f"torchrun {how(ending.torchrun)}{ended}{':' if said else ''}")
+        if said:
+            screen.stderr(said)
+        return
+    cause, *others = ending.failures
+    words = job.last_words(cause.rank, _LAST_WORDS)
+    alike = [other for other in others if job.last_words(other.rank, 1) == words[-1:]]
+    if not shown or (cause.rank != 0 and all(other.rank != 0 for other in alike)):
+        for line in words:
+            screen.stderr(f"rank {cause.rank} | {line}\n".encode())
+    same = [other.rank for other in alike if other.exitcode == cause.exitcode]
+    also = f"; so did {ranks_named(same)}" if same else ""
+    screen.note(f"rank {cause.rank} {cause.reason}{also}")
