@@ -2,6 +2,8 @@
 
     __init__.py   the command and its error handling
     run.py        `slackline run`: run a script on several ranks and print what communication cost
+    tune.py       `slackline tune`: find settings with which a script's steps are shorter
+    _tune/        the search for these settings
     lab.py        `slackline lab`: a virtual network on this machine
     plan.py       `slackline plan`: print and check plans
     _plan_pipeline/   `slackline plan pipeline`
@@ -38,7 +40,18 @@ from typing import Annotated
 import typer
 
 from slackline import __version__
-from slackline.cli import aggregate, circuit, doctor, lab, plan, reproduce, run, simulate, what_if
+from slackline.cli import (
+    aggregate,
+    circuit,
+    doctor,
+    lab,
+    plan,
+    reproduce,
+    run,
+    simulate,
+    tune,
+    what_if,
+)
 from slackline.errors import UsageError
 
 __all__ = ["app", "main"]
@@ -52,6 +65,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(name="run", context_settings=run.SETTINGS)(run.run)
+app.command(name="tune", context_settings=tune.SETTINGS)(tune.tune)
 app.add_typer(plan.app, name="plan")
 app.add_typer(lab.app, name="lab")
 app.add_typer(circuit.app, name="circuit")

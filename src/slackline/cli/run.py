@@ -92,8 +92,8 @@ def run(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Take settings from this TOML file. Options win over the file, the file over "
-            "variables. Default: none.",
+            help="Take settings from this TOML file, for example one of slackline tune. Options "
+            "win over the file, the file over variables. Default: none.",
         ),
     ] = None,
     keep: Annotated[
