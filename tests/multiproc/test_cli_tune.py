@@ -266,13 +266,14 @@ def test_a_script_without_steps_is_an_error(
 
 
 @pytest.mark.slow
-def test_a_budget_that_is_too_short_names_the_time_that_is_needed(
+def test_a_budget_that_ends_before_the_first_step_is_to_be_raised(
     script: Callable[[str], Path],
 ) -> None:
-    code, _, err = _tune(script(_TRAIN), "--steps", "5", "--budget", "8s")
-    assert code == 2
-    assert "slackline: --budget 8s leaves " in err
-    assert " s after the first trial, and a search needs " in err
+    path = script(_TRAIN)
+    code, out, err = _tune(path, "--budget", "1ms")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"slackline: the steps of {path} cannot be measured: no rank has posted ")
+    assert err.endswith(" s have passed: raise --budget 1ms\n")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ class Facts:
     settings: Mapping[str, Setting]
     """The settings that the job used, by name; without a pipeline there is none of a schedule."""
     plans: Mapping[str, int]
-    """The bytes that all_reduces of the first rank have reduced by each plan."""
+    """The bytes that the later all_reduces of the first rank have reduced by each plan."""
     largest_bytes: int
     """The largest buffer of an operation of the first rank."""
     wires: bool
@@ -42,8 +42,10 @@ class Facts:
 def facts_of(trial: TrialSteps) -> Facts:
     """Return the facts that the records of a trial show."""
     first = trial.ranks[0]
+    # The operations of a group's opening, by which the engine measures plans, come first.
+    operations = first.operations[len(first.operations) // 2 :]
     plans: Counter[str] = Counter()
-    for each in first.operations:
+    for each in operations:
         if each.kind == "all_reduce" and each.plan_name:
             plans[each.plan_name] += each.bytes
     stages = [
@@ -55,8 +57,8 @@ def facts_of(trial: TrialSteps) -> Facts:
         ranks=len(trial.ranks),
         settings=dict(first.settings),
         plans=dict(plans),
-        largest_bytes=max((each.bytes for each in first.operations), default=0),
-        wires=any(_on_wire(each) for each in first.operations),
+        largest_bytes=max((each.bytes for each in operations), default=0),
+        wires=any(_on_wire(each) for each in operations),
         one_stage_a_rank=all(len(each) == 1 for each in stages),
     )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 
-__all__ = ["LEAST_REPEATS", "period"]
+__all__ = ["LEAST_REPEATS", "first_repeats", "period"]
 
 LEAST_REPEATS = 3
 """The number of times that a period must occur to count as one."""
@@ -27,3 +27,14 @@ def period(sequence: Sequence[Hashable]) -> int | None:
         return None
     smallest = len(sequence) - borders[-1]
     return smallest if smallest * LEAST_REPEATS <= len(sequence) else None
+
+
+def first_repeats(sequence: Sequence[Hashable], pattern: Sequence[Hashable]) -> int | None:
+    """Return the first index at which `pattern` occurs LEAST_REPEATS times in a row, or None."""
+    repeated = list(pattern) * LEAST_REPEATS
+    for index in range(len(sequence) - len(repeated) + 1):
+        if sequence[index] == repeated[0] and (
+            list(sequence[index : index + len(repeated)]) == repeated
+        ):
+            return index
+    return None

@@ -1,7 +1,7 @@
 """The order in which candidates are tried: by simulation of the script's first trial.
 
-Candidates with a simulated gain come first, then candidates that the simulator has no model for,
-and last the candidates that are slower in the simulation.
+Candidates with a clear simulated gain come first, then candidates that the simulator has no model
+for, and last the other candidates, the fastest of them first.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +13,10 @@ from slackline.errors import UsageError
 
 __all__ = ["by_ratio", "ranked"]
 
+_CLEAR = 0.98
+"""The largest ratio of simulated steps that counts as a clear gain: smaller differences are within
+the simulator's error."""
+
 _CHANGES = {"plan": "plan {}", "group_bytes": "bucket {}", "schedule": "schedule {}"}
 """The settings that slackline.predict can simulate, each with the text of its change."""
 
@@ -22,8 +26,8 @@ def ranked(
 ) -> list[Candidate]:
     """Return the candidates in the order in which they are to be tried.
 
-    `directory` has the telemetry of the first trial, and its job. `say` receives a line with the simulated
-    results, and with the reason if there are none.
+    `directory` has the telemetry of the first trial, and its job. `say` receives a line with the
+    simulated results, and with the reason if there are none.
     """
     try:
         pipeline = predict.has_pipeline(directory)
@@ -56,13 +60,13 @@ def ranked(
 def by_ratio(found: Sequence[Candidate], ratios: Sequence[float | None]) -> list[Candidate]:
     """Sort candidates by the ratio of their simulated step to the defaults'; None is unknown.
 
-    Unknown ratios stay in their order, between the ratios below 1 and the others.
+    Unknown ratios stay in their order, between the clear gains and the other ratios.
     """
 
     def place(number: int) -> tuple[int, float]:
         ratio = ratios[number]
         if ratio is None:
             return 1, 0.0
-        return (0 if ratio < 1 else 2), ratio
+        return (0 if ratio <= _CLEAR else 2), ratio
 
     return [found[number] for number in sorted(range(len(found)), key=place)]

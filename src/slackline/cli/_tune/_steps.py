@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from slackline.cli._record_tail import RecordTail
-from slackline.cli._tune._period import period
+from slackline.cli._tune._period import first_repeats, period
 from slackline.telemetry import (
     Gap,
     GroupOpened,
@@ -49,6 +49,9 @@ class Measure:
     """"overlap", "pipeline" or "operations"."""
     block: int = 1
     """For "operations", the number of operations that count as one step."""
+    pattern: tuple[tuple[int, ...], ...] = ()
+    """For "operations", the signatures of one period. Steps are counted from the place where the
+    pattern first repeats, so that the operations of a group's opening are left out."""
 
     def __str__(self) -> str:
         if self.kind == "operations":
@@ -72,6 +75,7 @@ class RankSteps:
         """Whether the rank has opened a group of slackline."""
         self.tried = False
         """Whether a trial of group sizes by the library has ended."""
+        self._begin_ns: int | None = None
         self._tail = RecordTail(path, self.problems.append)
 
     def update(self) -> None:
@@ -106,12 +110,17 @@ class RankSteps:
             return None  # The script will take steps of slackline.overlap or slackline.pipeline.
         found = sorted(self.operations, key=lambda each: each.posted_ns)
         found = found[len(found) // 2 : len(found) - len(found) // _PENDING]
-        length = period([_signature(each) for each in found])
+        signatures = [_signature(each) for each in found]
+        length = period(signatures)
         if length is None:
             return None
         total_ns = found[-1].posted_ns - found[0].posted_ns
         period_ns = total_ns * length / (len(found) - 1)
-        return Measure(kind="operations", block=length * max(1, round(_BLOCK_NS / period_ns)))
+        return Measure(
+            kind="operations",
+            block=length * max(1, round(_BLOCK_NS / period_ns)),
+            pattern=tuple(signatures[:length]),
+        )
 
     def durations_ns(self, measure: Measure) -> list[int]:
         """Return the duration of each step so far, in the order of the steps."""
@@ -121,10 +130,21 @@ class RankSteps:
             return max(self.optimizers.values(), key=sum, default=[])
         if measure.kind == "pipeline":
             return [after.time_ns - before.time_ns for before, after in pairwise(self.pipeline)]
-        posted = sorted(each.posted_ns for each in self.operations)
+        begin_ns = self._begin(measure.pattern)
+        if begin_ns is None:
+            return []
+        posted = sorted(each.posted_ns for each in self.operations if each.posted_ns >= begin_ns)
         # The last block may lack operations that are still pending.
         bounds = posted[: -measure.block : measure.block]
         return [after - before for before, after in pairwise(bounds)]
+
+    def _begin(self, pattern: Sequence[tuple[int, ...]]) -> int | None:
+        """Return the time at which the first operation of the repeated pattern was posted."""
+        if self._begin_ns is None:
+            found = sorted(self.operations, key=lambda each: each.posted_ns)
+            index = first_repeats([_signature(each) for each in found], pattern)
+            self._begin_ns = None if index is None else found[index].posted_ns
+        return self._begin_ns
 
 
 class TrialSteps:
@@ -186,12 +206,14 @@ class TrialSteps:
 
 
 def _signature(operation: Operation) -> tuple[int, ...]:
-    """Return the properties by which operations of different iterations are the same."""
+    """Return the properties by which operations of different iterations are the same.
+
+    The number of the group is left out: it differs from trial to trial.
+    """
     return (
         operation.collective,
         operation.receives,
         operation.peer,
         operation.bytes,
         operation.dtype,
-        operation.group,
     )

@@ -109,6 +109,8 @@ class Tuner:
                 if posted
                 else 'no rank has posted an operation in a group of the backend "slackline"'
             )
+            if first.exit_code is None:
+                why += f"; {first.wall_s:.0f} s have passed: raise --budget {budget}"
             raise UsageError(f"the steps of {path} cannot be measured: {why}")
         if first.exit_code == 0:
             raise UsageError(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackline.cli._tune._period import period
+from slackline.cli._tune._period import first_repeats, period
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,20 @@ def test_the_period_is_that_of_its_definition(sequence: list[int]) -> None:
         if all(sequence[i] == sequence[i + p] for i in range(length - p))
     ]
     assert period(sequence) == (found[0] if found else None)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "pattern", "expected"),
+    [
+        ("xabababab", "ab", 1),
+        ("abxababab", "ab", 3),
+        ("bababab", "ab", 1),
+        ("ababxabab", "ab", None),
+        ("aaxaaa", "a", 3),
+        ("ab", "ab", None),
+    ],
+)
+def test_the_place_where_a_pattern_first_repeats(
+    sequence: str, pattern: str, expected: int | None
+) -> None:
+    assert first_repeats(sequence, pattern) == expected

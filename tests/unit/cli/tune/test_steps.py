@@ -121,10 +121,23 @@ def test_operations_that_repeat_are_measured_in_blocks_of_50_ms(tmp_path: Path) 
     ]
     found = trial(tmp_path, records)
     measure = found.measure()
-    assert measure == Measure(kind="operations", block=15)
+    assert measure is not None
+    assert (measure.kind, measure.block, len(measure.pattern)) == ("operations", 15, 3)
     assert str(measure) == "blocks of 15 operations of the first rank"
     assert found.count(measure) == 38
     assert found.step_ns(measure, 20) == 50 * MS
+
+
+def test_the_operations_of_a_groups_opening_are_no_steps(tmp_path: Path) -> None:
+    # The opening posts 100 operations within a microsecond; an iteration posts two in 40 ms.
+    opening = operations(list(range(100)), [64])
+    posted = [MS + 40 * MS * (k // 2) + MS * (k % 2) for k in range(80)]
+    found = trial(tmp_path, [opening, operations(posted, [64, 4096])])
+    measure = Measure(kind="operations", block=2, pattern=((1, 0, -1, 64, 1), (1, 0, -1, 4096, 1)))
+    assert found.count(measure) == 38
+    assert found.step_ns(measure, 5) == 40 * MS
+    early = trial(tmp_path / "early", [opening])
+    assert early.count(measure) == 0
 
 
 def test_operations_that_do_not_repeat_measure_nothing(tmp_path: Path) -> None:
