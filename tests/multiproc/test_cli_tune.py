@@ -107,7 +107,7 @@ def _start(script: Path, *options: str, directory: Path | None = None) -> subpro
 
 def _tune(script: Path, *options: str, directory: Path | None = None) -> tuple[int, str, str]:
     process = _start(script, *options, directory=directory)
-    out, err = process.communicate(timeout=280)
+    out, err = process.communicate(timeout=500)
     assert _left(directory or script.parent) == []
     return process.returncode, out, err
 
@@ -174,10 +174,10 @@ def test_an_interrupted_search_shows_its_trials(script: Callable[[str], Path]) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(520)
 def test_the_fastest_setting_is_found_confirmed_and_used(script: Callable[[str], Path]) -> None:
     path = script(_TRAIN)
-    code, out, err = _tune(path, "--steps", "5", "--trials", "2", "--json", "--budget", "10min")
+    code, out, err = _tune(path, "--steps", "5", "--trials", "1", "--json", "--budget", "10min")
     assert code == 0, err
     result = json.loads(out)
     assert result["settings"] == {"segment": "64KiB"}
@@ -185,8 +185,7 @@ def test_the_fastest_setting_is_found_confirmed_and_used(script: Callable[[str],
     assert 2 < result["lowest"] <= result["gain"] <= result["highest"]
     assert result["measure"].startswith("blocks of ")
     stages = [each["stage"] for each in result["trials"]]
-    assert stages[:3] == ["round 1"] * 3
-    assert stages[-6:] == ["fresh"] * 6
+    assert stages == ["fresh"] * 6
     text = (path.parent / "tuned.toml").read_text()
     assert "# Gain: the step is shorter by a factor of " in text
     config = read_config(path.parent / "tuned.toml")
@@ -194,20 +193,25 @@ def test_the_fastest_setting_is_found_confirmed_and_used(script: Callable[[str],
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(520)
 def test_without_a_gain_the_file_holds_the_defaults_and_says_so(
     script: Callable[[str], Path],
 ) -> None:
     path = script(_TRAIN.replace("0.005", "0.06"))
-    code, out, err = _tune(path, "--steps", "5", "--trials", "2", "--json", "--budget", "10min")
+    code, out, err = _tune(path, "--steps", "5", "--trials", "1", "--json", "--budget", "10min")
     assert code == 0, err
-    assert not json.loads(out)["confirmed"] or json.loads(out)["settings"] != {"segment": "64KiB"}
+    result = json.loads(out)
+    assert (result["confirmed"], result["settings"]) == (False, {})
+    assert result["tried"] == {"segment": "64KiB"}
+    assert result["highest"] < 1
+    text = (path.parent / "tuned.toml").read_text()
+    assert "# No confirmed gain: the defaults stay" in text
     config = read_config(path.parent / "tuned.toml")
-    assert "SLACKLINE_SEGMENT" not in config.variables
+    assert (config.ranks, config.variables) == (2, {})
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(520)
 @pytest.mark.parametrize(
     ("job", "measure", "fixed"),
     [
@@ -250,8 +254,7 @@ def test_a_script_that_ends_early_is_told_how_many_steps_a_trial_needs(
     [
         (
             _CHANGING,
-            "its ranks have posted 398 operations, and those of rank 0 do not repeat often enough "
-            "to show a training step",
+            "the operations of rank 0 do not repeat often enough to show a training step",
         ),
         ("", 'no rank has posted an operation in a group of the backend "slackline"'),
     ],

@@ -164,8 +164,9 @@ def _end(job: Job, ending: Ending, count: int) -> str:
     if not ending.failures:
         return "torchrun failed"
     cause = ending.failures[0]
-    words = job.last_words(cause.rank, 1)
-    return f"rank {cause.rank} {cause.reason}{': ' if words else ''}{' '.join(words)}"
+    told = cause.error or " ".join(job.last_words(cause.rank, 1))
+    told = f": {told}" if told and told not in cause.reason else ""
+    return f"rank {cause.rank} {cause.reason}{told}"
 
 
 def _without_effect(candidate: Candidate, steps: TrialSteps) -> str:

@@ -102,11 +102,9 @@ class Tuner:
         if problems := first.steps.problems():
             raise UsageError(f"the first trial of {path} has no whole telemetry: {problems[0]}")
         if first.measure is None:
-            posted = sum(len(rank.operations) for rank in first.steps.ranks)
             why = (
-                f"its ranks have posted {posted} operations, and those of rank 0 do not repeat "
-                "often enough to show a training step"
-                if posted
+                "the operations of rank 0 do not repeat often enough to show a training step"
+                if any(rank.operations for rank in first.steps.ranks)
                 else 'no rank has posted an operation in a group of the backend "slackline"'
             )
             if first.exit_code is None:
