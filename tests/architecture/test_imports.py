@@ -12,6 +12,7 @@ from slackline.errors import UsageError
 SOURCE = Path(__file__).parents[2] / "src" / "slackline"
 MAKERS_OF_ENVIRONMENTS = {"cli/_doctor/_save.py", "cli/doctor.py", "cli/run.py", "lab/enter.py"}
 MAKERS_OF_ENVIRONMENTS |= {"cli/_apply.py"}
+MAKERS_OF_ENVIRONMENTS |= {"cli/_tune/_trial.py", "cli/tune.py"}
 """The files that start processes and therefore build an environment for them."""
 TORCH_FREE = ("slackline", "slackline.wire", "slackline.plan", "slackline.nic", "slackline.lab")
 TORCH_FREE += ("slackline.faults", "slackline.health", "slackline.sim", "slackline.cli")

@@ -81,6 +81,11 @@ sys.exit(7 if rank == 1 else 0)
 """
 
 
+_SHORT = ("--steps", "5", "--trials", "1", "--json", "--budget", "10min")
+_FIXED = {"SLACKLINE_PLAN": "mesh"}
+"""A variable that leaves only the segments open, of which 64 KiB is the first to be tried."""
+
+
 @pytest.fixture
 def script(tmp_path: Path) -> Callable[[str], Path]:
     def write(body: str) -> Path:
@@ -91,13 +96,15 @@ def script(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
-def _start(script: Path, *options: str, directory: Path | None = None) -> subprocess.Popen[str]:
+def _start(
+    script: Path, *options: str, directory: Path | None = None, **variables: str
+) -> subprocess.Popen[str]:
     """Start the command in `directory`, or in the script's own."""
     where = directory or script.parent
     return subprocess.Popen(
         [*_SLACKLINE, "tune", "--ranks", "2", *options, str(script)],
         cwd=where,
-        env=os.environ | {"TMPDIR": str(where)},
+        env=os.environ | {"TMPDIR": str(where), **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -105,8 +112,10 @@ def _start(script: Path, *options: str, directory: Path | None = None) -> subpro
     )
 
 
-def _tune(script: Path, *options: str, directory: Path | None = None) -> tuple[int, str, str]:
-    process = _start(script, *options, directory=directory)
+def _tune(
+    script: Path, *options: str, directory: Path | None = None, **variables: str
+) -> tuple[int, str, str]:
+    process = _start(script, *options, directory=directory, **variables)
     out, err = process.communicate(timeout=500)
     assert _left(directory or script.parent) == []
     return process.returncode, out, err
@@ -177,7 +186,7 @@ def test_an_interrupted_search_shows_its_trials(script: Callable[[str], Path]) -
 @pytest.mark.timeout(520)
 def test_the_fastest_setting_is_found_confirmed_and_used(script: Callable[[str], Path]) -> None:
     path = script(_TRAIN)
-    code, out, err = _tune(path, "--steps", "5", "--trials", "1", "--json", "--budget", "10min")
+    code, out, err = _tune(path, *_SHORT, **_FIXED)
     assert code == 0, err
     result = json.loads(out)
     assert result["settings"] == {"segment": "64KiB"}, err
@@ -198,7 +207,7 @@ def test_without_a_gain_the_file_holds_the_defaults_and_says_so(
     script: Callable[[str], Path],
 ) -> None:
     path = script(_TRAIN.replace("0.005", "0.4"))
-    code, out, err = _tune(path, "--steps", "5", "--trials", "1", "--json", "--budget", "10min")
+    code, out, err = _tune(path, *_SHORT, **_FIXED)
     assert code == 0, err
     result = json.loads(out)
     assert (result["confirmed"], result["settings"]) == (False, {}), err
@@ -223,8 +232,7 @@ def test_jobs_of_torch_are_tuned_by_their_own_steps(
     job: str, measure: str, fixed: set[str], tmp_path: Path
 ) -> None:
     path = _JOBS / f"{job}.py"
-    options = ("--steps", "5", "--trials", "1", "--json", "--budget", "10min")
-    code, out, err = _tune(path, *options, directory=tmp_path)
+    code, out, err = _tune(path, *_SHORT, directory=tmp_path)
     assert code == 0, err
     result = json.loads(out)
     assert (result["measure"], result["fixed"].keys()) == (measure, fixed)

@@ -127,7 +127,7 @@ def test_a_pipeline_tries_schedules_for_its_placement_and_both_senders() -> None
     ]
     assert of("delegation", given) == ["always", "never"]
     shared = facts(values=pipeline, one_stage_a_rank=False)
-    assert of("schedule", shared) == ["ready", "interleaved", "zb-v"]
+    assert of("schedule", shared) == ["ready", "interleaved", "zb-v", "dualpipe-v"]
 
 
 def test_candidates_combine_if_they_change_different_settings() -> None:
