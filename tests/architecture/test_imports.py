@@ -14,6 +14,7 @@ MAKERS_OF_ENVIRONMENTS = {"cli/_doctor/_save.py", "cli/doctor.py", "cli/run.py",
 MAKERS_OF_ENVIRONMENTS |= {"cli/_apply.py"}
 MAKERS_OF_ENVIRONMENTS |= {"cli/_tune/_trial.py", "cli/tune.py"}
 """The files that start processes and therefore build an environment for them."""
+MAKERS_OF_ENVIRONMENTS |= {"reproduce/_accuracy.py"}
 TORCH_FREE = ("slackline", "slackline.wire", "slackline.plan", "slackline.nic", "slackline.lab")
 TORCH_FREE += ("slackline.faults", "slackline.health", "slackline.sim", "slackline.cli")
 TORCH_FREE += ("slackline.plan.pipeline", "slackline.circuit", "slackline.reproduce")
