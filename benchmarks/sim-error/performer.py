@@ -1,25 +1,36 @@
-"""The work of one rank: blocking all_reduces of one size, each of them timed."""
+"""The work of one rank: all_reduces, or training steps whose computations are waits."""
 
 from __future__ import annotations
 
+import ctypes
 import time
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from _harness import pattern
 from _harness.groups import join
 from _harness.ranks import Place
-from cases import ITEM_BYTES
+from cases import BUCKET_BYTES, ITEM_BYTES, PCCO, Model, TimedLayer
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.parallel import DistributedDataParallel
+
+from slackline.overlap import DataParallel
 
 TIMEOUT = timedelta(seconds=60)
 WARM_UP = 2
+_SET_TIMER_SLACK = 29
+"""The prctl option for timer slack: how much later than requested a sleep may end (50 us)."""
 
 
 class Performer:
     """A rank with a slackline group."""
 
     def __init__(self, place: Place) -> None:
+        # Sleeps stand for computations, so they must end on time, also in threads that start later.
+        ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, 1, 0, 0, 0)
         self._place = place
         join(place, TIMEOUT)
 
@@ -42,6 +53,78 @@ class Performer:
             pattern.check(buffer, total, self._place.size, 1, number % 4)
         return spans[WARM_UP:]
 
+    def train(self, model: Model, method: str, steps: int) -> list[int]:
+        """Train from zero; return the end of each backward in ns of CLOCK_MONOTONIC.
+
+        Each rank's gradients are its number plus 1. Raises ArithmeticError if the trained
+        parameters are not those of the mean of all gradients.
+        """
+        module = nn.Sequential(*map(_Waiting, model.layers))
+        optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
+        trained: nn.Module
+        if method == PCCO:
+            trained = DataParallel(module, optimizer, group_bytes=0)
+        else:
+            trained = DistributedDataParallel(module, bucket_cap_mb=BUCKET_BYTES / (1 << 20))
+        factor = torch.tensor([self._place.rank + 1.0])
+        ended_ns = []
+        for _ in range(steps):
+            trained(factor.clone().requires_grad_()).sum().backward()
+            ended_ns.append(time.monotonic_ns())
+            optimizer.step()
+            optimizer.zero_grad()
+        if isinstance(trained, DataParallel):
+            trained.close()
+        mean = (self._place.size + 1) / 2
+        for parameter in module.parameters():
+            if not torch.equal(parameter.detach(), torch.full_like(parameter, -steps * mean)):
+                raise ArithmeticError(f"a parameter is {parameter[0].item()}, not {-steps * mean}")
+        return ended_ns
+
     def close(self) -> None:
         """Leave the process group."""
         dist.destroy_process_group()
+
+
+class _Waiting(nn.Module):
+    """A layer that waits where a real layer computes, and passes its input on.
+
+    The gradient of each element of its weight is the input's value.
+    """
+
+    def __init__(self, layer: TimedLayer) -> None:
+        super().__init__()
+        self._layer = layer
+        self.weight = nn.Parameter(torch.zeros(layer.gradient_bytes // ITEM_BYTES))
+
+    def forward(self, x: Tensor) -> Tensor:
+        passed: Tensor = _Wait.apply(x, self.weight, self._layer)  # type: ignore[no-untyped-call]
+        return passed
+
+
+class _Wait(torch.autograd.Function):
+    """An identity function of its input that waits in forward and backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, layer: TimedLayer) -> Tensor:
+        until_ns = time.monotonic_ns() + layer.forward_ms * 1_000_000
+        ctx.layer, ctx.shape = layer, weight.shape
+        ctx.save_for_backward(x)
+        passed = x.clone()
+        _sleep_until(until_ns)
+        return passed
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        until_ns = time.monotonic_ns() + ctx.layer.backward_ms * 1_000_000
+        (x,) = ctx.saved_tensors
+        of_weight = (x * gradient).expand(ctx.shape).contiguous()
+        _sleep_until(until_ns)
+        return gradient, of_weight, None
+
+
+def _sleep_until(moment_ns: int) -> None:
+    """Sleep until a time of CLOCK_MONOTONIC in ns."""
+    while (left_ns := moment_ns - time.monotonic_ns()) > 0:
+        time.sleep(left_ns / 1e9)

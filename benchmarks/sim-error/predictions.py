@@ -1,4 +1,4 @@
-"""The simulator's times of the cells, with a rate and a latency found from two other cells."""
+"""The simulator's times of the cases, with a rate and a latency found from two all_reduces."""
 
 from __future__ import annotations
 
@@ -6,10 +6,30 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from cases import ITEM_BYTES, LONG, RATE_BPS, SHORT, Cell
+from cases import (
+    BUCKET_BYTES,
+    BURST_BYTES,
+    HOSTS,
+    ITEM_BYTES,
+    LONG,
+    PCCO,
+    RATE_BPS,
+    SHORT,
+    SKIPPED_STEPS,
+    Cell,
+    Model,
+)
 
 from slackline.plan.collective import Collective, generate
-from slackline.sim import Fabric, Framing, Host, Operation, simulate_collective
+from slackline.sim import (
+    Fabric,
+    Framing,
+    Host,
+    Layer,
+    Operation,
+    simulate_collective,
+    simulate_training,
+)
 
 FRAMING = Framing(header_bytes=64, packet_bytes=1448, packet_overhead_bytes=66)
 """TCP over the lab's Ethernet, whose token buckets count no preamble."""
@@ -18,6 +38,8 @@ ROUNDS = 3
 """The number of times that latency and rate are fitted in turn."""
 MOST_LATENCY_PS = 10**11
 LEAST_RATE_BPS, MOST_RATE_BPS = RATE_BPS // 10, RATE_BPS * 2
+PS_PER_MS = 10**9
+SIMULATED_STEPS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,15 +52,48 @@ class Calibration:
     """The latency of a cable, with the processor time of a message included."""
 
 
+def fabric(hosts: int, calibration: Calibration) -> Fabric:
+    """Return the simulated lab."""
+    host = Host(
+        rates_bps=(calibration.rate_bps,),
+        latency_ps=calibration.latency_ps,
+        cores=2,
+        burst_bytes=BURST_BYTES,
+    )
+    return Fabric(hosts=(host,) * hosts, framing=FRAMING, forwards_after_bytes=PACKET_BYTES)
+
+
 @cache
 def simulated_ps(cell: Cell, calibration: Calibration) -> int:
-    """Return the simulated time of a cell's all_reduce."""
+    """Return the simulated time of a cell's all_reduce; the aggregator of a star has a host."""
     plan = generate(Collective.ALL_REDUCE, cell.plan, cell.hosts)
-    host = Host(rates_bps=(calibration.rate_bps,), latency_ps=calibration.latency_ps, cores=2)
-    fabric = Fabric(hosts=(host,) * cell.hosts, framing=FRAMING, forwards_after_bytes=PACKET_BYTES)
     return simulate_collective(
-        Operation(plan=plan, count=cell.nbytes // ITEM_BYTES, itemsize=ITEM_BYTES), fabric
+        Operation(plan=plan, count=cell.nbytes // ITEM_BYTES, itemsize=ITEM_BYTES),
+        fabric(plan.members, calibration),
     ).duration_ps
+
+
+def simulated_step_ps(model: Model, method: str, calibration: Calibration) -> int:
+    """Return the simulated time of a training step, from one backward's end to the next one's."""
+    plan = generate(Collective.ALL_REDUCE, "ring", HOSTS)
+    layers = [
+        Layer(
+            forward_ps=layer.forward_ms * PS_PER_MS,
+            backward_ps=layer.backward_ms * PS_PER_MS,
+            gradient_bytes=layer.gradient_bytes,
+        )
+        for layer in model.layers
+    ]
+    run = simulate_training(
+        layers,
+        fabric(HOSTS, calibration),
+        lambda nbytes: Operation(plan=plan, count=nbytes // ITEM_BYTES, itemsize=ITEM_BYTES),
+        steps=SIMULATED_STEPS,
+        policy="overlap" if method == PCCO else "buckets",
+        group_bytes=0 if method == PCCO else BUCKET_BYTES,
+    )
+    counted = sorted(run.step_ps[SKIPPED_STEPS - 1 :])
+    return counted[len(counted) // 2]
 
 
 def calibrate(short_ps: int, long_ps: int) -> Calibration:
@@ -46,14 +101,14 @@ def calibrate(short_ps: int, long_ps: int) -> Calibration:
     found = Calibration(rate_bps=RATE_BPS, latency_ps=0)
     for _ in range(ROUNDS):
         rate_bps, latency_ps = found.rate_bps, found.latency_ps
-        latency_ps = _least(
+        latency_ps = least(
             0,
             MOST_LATENCY_PS,
             lambda value, rate=rate_bps: (
                 simulated_ps(SHORT, Calibration(rate_bps=rate, latency_ps=value)) >= short_ps
             ),
         )
-        slower_by = _least(
+        slower_by = least(
             0,
             MOST_RATE_BPS - LEAST_RATE_BPS,
             lambda value, latency=latency_ps: (
@@ -65,7 +120,7 @@ def calibrate(short_ps: int, long_ps: int) -> Calibration:
     return found
 
 
-def _least(low: int, high: int, enough: Callable[[int], bool]) -> int:
+def least(low: int, high: int, enough: Callable[[int], bool]) -> int:
     """Return the least value from `low` to `high` that `enough` accepts, or `high` if none."""
     while low < high:
         middle = (low + high) // 2

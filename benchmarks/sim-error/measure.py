@@ -1,0 +1,93 @@
+"""The measurements on hosts of a lab: all_reduces, training steps, and an aggregation node."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby, pairwise
+
+from _harness.ranks import LabRanks
+from cases import HOSTS, METHODS, SKIPPED_STEPS, Cell, Effort, Model
+from performer import Performer
+
+from slackline.errors import UsageError
+from slackline.lab import Lab
+
+ENVIRONMENT = {
+    "SLACKLINE_ORDER": "any",
+    "SLACKLINE_RAILS": "tcp",
+    "SLACKLINE_INTERFACE": "eth0",
+    "OMP_NUM_THREADS": "1",
+}
+_COMMAND = "from slackline.cli import main; raise SystemExit(main())"
+
+
+def all_reduces(
+    lab: Lab, cells: Iterable[Cell], effort: Effort, **further: str
+) -> dict[Cell, list[list[float]]]:
+    """Return the seconds of each call, from the last rank's start to the last rank's end, by life.
+
+    `further` are variables of slackline, named without the prefix SLACKLINE_.
+    """
+    found: dict[Cell, list[list[float]]] = {}
+    variables = {f"SLACKLINE_{name}": value for name, value in further.items()}
+    for (hosts, plan), group in groupby(cells, key=lambda cell: (cell.hosts, cell.plan)):
+        of_plan = list(group)
+        for _ in range(effort.lives):
+            environment = {**ENVIRONMENT, **variables, "SLACKLINE_PLAN": plan}
+            with LabRanks(Performer, lab, environment=environment, hosts=hosts) as ranks:
+                for cell in of_plan:
+                    spans = ranks.ask("all_reduces", cell.nbytes, effort.calls(cell))
+                    found.setdefault(cell, []).append(
+                        [
+                            (max(end for _, end in call) - max(start for start, _ in call)) / 1e9
+                            for call in zip(*spans, strict=True)
+                        ]
+                    )
+                ranks.ask("close")
+    return found
+
+
+def steps(
+    lab: Lab, models: Sequence[Model], effort: Effort
+) -> dict[tuple[Model, str], list[list[float]]]:
+    """Return the seconds of each training step by model and method, by life.
+
+    A step lasts from the end of a backward to the end of the next one, at the last rank.
+    """
+    found: dict[tuple[Model, str], list[list[float]]] = {}
+    for _ in range(effort.lives):
+        environment = {**ENVIRONMENT, "SLACKLINE_PLAN": "ring"}
+        with LabRanks(Performer, lab, environment=environment, hosts=HOSTS) as ranks:
+            for model in models:
+                for method in METHODS:
+                    ended_ns = ranks.ask("train", model, method, effort.steps)
+                    last_ns = [max(each) for each in zip(*ended_ns, strict=True)]
+                    spans = [(end - start) / 1e9 for start, end in pairwise(last_ns)]
+                    found.setdefault((model, method), []).append(spans[SKIPPED_STEPS - 1 :])
+            ranks.ask("close")
+    return found
+
+
+@contextmanager
+def node(lab: Lab, host: int) -> Iterator[str]:
+    """Run an aggregation node for the hosts before `host`; yield the node's address."""
+    argv = [sys.executable, "-c", _COMMAND, "aggregate", "--listen", f"{lab.address(host)}:0"]
+    with subprocess.Popen(
+        lab.command(host, [*argv, "--workers", str(HOSTS)]),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            said = process.stdout.readline()
+            found = re.match(r"listening at (\S+) ", said)
+            if found is None:
+                raise UsageError(f"the aggregation node did not start: {said!r}")
+            yield found[1]
+        finally:
+            process.terminate()
