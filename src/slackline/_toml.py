@@ -73,7 +73,7 @@ class Table:
         return [Table(self._name, each, f"{path} {number}") for number, each in enumerate(values)]
 
     def end(self) -> None:
-        """Raise UsageError if the table has a key that was not taken."""
+        """Raise UsageError if the table has a key that no method has read."""
         for key in self._values:
             known = ", ".join(self._known)
             raise UsageError(f'{self._name}: {self._place()} has no "{key}"; it has {known}')

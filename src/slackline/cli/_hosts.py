@@ -106,7 +106,7 @@ def find_hosts(text: str, port: int) -> Hosts:
 
 
 def _same_name(name: str, own: str) -> bool:
-    """Return whether both are names of one machine; either name may lack the domain."""
+    """Return whether two names are of one machine; either name may lack the domain."""
     if "." in name and "." in own:
         return name == own
     return name.partition(".")[0] == own.partition(".")[0]

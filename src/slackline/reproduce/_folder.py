@@ -42,7 +42,7 @@ class Folder:
         )
 
     def experiment(self, table: PublishedTable) -> str:
-        """Return the text of a table's experiment; raises UsageError where it is missing."""
+        """Return the text of a table's experiment; raise UsageError if the file is missing."""
         if table.experiment not in self._files("experiments"):
             raise UsageError(
                 f"{table.name}.toml: experiment: there is no file experiments/{table.experiment}"

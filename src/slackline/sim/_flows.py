@@ -51,7 +51,10 @@ def check_flows(operation: Operation, ranks_per_host: int) -> int:
     if plan.collective is not Collective.ALL_REDUCE or plan.name not in _RINGS:
         raise UsageError(f"{plan} is no ring of hosts; the plans {', '.join(sorted(_RINGS))} are")
     if plan.name == "ring" and ranks_per_host != 1:
-        raise UsageError(f"a ring as flows must have one rank on each host, not {ranks_per_host}")
+        raise UsageError(
+            f"flows simulate the plan ring with one rank on each host, not {ranks_per_host}; "
+            "take the plan hierarchical"
+        )
     if ranks_per_host < 1 or plan.ranks % ranks_per_host:
         raise UsageError(
             f"ranks_per_host must be a divisor of {plan.ranks} ranks, not {ranks_per_host}"

@@ -68,7 +68,7 @@ def encode(header: Header) -> bytes:
 
 
 def decode(data: bytes | bytearray | memoryview) -> Header:
-    """Decode the first 64 bytes of `data`; raises FrameError that names the wrong value."""
+    """Decode the first 64 bytes of `data`; raise FrameError that names the wrong value."""
     if len(data) < HEADER_BYTES:
         raise FrameError(f"a frame header has {HEADER_BYTES} bytes, not {len(data)}")
     head = bytes(data[:HEADER_BYTES])

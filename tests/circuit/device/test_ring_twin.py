@@ -210,7 +210,7 @@ def test_more_operations_than_a_device_has_are_refused() -> None:
         ),
         (
             lambda: open_ring_device("board", OPTIONS, rank=0, ranks=2, job=0, epoch=0, plan_id=0),
-            "a ring device is twin or circuit, not 'board'",
+            "a ring device must be 'twin' or 'circuit', not 'board'",
         ),
     ],
 )

@@ -127,7 +127,8 @@ def test_no_flow_undercuts_the_bytes_of_its_port() -> None:
             generate(Collective.ALL_REDUCE, "ring", 4),
             2,
             {"ranks_per_host": 2},
-            "a ring as flows must have one rank on each host, not 2",
+            "flows simulate the plan ring with one rank on each host, not 2; take the plan "
+            "hierarchical",
         ),
         (
             hierarchical(2, 2),

@@ -30,4 +30,4 @@ def open_ring_device(
         return RingTwin(options, place)
     if kind == "circuit":
         return RingCircuit(options, place)
-    raise UsageError(f"a ring device is twin or circuit, not {kind!r}")
+    raise UsageError(f"a ring device must be 'twin' or 'circuit', not {kind!r}")

@@ -136,10 +136,11 @@ class Issuer(wiring.Component):
         return m
 
     def _onset(self, m: Module) -> tuple[Signal, Signal]:
-        """Return two signals: all ports reached the onset threshold; a full buffer forces a start.
+        """Return the signals by which the reduction of a message may start.
 
-        Both signals describe the previous cycle. That is safe, because until the start of a message
-        the number of frames in a port's buffer only grows.
+        The first is 1 if all ports have reached the onset threshold, the second is 1 if a full
+        buffer forces a start. Both signals describe the previous cycle. That is safe, because until
+        the start of a message the number of frames in a port's buffer only grows.
         """
         options = self.options
         onset, forced = Signal(), Signal()

@@ -273,7 +273,7 @@ async def run_handshake(channel: HandshakeChannel, handshake: Handshake, job: in
 
 
 async def _reply(channel: HandshakeChannel, job: int) -> HandshakeMessage:
-    """Receive the reply of a handshake; raise LinkError if its header's `job` differs."""
+    """Receive the reply of a handshake; raise LinkError if its header does not contain `job`."""
     code, message = await channel.receive()
     if code != job:
         raise LinkError("a HELLO of another job came during the handshake")

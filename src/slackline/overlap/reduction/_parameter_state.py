@@ -281,7 +281,10 @@ class ParameterState:
             self.parameter.grad = grad
 
     def stash(self) -> None:
-        """Save a reduced gradient while this rank accumulates more; `reduced` later adds both."""
+        """Save a reduced gradient while this rank accumulates a further one.
+
+        `reduced` adds the saved gradient and the further one.
+        """
         assert self.posting is None
         grad = self.parameter.grad
         if grad is not None:

@@ -36,7 +36,7 @@ class Collective(IntEnum):
 
     @property
     def rooted(self) -> bool:
-        """Whether one rank is the root; in POINT_TO_POINT the root is the sender."""
+        """Whether the collective has a root; the root of POINT_TO_POINT is the sender."""
         return self in _ROOTED
 
     def has(self, rank: int, chunk: int, ranks: int, root: int | None) -> bool:

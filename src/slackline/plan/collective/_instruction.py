@@ -72,7 +72,7 @@ class Instruction:
 
     @classmethod
     def parse(cls, token: str) -> Self:
-        """Parse an instruction's text form; raises UsageError that quotes an invalid text."""
+        """Parse an instruction's text form; raise UsageError that quotes an invalid text."""
         match = _TOKEN.fullmatch(token)
         if match is None or match["kind"] not in Kind.__members__:
             kinds = ", ".join(Kind.__members__)

@@ -123,7 +123,7 @@ class Part:
 
 
 def check_ranks(collective: Collective, ranks: int, root: int | None) -> None:
-    """Check that a plan of the collective can have these ranks and this root; raises UsageError."""
+    """Check that a plan of the collective can have these ranks and this root; raise UsageError."""
     if ranks < 1:
         raise UsageError(f"ranks must be a positive integer, not {ranks}")
     if collective is Collective.POINT_TO_POINT and ranks > 2:

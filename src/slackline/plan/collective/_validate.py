@@ -48,7 +48,7 @@ class Verdict:
 
 
 def validate(plan: CollectivePlan) -> CollectivePlan:
-    """Check the plan and return it; raises UsageError with the first fault and a grid."""
+    """Check the plan and return it; raise UsageError with the first fault and a grid."""
     fault = check(plan).fault
     if fault is None:
         return plan

@@ -55,7 +55,7 @@ class Dispatcher:
         order: Order = "ready",
         in_flight: Sequence[int] | None = None,
     ) -> None:
-        """Prepare the queues of one rank; raises UsageError for an unknown order or rank.
+        """Prepare the queues of one rank; raise UsageError for an unknown order or rank.
 
         `in_flight` limits, for each stage, the microbatches between forward and backward. Order
         "fixed" ignores `in_flight`.

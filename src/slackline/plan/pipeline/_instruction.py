@@ -60,7 +60,7 @@ class Instruction:
 
     @classmethod
     def parse(cls, token: str) -> Self:
-        """Parse an instruction's text form; raises UsageError that quotes an invalid text."""
+        """Parse an instruction's text form; raise UsageError that quotes an invalid text."""
         match = _TOKEN.fullmatch(token)
         if match is None:
             kinds = ", ".join(Kind)

@@ -76,7 +76,7 @@ def looped(stages: int, stages_per_rank: int) -> tuple[int, ...]:
 
 
 def vee(stages: int) -> tuple[int, ...]:
-    """Return the placement in the shape of a V: down the ranks and up again.
+    """Return the placement of stages in the shape of a V: down the ranks and up again.
 
     Of 8 stages, rank 1 has stages 1 and 6, and rank 0 has the first and the last.
     """

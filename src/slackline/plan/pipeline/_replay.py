@@ -101,7 +101,7 @@ def message_delay_ps(sender: int, receiver: int, plan: PipelinePlan, scenario: S
 
 
 def replay(plan: PipelinePlan, scenario: Scenario) -> Timing:
-    """Compute the times and the memory of a plan; raises UsageError where an instruction deadlocks.
+    """Compute the times and the memory of a plan; raise UsageError where an instruction deadlocks.
 
     The plan must be valid, except that it may exceed the memory caps.
     """

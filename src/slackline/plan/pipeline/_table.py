@@ -44,7 +44,7 @@ class Options:
     """The rank of each stage, for "auto" and "ready"; empty puts stage i on rank i."""
 
     def one_each(self, scenario: Scenario) -> bool:
-        """Return whether stage i is on rank i; raises UsageError for a wrong number of ranks."""
+        """Return whether stage i is on rank i; raise UsageError for a wrong number of ranks."""
         if self.placement and len(self.placement) != scenario.stages:
             raise UsageError(
                 f"placement must have one rank for each of the {scenario.stages} stages, "

@@ -38,7 +38,7 @@ class Fault:
 
 
 def validate(plan: PipelinePlan, scenario: Scenario | None = None) -> PipelinePlan:
-    """Check the plan and return it; raises UsageError with the first fault and a grid.
+    """Check the plan and return it; raise UsageError with the first fault and a grid.
 
     The grid points at the faulty instruction.
     """

@@ -20,7 +20,7 @@ class Case:
     name: str
     """The plan, policy or runtime of the case, and its network where the file has several."""
     simulate: Callable[[], Figures]
-    """Run the simulation; raises what `simulate_collective` raises."""
+    """Run the simulation; raise what `simulate_collective` raises."""
 
 
 def each_value(table: Table, key: str, count: int, read: Callable[[Any], int]) -> tuple[int, ...]:

@@ -58,7 +58,8 @@ def test_caps_may_be_bytes() -> None:
         ({"activation_cap": [3, 0.5, 3]}, "stage 1, F0: needs 1 activation, but the cap is 0.5"),
         (
             {"memory_bytes": 5},
-            'caps are either "activation_cap" or "memory_bytes" together with "activation_bytes"',
+            'a cap on memory is given either by "activation_cap", or by "memory_bytes" and '
+            '"activation_bytes" together',
         ),
     ],
 )

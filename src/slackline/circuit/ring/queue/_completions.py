@@ -77,7 +77,10 @@ class CompletionQueue(wiring.Component):
         return m
 
     def _write(self, m: Module, entries: Signal, here: Signal) -> Value:
-        """Write entries, one at a time, while there is room; return a signal: a write goes on."""
+        """Write entries, one at a time, while the queue has room.
+
+        Returns a signal that is 1 while an entry is being written.
+        """
         options = self.options
         bits = 8 * COMPLETION.size
         layout = data.FlexibleLayout(

@@ -33,7 +33,7 @@ _Value = TypeVar("_Value")
 
 
 def parse_scenario(text: str) -> Scenario:
-    """Parse a scenario from JSON text; raises UsageError that names the field and its value."""
+    """Parse a scenario from JSON text; raise UsageError that names the field and its value."""
     try:
         found = json.loads(text, parse_float=Fraction)
     except json.JSONDecodeError as error:
@@ -78,7 +78,8 @@ def _memory(found: Mapping[str, object], stages: int) -> tuple[StageMemory, ...]
     in_bytes = "memory_bytes" in found
     if in_bytes != ("activation_bytes" in found) or (in_bytes and "activation_cap" in found):
         raise UsageError(
-            'caps are either "activation_cap" or "memory_bytes" together with "activation_bytes"'
+            'a cap on memory is given either by "activation_cap", or by "memory_bytes" and '
+            '"activation_bytes" together'
         )
     if not in_bytes:
         caps: tuple[Fraction | None, ...] = (None,) * stages

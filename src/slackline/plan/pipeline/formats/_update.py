@@ -62,7 +62,7 @@ class PlanUpdate:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Return the update that `encode` wrote; raises UsageError for other bytes."""
+        """Return the update that `encode` wrote; raise UsageError for other bytes."""
         try:
             text, _, rest = zlib.decompress(data).partition(b"\n")
             head = json.loads(text)

@@ -122,7 +122,9 @@ def _trailing(
     every stage holds at most x_0 activations.
     """
     if stages < 1 or microbatches < 1:
-        raise UsageError(f"{name} needs stages and microbatches, not {stages} and {microbatches}")
+        raise UsageError(
+            f"{name} needs at least one stage and one microbatch, not {stages} and {microbatches}"
+        )
     orders = []
     for stage in range(stages):
         ahead = warm_up(stage)
