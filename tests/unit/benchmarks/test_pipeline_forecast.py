@@ -1,8 +1,9 @@
-"""Tests of the forecast benchmark: its traces are fixed."""
+"""Tests of the forecast benchmark: its traces are fixed, its contestants run the real policy."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
+from typing import Any
 
 import pytest
 from benchmark_modules import modules_of
@@ -11,7 +12,7 @@ from benchmark_modules import modules_of
 @pytest.fixture(scope="module")
 def benchmark() -> Iterator[ModuleType]:
     """Provide the benchmark's modules by name."""
-    with modules_of("pipeline-forecast", "traces") as found:
+    with modules_of("pipeline-forecast", "traces", "drive") as found:
         yield found
 
 
@@ -35,3 +36,36 @@ def test_a_delay_holds_from_its_start_to_the_next_start(benchmark: ModuleType) -
     recorded = traces["1,200 iterations"]
     assert recorded.delays_ms(350) == (0, 0, 50, 50, 0, 0, 50)
     assert recorded.delays_ms(1199) == (0,) * 7
+
+
+@pytest.fixture
+def trained(
+    benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, str, int], Any]:
+    """Provide a function that trains on the first seconds of a trace by Adaptra's policy."""
+    traces = {each.name: each for each in benchmark.traces.TRACES}
+
+    def train(name: str, mode: str, seconds: int) -> Any:
+        monkeypatch.setattr(benchmark.drive, "SECONDS", seconds)
+        return benchmark.drive.Training(traces[name], "adaptra", mode).run()
+
+    return train
+
+
+def test_random_delays_are_reacted_to_as_without_forecasts(
+    trained: Callable[[str, str, int], Any],
+) -> None:
+    react, forecast = (trained("redrawn every 2-20 s", mode, 60) for mode in ("react", "forecast"))
+    assert forecast.news == []
+    assert (forecast.iterations, forecast.total_ms) == (react.iterations, react.total_ms)
+    assert forecast.reasons == react.reasons
+
+
+def test_periodic_delays_cost_less_when_they_are_foretold(
+    trained: Callable[[str, str, int], Any],
+) -> None:
+    modes = ("none", "react", "forecast", "oracle")
+    none, react, forecast, oracle = (trained("every 20 s for 6 s", mode, 130) for mode in modes)
+    assert none.mean_ms > react.mean_ms > forecast.mean_ms > oracle.mean_ms
+    assert forecast.mean_ms < 0.98 * react.mean_ms
+    assert forecast.news[0].startswith("link 2-3: periodic: Every 20")
