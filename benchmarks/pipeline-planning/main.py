@@ -26,7 +26,10 @@ SIZES = ((8, 24, 0.3), (16, 256, 2.0), (64, 1024, 30.0))
 """The stages, the microbatches, and the target for the time to plan, in seconds."""
 PROOF_SECONDS = 20.0
 QUICK_PROOF_SECONDS = 2.0
-MEAN_PERCENT, WORST_PERCENT = 0.3, 3.5
+MEAN_PERCENT, WORST_PERCENT = 0.15, 3.0
+FIRST_SEED = 70_000
+"""The first seed. Earlier seeds served to choose the settings of the search, so its quality is
+judged by scenarios that the search has not been fitted to."""
 
 
 def against_optimum(name: str, quick: bool) -> tuple[Row, list[Target]]:
@@ -34,7 +37,7 @@ def against_optimum(name: str, quick: bool) -> tuple[Row, list[Target]]:
     stages, counts, many, few = {"small": SMALL, "middle": MIDDLE}[name]
     limit = QUICK_PROOF_SECONDS if quick else PROOF_SECONDS
     gaps, plain, seconds = [], [], []
-    for seed in range(few if quick else many):
+    for seed in range(FIRST_SEED, FIRST_SEED + (few if quick else many)):
         scenario = draw(seed, stages, counts)
         start = time.perf_counter()
         found = auto(scenario)
@@ -72,7 +75,7 @@ def against_others(quick: bool) -> tuple[list[Row], list[Target]]:
     over = dict.fromkeys(above, 0)
     bounds = []
     better = broken = 0
-    for seed in range(few if quick else many):
+    for seed in range(FIRST_SEED, FIRST_SEED + (few if quick else many)):
         scenario = draw(seed, stages, counts)
         found = auto(scenario)
         broken += check(found.plan, scenario) is not None
