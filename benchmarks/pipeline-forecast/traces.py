@@ -193,7 +193,7 @@ TRACES = (
     ),
 )
 """All traces."""
-QUICK = ("every 20 s for 6 s", "redrawn every 2-20 s")
+QUICK = ("every 20 s for 6 s", "bursts of any length")
 """The names of the traces that `--quick` simulates."""
 NOISE_MS = 0.3
 """The standard deviation of the noise that is added to each measured delay."""
