@@ -205,8 +205,10 @@ def run(
             from slackline.cli._kept_job import job_of
             from slackline.predict import write_job
 
-            given = {**os.environ, **asked}
-            write_job(keep, job_of(script, arguments or [], options, ranks, faults or [], given))
+            variables = {**os.environ, **asked}
+            write_job(
+                keep, job_of(script, arguments or [], options, ranks, faults or [], variables)
+            )
         settings = {**stage.settings, **asked, "SLACKLINE_TELEMETRY": str(telemetry)}
         cores = usable_cores()
         for said in given.replaced(os.environ, asked):
