@@ -50,7 +50,7 @@ class Computation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One measured step of all ranks."""
+    """A measured step of all ranks."""
 
     wall_ns: int
     """The duration of the step, averaged over the ranks."""

@@ -130,7 +130,7 @@ def _check_clocks(traces: Sequence[Trace]) -> None:
 
 
 class _Part(NamedTuple):
-    """One step of one rank: the end of the step before, and the reductions."""
+    """A step of one rank: the end of the step before, and the reductions."""
 
     begin_ns: int
     reductions: tuple[Reduction, ...]
