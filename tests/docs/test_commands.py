@@ -169,7 +169,10 @@ def test_a_command_has_the_options_that_it_is_given(block: Block) -> None:
     for words in words_of(block.body):
         command = typer.main.get_command(app)
         context = command.make_context("slackline", list(words), resilient_parsing=False)
-        while words and hasattr(command, "resolve_command"):
+        while hasattr(command, "resolve_command"):
+            _, words, _ = command.make_parser(context).parse_args(list(words))
+            if not words:
+                break  # the command has subcommands and runs without one
             _, command, words = command.resolve_command(context, words)
             assert command is not None
             context = command.make_context(command.name, list(words), parent=context)
