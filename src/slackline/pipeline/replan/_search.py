@@ -1,5 +1,6 @@
 """The search for a plan during training: a process, and the thread that communicates with it."""
 
+import contextlib
 import json
 import logging
 import subprocess
@@ -112,4 +113,6 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
     for stream in (process.stdin, process.stdout):
         assert stream is not None
-        stream.close()
+        # The buffer of stdin may hold a part of a request that the process did not read.
+        with contextlib.suppress(BrokenPipeError):
+            stream.close()

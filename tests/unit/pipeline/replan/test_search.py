@@ -2,8 +2,9 @@
 
 import os
 import signal
+import subprocess
 
-from slackline.pipeline.replan._search import PlanSearch
+from slackline.pipeline.replan._search import PlanSearch, _end
 from slackline.plan.pipeline import Options, PlanUpdate, Scenario, generate, vee
 
 MS = 10**9
@@ -54,3 +55,14 @@ def test_the_process_ends_with_its_owner():
     assert process.poll() is None
     del search
     assert process.poll() == -signal.SIGKILL
+
+
+def test_a_process_ends_with_a_part_of_a_request_that_it_has_not_read():
+    process = subprocess.Popen(["sleep", "100"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"the beginning of a request")
+    _end(process)
+    assert process.stdin.closed
+    assert process.stdout.closed
+    assert process.returncode == -signal.SIGKILL
