@@ -27,21 +27,28 @@ class Worker:
         """Queue a function for the thread; do not wait."""
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+                self._thread = threading.Thread(
+                    target=self._serve, args=(self._queue,), name=self._name, daemon=True
+                )
                 self._thread.start()
             self._queue.put(function)
 
     def close(self) -> None:
-        """Call all queued functions and end the thread; block until the thread has ended."""
+        """Call all queued functions and end the thread; block until the thread has ended.
+
+        A function that is queued meanwhile is called by another thread.
+        """
         with self._lock:
             thread, self._thread = self._thread, None
             if thread is not None:
                 self._queue.put(None)
+                # The next thread would otherwise take the None that ends this one.
+                self._queue = queue.SimpleQueue()
         if thread is not None:
             thread.join()
 
-    def _serve(self) -> None:
-        while (function := self._queue.get()) is not None:
+    def _serve(self, functions: "queue.SimpleQueue[Callable[[], object] | None]") -> None:
+        while (function := functions.get()) is not None:
             try:
                 function()
             except Exception:
