@@ -6,7 +6,6 @@ and gloo. The report compares each time with the bound that the wire sets.
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from _harness.aggregation_node import aggregation_node
 from _harness.machine import describe_machine
 from _harness.options import Options, parse
 from _harness.ranks import LabRanks
@@ -46,26 +46,6 @@ CONGESTION = "reno"
 """The TCP congestion control of the whole lab; reno needs no timers for each connection."""
 HOP_CALLS = 200
 _CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
-_COMMAND = "from slackline.cli import main; raise SystemExit(main())"
-
-
-@contextmanager
-def node(lab: Lab, onset: int) -> Iterator[str]:
-    """Run an aggregation node on the host after the workers' hosts; yield the node's address."""
-    argv = [sys.executable, "-c", _COMMAND, "aggregate", "--listen", f"{lab.address(NODE)}:0"]
-    argv += ["--workers", str(WORKERS), "--onset", str(onset)]
-    with subprocess.Popen(
-        lab.command(NODE, argv), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        assert process.stdout is not None
-        try:
-            said = process.stdout.readline()
-            found = re.match(r"listening at (\S+) ", said)
-            if found is None:
-                raise UsageError(f"the aggregation node did not start: {said!r}")
-            yield found[1]
-        finally:
-            process.terminate()
 
 
 @contextmanager
@@ -95,8 +75,8 @@ def measure(results: Results, options: Options) -> None:
         for host in range(WORKERS + 1):
             written = lab.command(host, ["sh", "-c", f"echo {CONGESTION} > {_CONTROL}"])
             subprocess.run(written, check=True)
-        flowing = stack.enter_context(node(lab, 1))
-        storing = stack.enter_context(node(lab, 0))
+        flowing = stack.enter_context(aggregation_node(lab, NODE, workers=WORKERS))
+        storing = stack.enter_context(aggregation_node(lab, NODE, workers=WORKERS, onset=0))
         star = stack.enter_context(crew(lab, PLAN="star", AGGREGATOR=flowing))
         store = stack.enter_context(crew(lab, PLAN="star", AGGREGATOR=storing))
         ring = stack.enter_context(crew(lab, gloo=True, PLAN="ring"))

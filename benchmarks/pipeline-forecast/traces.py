@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
+from _harness.recorded_run import EVENTS, LASTS
+
 SECONDS = 600
 """The length of each generated trace in seconds."""
 LEVELS_MS = tuple(range(0, 61, 10))
@@ -127,21 +129,10 @@ def _recorded() -> dict[int, Steps]:
     The run has 1,200 iterations on 8 stages. Its last event, the failure of a NIC, is left out: the
     delays of the links do not show it.
     """
-    events: tuple[tuple[int, tuple[int, ...], int], ...] = (
-        (15, (2,), 30),
-        (120, (0, 5), 40),
-        (230, (6,), 20),
-        (340, (2, 3, 6), 50),
-        (450, (5,), 60),
-        (560, (1, 6), 60),
-        (670, (0, 4), 20),
-        (780, (0, 1, 2), 40),
-        (890, (4, 5), 50),
-    )
     links: dict[int, Steps] = {}
-    for start, slow, delay in events:
+    for start, slow, delay in EVENTS:
         for link in slow:
-            links[link] = (*links.get(link, ((0, 0),)), (start, delay), (start + 70, 0))
+            links[link] = (*links.get(link, ((0, 0),)), (start, delay), (start + LASTS, 0))
     return links
 
 

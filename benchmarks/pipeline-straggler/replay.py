@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from _harness.ranks import LabRanks
+from _harness.recorded_run import EVENTS, ITERATIONS, LASTS, NIC_FAILS
 from cases import LARGE, MS, Case
 
 from slackline.faults import parse_all
@@ -21,19 +22,6 @@ from slackline.lab import Lab
 
 SCALE = 10
 """The ratio of recorded iterations to replayed iterations."""
-ITERATIONS, LASTS, NIC_FAILS = 1200, 70, 1030
-EVENTS: tuple[tuple[int, tuple[int, ...], int], ...] = (
-    (15, (2,), 30),
-    (120, (0, 5), 40),
-    (230, (6,), 20),
-    (340, (2, 3, 6), 50),
-    (450, (5,), 60),
-    (560, (1, 6), 60),
-    (670, (0, 4), 20),
-    (780, (0, 1, 2), 40),
-    (890, (4, 5), 50),
-)
-"""The slow phases: (first iteration, slow links, delay in ms)."""
 FAILING_HOST = 4
 FAILS_AFTER_MS = 400
 """The time from the start of the last phase to the NIC's failure, within an iteration."""

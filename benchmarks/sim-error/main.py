@@ -15,6 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import measure
+from _harness.aggregation_node import aggregation_node
 from _harness.machine import describe_machine
 from _harness.options import Options, parse
 from _harness.report import Report, Row
@@ -82,7 +83,7 @@ def train(lab: Lab, calibration: Calibration, effort: Effort) -> list[Comparison
 
 def aggregate(lab: Lab, calibration: Calibration, effort: Effort) -> list[Comparison]:
     """Measure and simulate all_reduces through an aggregation node on the last host."""
-    with measure.node(lab, HOSTS) as address:
+    with aggregation_node(lab, HOSTS, workers=HOSTS) as address:
         found = measure.all_reduces(lab, STAR_CELLS, effort, AGGREGATOR=address)
     return compare_cells(AGGREGATOR, found, calibration)
 

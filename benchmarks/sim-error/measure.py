@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
 
 from _harness.ranks import LabRanks
 from cases import HOSTS, METHODS, SKIPPED_STEPS, Cell, Effort, Model
 from performer import Performer
 
-from slackline.errors import UsageError
 from slackline.lab import Lab
 
 ENVIRONMENT = {
@@ -22,7 +17,6 @@ ENVIRONMENT = {
     "SLACKLINE_INTERFACE": "eth0",
     "OMP_NUM_THREADS": "1",
 }
-_COMMAND = "from slackline.cli import main; raise SystemExit(main())"
 
 
 def all_reduces(
@@ -70,24 +64,3 @@ def steps(
                     found.setdefault((model, method), []).append(spans[SKIPPED_STEPS - 1 :])
             ranks.ask("close")
     return found
-
-
-@contextmanager
-def node(lab: Lab, host: int) -> Iterator[str]:
-    """Run an aggregation node for the hosts before `host`; yield the node's address."""
-    argv = [sys.executable, "-c", _COMMAND, "aggregate", "--listen", f"{lab.address(host)}:0"]
-    with subprocess.Popen(
-        lab.command(host, [*argv, "--workers", str(HOSTS)]),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        try:
-            said = process.stdout.readline()
-            found = re.match(r"listening at (\S+) ", said)
-            if found is None:
-                raise UsageError(f"the aggregation node did not start: {said!r}")
-            yield found[1]
-        finally:
-            process.terminate()
