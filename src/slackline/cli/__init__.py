@@ -18,6 +18,7 @@
     _config.py    a file of settings for `slackline run --config`
     _agent.py     the process under `slackline run` that runs torchrun
     _hosts.py     the hosts of a job that runs on several machines
+    _job_options.py  the options of all commands that start a job
     _launch.py    a job: its files, its ranks and its exit codes
     _orphans.py   cleanup of the processes that a killed torchrun leaves behind
     _interrupts.py   the signals that ask a command to end

@@ -23,6 +23,7 @@ from slackline.cli._config import NO_CONFIG, read_config
 from slackline.cli._failed_job import explain
 from slackline.cli._hosts import DEFAULT_PORT, Hosts, find_hosts
 from slackline.cli._interrupts import collected_signals
+from slackline.cli._job_options import SETTINGS, Arguments, LabFlag, Nics, Rate, Switch
 from slackline.cli._launch import HERE, Job, Tail, thread_settings, usable_cores
 from slackline.cli._report import Report
 from slackline.cli._screen import Screen, open_screen
@@ -34,9 +35,6 @@ from slackline.units import parse_duration_ns, parse_rate
 
 __all__ = ["SETTINGS", "run"]
 
-SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
-"""Parser settings: all words after the script are arguments of the script."""
-
 _MOST_RANKS = 1024
 _TICK = timedelta(milliseconds=100)
 _PATIENCE = timedelta(minutes=1)
@@ -47,10 +45,7 @@ def run(
     script: Annotated[
         Path, typer.Argument(metavar="SCRIPT", help="Run this Python script on each rank.")
     ],
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[ARGUMENTS]...", help="Pass these to the script unchanged."),
-    ] = None,
+    arguments: Arguments = None,
     ranks: Annotated[
         int | None,
         typer.Option("--ranks", "-n", help="Start this many ranks on each machine. Default: 4."),
@@ -118,9 +113,7 @@ def run(
             "opened no group of slackline by then. Default: 30s.",
         ),
     ] = None,
-    lab: Annotated[
-        bool, typer.Option("--lab", help="Give each rank a host of its own in a lab (root).")
-    ] = False,
+    lab: LabFlag = False,
     hosts: Annotated[
         str | None,
         typer.Option(
@@ -136,22 +129,9 @@ def run(
             "Default: 29500."
         ),
     ] = None,
-    nics: Annotated[
-        int | None, typer.Option(help="Give each host of the lab this many NICs. Default: 1.")
-    ] = None,
-    rate: Annotated[
-        str | None,
-        typer.Option(
-            help="Limit each NIC of the lab in each direction: 1Gbit. Default: unlimited."
-        ),
-    ] = None,
-    switch: Annotated[
-        str | None,
-        typer.Option(
-            help="Join the lab's hosts by kernel (its bridge), user (can delay and drop packets) "
-            "or auto (by the faults). Default: auto."
-        ),
-    ] = None,
+    nics: Nics = None,
+    rate: Rate = None,
+    switch: Switch = None,
 ) -> int:
     """Run SCRIPT on several ranks of one or more machines and print what communication cost.
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slackline.cli._interrupts import collected_signals
+from slackline.cli._job_options import SETTINGS, Arguments, LabFlag, Nics, Rate, Switch
 from slackline.cli._screen import Screen, open_screen
 from slackline.cli._stage import lab_options
 from slackline.env import Environment
@@ -31,18 +32,12 @@ if TYPE_CHECKING:
 
 __all__ = ["SETTINGS", "tune"]
 
-SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
-"""Parser settings: all words after the script are arguments of the script."""
-
 
 def tune(
     script: Annotated[
         Path, typer.Argument(metavar="SCRIPT", help="Run this Python script in each trial.")
     ],
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[ARGUMENTS]...", help="Pass these to the script unchanged."),
-    ] = None,
+    arguments: Arguments = None,
     ranks: Annotated[
         int | None, typer.Option("--ranks", "-n", help="Start this many ranks. Default: 4.")
     ] = None,
@@ -63,24 +58,14 @@ def tune(
         list[str] | None,
         typer.Option("--fault", help="Inject this fault in every trial. May be repeated."),
     ] = None,
-    lab: Annotated[
-        bool, typer.Option("--lab", help="Give each rank a host of its own in a lab (root).")
-    ] = False,
+    lab: LabFlag = False,
     hosts: Annotated[
         str | None,
         typer.Option(metavar="N", help="With --lab: run on so many hosts. Default: 4."),
     ] = None,
-    nics: Annotated[
-        int | None, typer.Option(help="Give each host of the lab this many NICs. Default: 1.")
-    ] = None,
-    rate: Annotated[
-        str | None,
-        typer.Option(help="Limit each NIC of the lab in each direction: 1Gbit. Default: none."),
-    ] = None,
-    switch: Annotated[
-        str | None,
-        typer.Option(help="Join the lab's hosts by kernel, user or auto. Default: auto."),
-    ] = None,
+    nics: Nics = None,
+    rate: Rate = None,
+    switch: Switch = None,
 ) -> int:
     """Try settings of slackline with SCRIPT and write the fastest that are confirmed to a file.
 
