@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from slackline.cli import main
-from slackline.cli._config import read_config
+from slackline.cli._job._config import read_config
 
 _JOBS = Path(__file__).parents[2] / "benchmarks" / "tune-gain" / "jobs"
 _SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]

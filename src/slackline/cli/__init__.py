@@ -15,19 +15,8 @@
     what_if.py    `slackline what-if`: step times of a measured run on another network
     circuit.py    `slackline circuit`: the circuits as Verilog, and the FPGA resources they need
     _apply.py     a measured run, run again with changes
-    _config.py    a file of settings for `slackline run --config`
-    _agent.py     the process under `slackline run` that runs torchrun
-    _hosts.py     the hosts of a job that runs on several machines
-    _job_options.py  the options of all commands that start a job
-    _launch.py    a job: its files, its ranks and its exit codes
-    _orphans.py   cleanup of the processes that a killed torchrun leaves behind
-    _interrupts.py   the signals that ask a command to end
-    _failed_job.py   the explanation of a failed job
-    _record_tail.py  a rank's telemetry file, read while the rank writes it
-    _screen.py    a job's output on a terminal or as plain lines
-    _report.py    telemetry as a progress line and as a table with a row for each rank
-    _pipeline_steps.py   telemetry of a pipeline: a progress line, and a table at the end
-    _stage.py     the hosts that a job runs on, and the injection of faults there
+    _job/         a job: its options, hosts, processes, faults, exit codes and files
+    _display/     a job's output and telemetry on a terminal
     _doctor/      the checks that `slackline doctor` makes
 
 No file here imports torch at its top, and each sub-command imports what it needs when it runs:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from slackline.cli import run
-from slackline.cli._stage import lab_options
+from slackline.cli._job._stage import lab_options
 from slackline.errors import UsageError
 from slackline.units import format_duration_ns, format_rate, parse_rate
 
@@ -54,7 +54,7 @@ def job_of_words(words: Sequence[str]) -> "Job":
 
     Raises UsageError for a job of several machines, and typer's error for a wrong argument.
     """
-    from slackline.cli._kept_job import job_of
+    from slackline.cli._job._kept_job import job_of
 
     command = typer.Typer()
     command.command(context_settings=run.SETTINGS)(run.run)

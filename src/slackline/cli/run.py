@@ -19,15 +19,16 @@ from typing import Annotated
 
 import typer
 
-from slackline.cli._config import NO_CONFIG, read_config
-from slackline.cli._failed_job import explain
-from slackline.cli._hosts import DEFAULT_PORT, Hosts, find_hosts
-from slackline.cli._interrupts import collected_signals
-from slackline.cli._job_options import SETTINGS, Arguments, LabFlag, Nics, Rate, Switch
-from slackline.cli._launch import HERE, Job, Tail, thread_settings, usable_cores
-from slackline.cli._report import Report
-from slackline.cli._screen import Screen, open_screen
-from slackline.cli._stage import NO_GROUP_NS, Stage, lab_options, open_stage
+from slackline._file_tail import FileTail
+from slackline.cli._display._report import Report
+from slackline.cli._display._screen import Screen, open_screen
+from slackline.cli._job._config import NO_CONFIG, read_config
+from slackline.cli._job._failed_job import explain
+from slackline.cli._job._hosts import DEFAULT_PORT, Hosts, find_hosts
+from slackline.cli._job._interrupts import collected_signals
+from slackline.cli._job._launch import HERE, Job, thread_settings, usable_cores
+from slackline.cli._job._options import SETTINGS, Arguments, LabFlag, Nics, Rate, Switch
+from slackline.cli._job._stage import NO_GROUP_NS, Stage, lab_options, open_stage
 from slackline.env import Environment
 from slackline.errors import UsageError
 from slackline.faults import Plan, parse_all
@@ -182,7 +183,7 @@ def run(
         telemetry = directory / "telemetry"
         telemetry.mkdir(parents=True, exist_ok=True)
         if keep is not None and machines is None:
-            from slackline.cli._kept_job import job_of
+            from slackline.cli._job._kept_job import job_of
             from slackline.predict import write_job
 
             variables = {**os.environ, **asked}
@@ -300,7 +301,7 @@ def _asked(**options: str | None) -> dict[str, str]:
 
 def _follow(job: Job, stage: Stage, report: Report, screen: Screen, received: list[int]) -> None:
     """Show the job's output and progress until it has ended; stop the job at the first signal."""
-    tails: dict[str, Tail] = {}
+    tails: dict[str, FileTail] = {}
     ended = stopping = False
     while not ended:
         ended = job.wait(_TICK)
@@ -309,7 +310,7 @@ def _follow(job: Job, stage: Stage, report: Report, screen: Screen, received: li
             screen.note(said)
         for stream, show in (("stdout", screen.stdout), ("stderr", screen.stderr)):
             if stream not in tails and (path := job.output(0, stream)):
-                tails[stream] = Tail(path)
+                tails[stream] = FileTail(path)
             if stream in tails and (added := tails[stream].read()):
                 show(added)
         if received and not stopping:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slackline.cli._interrupts import collected_signals
-from slackline.cli._job_options import SETTINGS, Arguments, LabFlag, Nics, Rate, Switch
-from slackline.cli._screen import Screen, open_screen
-from slackline.cli._stage import lab_options
+from slackline.cli._display._screen import Screen, open_screen
+from slackline.cli._job._interrupts import collected_signals
+from slackline.cli._job._options import SETTINGS, Arguments, LabFlag, Nics, Rate, Switch
+from slackline.cli._job._stage import lab_options
 from slackline.env import Environment
 from slackline.errors import UsageError
 from slackline.faults import parse_all

@@ -47,7 +47,8 @@ class Deduplicator:
     def __init__(self, ranks: int) -> None:
         self.episodes: list[Episode] = []
         """All problems so far, in the order of their first reports."""
-        self._ranks = ranks
+        self.ranks = ranks
+        """The number of ranks in the job."""
         self._open: dict[Key, Episode] = {}
         self._stragglers: set[tuple[int, str]] = set()
         self._lines: list[str] = []
@@ -90,10 +91,15 @@ class Deduplicator:
         if episode.said:
             self._lines.append(verdict.reason)
 
+    def due(self) -> list[int]:
+        """Return the times, in rising order, from which `lines` reports the problems held back."""
+        held = {each.heard_ns + _HOLD_NS for each in self._open.values() if not each.said}
+        return sorted(held)
+
     def lines(self, now_ns: int) -> list[str]:
         """Return the report lines about problems that became due by `now_ns`, each line once."""
         over = {(e.source, e.target): e.over_ns for e in self._open.values() if e.over_ns}
-        stragglers = find_stragglers(self._ranks, over)
+        stragglers = find_stragglers(self.ranks, over)
         blamed = {(each.rank, each.side.value) for each in stragglers}
         for each in stragglers:
             if (each.rank, each.side.value) not in self._stragglers:

@@ -5,6 +5,7 @@
     _lines       one record as one line of JSON, and back
     _journal     the only writer of a process's file: a thread, a queue, limits of memory and disk
     _files       a directory with one file for each rank: the writer's handle and the readers
+    _tail        a rank's file, read while the rank writes it
     _host        the names of this host and of its clock
     _align       the alignment of all hosts' clocks, and the merge of all ranks' records
     _summary     many steps summed up as one run, the rails in counters: pure functions
@@ -40,7 +41,8 @@ from slackline.telemetry._records import (
     Setting,
     StepSummary,
 )
-from slackline.telemetry._summary import Totals, rails_of, summarize
+from slackline.telemetry._summary import MedianStep, Totals, rails_of, summarize
+from slackline.telemetry._tail import RecordTail
 
 __all__ = [
     "DEFAULT_LIMIT_BYTES",
@@ -55,11 +57,13 @@ __all__ = [
     "LineReader",
     "LinkReport",
     "LinkVerdict",
+    "MedianStep",
     "Operation",
     "Operations",
     "PipelineStep",
     "Placed",
     "Record",
+    "RecordTail",
     "RunSummary",
     "Setting",
     "StepSummary",

@@ -1,13 +1,45 @@
 """The summary of many optimizer steps as one run, and of the rails that an engine has used."""
 
+import statistics
 from collections.abc import Iterable, Mapping
 
 from slackline.telemetry._records import RunSummary, StepSummary
 
-__all__ = ["Totals", "rails_of", "summarize"]
+__all__ = ["MedianStep", "Totals", "rails_of", "summarize"]
 
 _SENT = "_frames_sent"
 """The suffix of an engine's counter of frames sent over a rail; the rail's name precedes it."""
+
+
+class MedianStep:
+    """The median of one rank's training steps, each of which may span steps of several optimizers.
+
+    `count` and the median `wall_ns` describe the optimizer that has spent the most time.
+    `exposed_ns` is the sum of all optimizers' medians, each weighted by its share of the steps. All
+    three are 0 without a step.
+    """
+
+    def __init__(self, steps: Iterable[StepSummary]) -> None:
+        apart: dict[int, list[StepSummary]] = {}
+        for step in steps:
+            apart.setdefault(step.optimizer, []).append(step)
+        longest = max(apart.values(), key=lambda of: sum(step.wall_ns for step in of), default=[])
+        self.count = len(longest)
+        self.wall_ns = statistics.median([step.wall_ns for step in longest] or [0])
+        self.exposed_ns = sum(
+            statistics.median(step.exposed_ns for step in each) * len(each) / self.count
+            for each in apart.values()
+        )
+
+    @property
+    def share(self) -> float:
+        """The exposed part of the step's time, from 0 to 1; 0 without a step."""
+        return self.exposed_ns / self.wall_ns if self.wall_ns else 0.0
+
+    @property
+    def steps_per_second(self) -> float:
+        """The number of such steps a second; 0 without a step."""
+        return 1e9 / self.wall_ns if self.wall_ns else 0.0
 
 
 class Totals:

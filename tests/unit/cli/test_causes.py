@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from slackline.cli._causes import Failure, cause_first, script_error
+from slackline.cli._job._causes import Failure, cause_first, script_error
 
 PEER = "slackline.errors.PeerError: rank 3: its process has ended"
 OWN = "ValueError: wrong weights"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackline.cli._config import KEYS, NO_CONFIG, Config, config_text, read_config
+from slackline.cli._job._config import KEYS, NO_CONFIG, Config, config_text, read_config
 from slackline.cli.run import run
 from slackline.errors import UsageError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slackline.cli import main
-from slackline.cli._hosts import Hosts, find_hosts
+from slackline.cli._job._hosts import Hosts, find_hosts
 from slackline.errors import UsageError
 
 ELSEWHERE = ("240.0.0.1", "240.0.0.2")

@@ -1,12 +1,11 @@
-"""Tests of how the end of a job is interpreted, and of reading files that grow."""
+"""Tests of how the end of a job is interpreted."""
 
 import signal
-from pathlib import Path
 
 import pytest
 
-from slackline.cli._causes import Failure
-from slackline.cli._launch import Ending, Tail
+from slackline.cli._job._causes import Failure
+from slackline.cli._job._launch import Ending
 
 
 def _failure(exitcode: int) -> Failure:
@@ -30,15 +29,3 @@ def test_a_failure_says_how_the_rank_ended(exitcode: int, reason: str, code: int
 def test_torchrun_s_own_failure_is_code_1() -> None:
     assert Ending(failures=(), torchrun=3).exit_code == 1
     assert Ending(failures=(), torchrun=0).exit_code == 0
-
-
-def test_a_tail_reads_each_byte_once(tmp_path: Path) -> None:
-    path = tmp_path / "stdout.log"
-    tail = Tail(path)
-    assert tail.read() == b""
-    path.write_bytes(b"one\ntw")
-    assert tail.read() == b"one\ntw"
-    assert tail.read() == b""
-    with path.open("ab") as file:
-        file.write(b"o\n")
-    assert tail.read() == b"o\n"

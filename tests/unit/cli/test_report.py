@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from slackline.cli._report import Report, decimal_bytes
+from slackline.cli._display._report import Report, decimal_bytes
 from slackline.telemetry import (
     Counters,
     Gap,

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from rich.table import Table
 
-from slackline.cli._screen import PlainScreen, open_screen
+from slackline.cli._display._screen import PlainScreen, open_screen
 
 
 def test_each_stream_stays_what_it_is_and_notes_begin_a_line(

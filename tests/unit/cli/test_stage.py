@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from slackline.cli import main
-from slackline.cli._launch import HERE, Job
-from slackline.cli._stage import lab_options, open_stage
+from slackline.cli._job._launch import HERE, Job
+from slackline.cli._job._stage import lab_options, open_stage
 from slackline.faults import parse_all
 from slackline.lab import LabOptions
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from slackline.cli._doctor import _costs
-from slackline.cli._launch import Job
+from slackline.cli._job._launch import Job
 from slackline.errors import UsageError
 from slackline.sim import HostCalibration, Spread
 

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from slackline.cli._doctor._finding import Finding, Level
-from slackline.cli._launch import usable_cores
+from slackline.cli._job._launch import usable_cores
 from slackline.units import format_bytes
 
 __all__ = [

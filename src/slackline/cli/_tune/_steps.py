@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from slackline.cli._record_tail import RecordTail
 from slackline.cli._tune._period import first_repeats, period
 from slackline.telemetry import (
     Gap,
@@ -22,6 +21,7 @@ from slackline.telemetry import (
     Operation,
     Operations,
     PipelineStep,
+    RecordTail,
     Setting,
     StepSummary,
     file_of,

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from slackline.cli._config import variable_of
-from slackline.cli._failed_job import explain
-from slackline.cli._launch import Ending, Job, thread_settings
-from slackline.cli._screen import Screen
-from slackline.cli._stage import open_stage
+from slackline.cli._display._screen import Screen
+from slackline.cli._job._config import variable_of
+from slackline.cli._job._failed_job import explain
+from slackline.cli._job._launch import Ending, Job, thread_settings
+from slackline.cli._job._stage import open_stage
 from slackline.cli._tune._candidates import Candidate
 from slackline.cli._tune._steps import WARM_UP, Measure, TrialSteps
 from slackline.env import Environment

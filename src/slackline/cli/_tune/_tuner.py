@@ -5,8 +5,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from slackline.cli._kept_job import job_of
-from slackline.cli._screen import Screen
+from slackline.cli._display._screen import Screen
+from slackline.cli._job._kept_job import job_of
 from slackline.cli._tune._candidates import DEFAULTS, Candidate, candidates
 from slackline.cli._tune._facts import facts_of
 from slackline.cli._tune._ranking import ranked

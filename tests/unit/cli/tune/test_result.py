@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slackline.cli._config import read_config
+from slackline.cli._job._config import read_config
 from slackline.cli._tune._candidates import DEFAULTS, Candidate
 from slackline.cli._tune._result import described, result_json, result_text
 from slackline.cli._tune._search import Attempt, Verdict

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from slackline.cli._launch import HERE, Job, Place, ranks_named
+from slackline.cli._job._launch import HERE, Job, Place, ranks_named
 from slackline.errors import UsageError
 from slackline.faults import Plan
 from slackline.lab import Executor, Injection, Lab, LabOptions

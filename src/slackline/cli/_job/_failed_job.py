@@ -1,8 +1,8 @@
 """The explanation of a failed job: the rank that failed first, and its last output."""
 
-from slackline.cli._causes import how
-from slackline.cli._launch import Ending, Job, ranks_named
-from slackline.cli._screen import Screen
+from slackline.cli._display._screen import Screen
+from slackline.cli._job._causes import how
+from slackline.cli._job._launch import Ending, Job, ranks_named
 
 __all__ = ["explain"]
 

@@ -5,25 +5,26 @@ a checkpoint, does not count as training.
 """
 
 import statistics
-from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic, monotonic_ns
 
 from rich.table import Table
 
-from slackline.cli._pipeline_steps import PipelineTimes, pace, pipeline_table, times_of
-from slackline.cli._record_tail import RecordTail
-from slackline.health import Condition, Deduplicator, Verdict
+from slackline.cli._display._pipeline_steps import PipelineTimes, pace, pipeline_table, times_of
+from slackline.health import Deduplicator
+from slackline.monitor import verdict_of
 from slackline.telemetry import (
     Counters,
     Gap,
     GroupOpened,
     LinkReport,
     LinkVerdict,
+    MedianStep,
     Operations,
     PipelineStep,
     Record,
+    RecordTail,
     RunSummary,
     StepSummary,
     file_of,
@@ -140,14 +141,14 @@ class Report:
         now_ns = monotonic_ns()
         for rank in self.ranks:
             for told in rank.verdicts:
-                self._deduplicator.take(now_ns, told.rank, _verdict(told))
+                self._deduplicator.take(now_ns, told.rank, verdict_of(told))
             rank.verdicts.clear()
         return self._deduplicator.finish() if ended else self._deduplicator.lines(now_ns)
 
     def progress(self) -> str:
         """Return the job's progress as one line."""
         elapsed = timedelta(seconds=round(monotonic() - self._start_s))
-        steps = [_Steps(rank.steps) for rank in self.ranks]
+        steps = [MedianStep(rank.steps) for rank in self.ranks]
         counts = [each.count for each in steps]
         head = f"{len(counts)} {'rank' if len(counts) == 1 else 'ranks'}, {elapsed}"
         if not min(counts):
@@ -155,7 +156,7 @@ class Report:
                 return f"{head}: running"
             recent = [step for rank in self.ranks for step in rank.pipeline[-_RECENT:]]
             return f"{head}: step {least}, {pace(recent)}"
-        recently = [_Steps(rank.steps[-_RECENT:]) for rank in self.ranks]
+        recently = [MedianStep(rank.steps[-_RECENT:]) for rank in self.ranks]
         wall_ns = statistics.median(each.wall_ns for each in recently)
         exposed_ns = statistics.median(each.exposed_ns for each in recently)
         return (
@@ -204,23 +205,10 @@ class Report:
         return table
 
 
-def _verdict(told: LinkVerdict) -> Verdict:
-    return Verdict(
-        time_ns=told.at_ns,
-        since_ns=told.since_ns,
-        condition=Condition(told.condition),
-        source=told.source,
-        target=told.target,
-        rail=told.rail,
-        reason=told.reason,
-        over_ns=told.over_ns,
-    )
-
-
 def _row(rank: RankReport) -> tuple[str, ...]:
     if not rank.steps:
         return ("0",)
-    steps = _Steps(rank.steps)
+    steps = MedianStep(rank.steps)
     return (
         str(steps.count),
         f"{1e9 / max(steps.wall_ns, 1):.1f}",
@@ -229,26 +217,6 @@ def _row(rank: RankReport) -> tuple[str, ...]:
         _share(steps.exposed_ns, steps.wall_ns),
         "+".join(rank.rails) or "-",
     )
-
-
-class _Steps:
-    """The training steps of one rank, each of which may span steps of several optimizers.
-
-    `count` and the median `wall_ns` describe the optimizer that has spent the most time.
-    `exposed_ns` is the sum of all optimizers' medians, each weighted by its share of the steps.
-    """
-
-    def __init__(self, steps: Sequence[StepSummary]) -> None:
-        apart: dict[int, list[StepSummary]] = {}
-        for step in steps:
-            apart.setdefault(step.optimizer, []).append(step)
-        longest = max(apart.values(), key=lambda of: sum(step.wall_ns for step in of), default=[])
-        self.count = len(longest)
-        self.wall_ns = statistics.median([step.wall_ns for step in longest] or [0])
-        self.exposed_ns = sum(
-            statistics.median(step.exposed_ns for step in each) * len(each) / self.count
-            for each in apart.values()
-        )
 
 
 def _share(part_ns: float, whole_ns: float) -> str:

@@ -9,7 +9,7 @@ and host number i has the --ranks ranks that begin with rank i times --ranks.
 import socket
 from dataclasses import dataclass
 
-from slackline.cli._launch import Place
+from slackline.cli._job._launch import Place
 from slackline.errors import UsageError
 
 __all__ = ["DEFAULT_PORT", "Hosts", "find_hosts"]

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from slackline.cli._launch import Tail
-from slackline.telemetry import LineReader, Record
+from slackline._file_tail import FileTail
+from slackline.telemetry._files import LineReader
+from slackline.telemetry._records import Record
 
 __all__ = ["RecordTail"]
 
@@ -15,7 +16,7 @@ class RecordTail:
     def __init__(self, path: Path, report: Callable[[str], None]) -> None:
         """Create a reader that calls `report` with a sentence for each line that is no record."""
         self._reader = LineReader(path, report)
-        self._tail = Tail(path)
+        self._tail = FileTail(path)
         self._unfinished = b""
 
     def read(self) -> Iterator[Record]:

@@ -1,6 +1,6 @@
 """The process that runs torchrun for `slackline run` and records how each rank ended.
 
-    python -m slackline.cli._agent PARENT RESULT torchrun-arguments...
+    python -m slackline.cli._job._agent PARENT RESULT torchrun-arguments...
 
 PARENT is the process id of the `slackline run` command. RESULT is the path of a file to write: a
 JSON list of {"rank", "pid", "exitcode", "time_s"} with one entry for each rank whose exit code is

@@ -10,15 +10,14 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
-from slackline.cli._causes import Failure, cause_first, script_error
-from slackline.cli._orphans import Orphans, children
+from slackline.cli._job._causes import Failure, cause_first, script_error
+from slackline.cli._job._orphans import Orphans, children
 
 __all__ = [
     "HERE",
     "Ending",
     "Job",
     "Place",
-    "Tail",
     "ranks_named",
     "thread_settings",
     "usable_cores",
@@ -46,25 +45,6 @@ def thread_settings(environment: Mapping[str, str], ranks: int) -> dict[str, str
     if "OMP_NUM_THREADS" in environment:
         return {}
     return {"OMP_NUM_THREADS": str(max(1, usable_cores() // ranks))}
-
-
-class Tail:
-    """A reader of a file that another process is still writing; a missing file counts as empty."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
-
-    def read(self) -> bytes:
-        """Return the bytes added since the last call."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                added = file.read()
-        except FileNotFoundError:
-            return b""
-        self._offset += len(added)
-        return added
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +106,7 @@ class Job:
         """The numbers of the ranks that this machine runs."""
         self._result = directory / "result.json"
         self._output = directory / "output"
-        command = [*place.agent, sys.executable, "-m", "slackline.cli._agent"]
+        command = [*place.agent, sys.executable, "-m", "slackline.cli._job._agent"]
         command += [str(os.getpid()), str(self._result)]
         command += [*place.rendezvous, f"--nproc-per-node={ranks}", "--redirects=3"]
         command += [f"--log-dir={self._output}", *place.program, str(script), *arguments]

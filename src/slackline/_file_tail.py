@@ -1,0 +1,24 @@
+"""A file that another process is still writing, read piece by piece."""
+
+from pathlib import Path
+
+__all__ = ["FileTail"]
+
+
+class FileTail:
+    """A reader of a file that another process is still writing; a missing file counts as empty."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def read(self) -> bytes:
+        """Return the bytes added since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                added = file.read()
+        except FileNotFoundError:
+            return b""
+        self._offset += len(added)
+        return added

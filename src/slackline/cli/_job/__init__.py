@@ -1,0 +1,14 @@
+"""A job that a command starts: its processes, its hosts, its files, and its end.
+
+_options     the options of all commands that start a job
+_config      a file of settings for `slackline run --config`
+_hosts       the hosts of a job that runs on several machines
+_launch      a job: its files, its ranks and its exit codes
+_agent       the process under `slackline run` that runs torchrun
+_orphans     cleanup of the processes that a killed torchrun leaves behind
+_interrupts  the signals that ask a command to end
+_stage       the hosts that a job runs on, and the injection of faults there
+_causes      the failed ranks, and the rank that likely caused the failure
+_failed_job  the explanation of a failed job
+_kept_job    the command line of a job whose telemetry is kept
+"""

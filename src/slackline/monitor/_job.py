@@ -1,0 +1,178 @@
+"""A job: all of its ranks, links, decisions and findings."""
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from slackline.errors import UsageError
+from slackline.health import Condition, Deduplicator, Episode, Verdict
+from slackline.monitor._link import Link
+from slackline.monitor._rank import Rank
+from slackline.telemetry import (
+    Counters,
+    Decision,
+    FileHeader,
+    Gap,
+    GroupOpened,
+    LinkReport,
+    LinkVerdict,
+    Operations,
+    PipelineStep,
+    Record,
+    RecordTail,
+    RunSummary,
+    Setting,
+    StepSummary,
+)
+
+__all__ = ["Finding", "Job", "verdict_of"]
+
+_KEPT_DECISIONS = 500
+_KEPT_FINDINGS = 500
+_KEPT_PROBLEMS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A change of a link's or a rank's health, told once for all ranks that have seen it."""
+
+    time_ns: int
+    """Unix time at which the finding was complete."""
+    sentence: str
+    """The sentence, such as "link 2>3 is slow since 12.4 s: 31 ms over its usual 0.2 ms"."""
+
+
+class Job:
+    """The state of a job whose ranks write their telemetry into `directory`.
+
+    Ranks, and their files, may appear at any time. All times are Unix time of the hosts that wrote
+    them.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Follow the files in `directory`, or in its folder "telemetry" if there is one.
+
+        Raises UsageError if `directory` is not a directory.
+        """
+        if not directory.is_dir():
+            raise UsageError(f"there is no directory {str(directory)!r}")
+        within = directory / "telemetry"
+        self.directory = within if within.is_dir() else directory
+        """The directory that holds the ranks' files."""
+        self.ranks: dict[int, Rank] = {}
+        """All ranks that have written, in rising order."""
+        self.links: dict[tuple[int, int, int], Link] = {}
+        """All rails with reports, by rank, peer and index of the rail."""
+        self.decisions: deque[Decision] = deque(maxlen=_KEPT_DECISIONS)
+        """The latest decisions of all ranks."""
+        self.settings: dict[tuple[int, str], Setting] = {}
+        """The latest value of each setting, by rank and name."""
+        self.findings: deque[Finding] = deque(maxlen=_KEPT_FINDINGS)
+        """The latest findings about links and ranks."""
+        self.problems: deque[str] = deque(maxlen=_KEPT_PROBLEMS)
+        """Sentences about telemetry that is missing or could not be read, the latest ones."""
+        self._tails: dict[Path, RecordTail] = {}
+        self._health = Deduplicator(0)
+        self._verdicts: list[LinkVerdict] = []
+        self._told_ns = 0
+
+    @property
+    def episodes(self) -> list[Episode]:
+        """Disturbances of links so far, in the order of their first reports."""
+        return self._health.episodes
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks in the job: of its largest group, or of the ranks that wrote."""
+        opened = [group.size for rank in self.ranks.values() for group in rank.groups.values()]
+        return max([len(self.ranks), *opened])
+
+    def update(self) -> int:
+        """Read the records that ranks have added since the last call; return their number."""
+        count = 0
+        for path in sorted(self.directory.glob("rank-*.jsonl")):
+            if path not in self._tails:
+                self._tails[path] = RecordTail(path, self.problems.append)
+            for record in self._tails[path].read():
+                self._take(record)
+                count += 1
+        self.ranks = dict(sorted(self.ranks.items()))
+        self._take_verdicts(time.time_ns())
+        return count
+
+    def _rank(self, number: int) -> Rank:
+        return self.ranks.setdefault(number, Rank(number))
+
+    def _take(self, record: Record) -> None:
+        rank = self._rank(record.rank)
+        if not isinstance(record, FileHeader | Operations | LinkReport):
+            rank.seen_ns = max(rank.seen_ns, getattr(record, "time_ns", 0))
+        match record:
+            case FileHeader():
+                rank.header = record
+                rank.processes += 1
+                rank.counters = rank.run = None
+                rank.seen_ns = max(rank.seen_ns, record.time_ns)
+            case StepSummary():
+                rank.take_step(record)
+            case PipelineStep():
+                rank.pipeline.append(record)
+                rank.pipeline_count += 1
+            case Operations():
+                rank.take_operations(record)
+            case GroupOpened():
+                rank.groups[record.epoch] = record
+            case LinkReport():
+                place = record.rank, record.peer, record.rail
+                time_ns = rank.unix_ns(record.at_ns)
+                rank.seen_ns = max(rank.seen_ns, time_ns)
+                self.links.setdefault(place, Link(*place)).take(time_ns, record)
+            case LinkVerdict():
+                self._verdicts.append(record)
+            case Decision():
+                self.decisions.append(record)
+            case Setting():
+                self.settings[record.rank, record.name] = record
+            case Counters():
+                rank.counters = record
+            case RunSummary():
+                rank.run = record
+            case Gap():
+                rank.lost += record.lost
+                self.problems.append(
+                    f"rank {record.rank}: {record.lost} records are missing: {record.reason}"
+                )
+            case _:
+                pass
+
+    def _take_verdicts(self, now_ns: int) -> None:
+        """Merge the ranks' verdicts, in the order of their times, to findings."""
+        self._health.ranks = self.world_size
+        for verdict in sorted(self._verdicts, key=lambda each: each.time_ns):
+            self._tell(verdict.time_ns)
+            self._health.take(verdict.time_ns, verdict.rank, verdict_of(verdict))
+        self._verdicts.clear()
+        self._tell(now_ns)
+
+    def _tell(self, now_ns: int) -> None:
+        """Collect the findings that are complete by `now_ns`, each with its own time."""
+        due = [at_ns for at_ns in self._health.due() if self._told_ns < at_ns < now_ns]
+        for at_ns in (*due, now_ns):
+            for sentence in self._health.lines(at_ns):
+                self.findings.append(Finding(at_ns, sentence))
+        self._told_ns = max(self._told_ns, now_ns)
+
+
+def verdict_of(told: LinkVerdict) -> Verdict:
+    """Return the verdict that a record holds."""
+    return Verdict(
+        time_ns=told.at_ns,
+        since_ns=told.since_ns,
+        condition=Condition(told.condition),
+        source=told.source,
+        target=told.target,
+        rail=told.rail,
+        reason=told.reason,
+        over_ns=told.over_ns,
+    )

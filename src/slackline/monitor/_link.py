@@ -1,0 +1,55 @@
+"""One rail of a link, as the rank at one end sees it."""
+
+from collections import deque
+
+from slackline.telemetry import LinkReport
+
+__all__ = ["Link"]
+
+_KEPT_REPORTS = 600
+"""The number of reports that are kept: ten minutes with one report a second."""
+
+
+class Link:
+    """A rail from `rank` to `peer`: its latest reports, and sums over all of them."""
+
+    def __init__(self, rank: int, peer: int, rail: int) -> None:
+        self.rank = rank
+        """The rank that reports, in the job."""
+        self.peer = peer
+        """The rank at the other end."""
+        self.rail = rail
+        """The index of the rail in its link."""
+        self.reports: deque[tuple[int, LinkReport]] = deque(maxlen=_KEPT_REPORTS)
+        """The latest reports, each with its Unix time in nanoseconds."""
+        self.sent_bytes = 0
+        """Bytes that the rank has sent since the beginning."""
+        self.received_bytes = 0
+        """Bytes that the rank has received since the beginning."""
+        self.packets = 0
+        """Packets sent since the beginning, without repetitions; 0 for a TCP rail."""
+        self.resent = 0
+        """Packets sent again since the beginning."""
+
+    def take(self, time_ns: int, report: LinkReport) -> None:
+        """Add a report that was written at the Unix time `time_ns`."""
+        self.reports.append((time_ns, report))
+        self.sent_bytes += report.sent_bytes
+        self.received_bytes += report.received_bytes
+        self.packets += report.packets
+        self.resent += report.resent
+
+    @property
+    def latest(self) -> LinkReport:
+        """The latest report. Raises IndexError before the first one."""
+        return self.reports[-1][1]
+
+    @property
+    def sent_bits_per_second(self) -> float:
+        """The rate towards the peer in the latest report's interval."""
+        return self.latest.sent_bytes * 8e9 / max(self.latest.interval_ns, 1)
+
+    @property
+    def received_bits_per_second(self) -> float:
+        """The rate from the peer in the latest report's interval."""
+        return self.latest.received_bytes * 8e9 / max(self.latest.interval_ns, 1)

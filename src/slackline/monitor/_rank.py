@@ -1,0 +1,116 @@
+"""One rank of a job: its process, its steps, its operations."""
+
+from collections import deque
+from dataclasses import dataclass
+
+from slackline.telemetry import (
+    Counters,
+    FileHeader,
+    GroupOpened,
+    MedianStep,
+    Operations,
+    PipelineStep,
+    RunSummary,
+    StepSummary,
+)
+
+__all__ = ["OperationTotals", "Rank"]
+
+_KEPT_STEPS = 2000
+_KEPT_BATCHES = 40
+"""The number of batches of operations that are kept: ten seconds with four batches a second."""
+
+_RECENT_STEPS = 50
+"""The number of latest steps whose median is a rank's present pace."""
+
+
+@dataclass(slots=True)
+class OperationTotals:
+    """Sums over all operations of one kind on one rank."""
+
+    count: int = 0
+    """Operations that have ended, failed ones included."""
+    failed: int = 0
+    """Operations that have failed."""
+    bytes: int = 0
+    """Bytes of the operations' whole buffers on this rank."""
+    running_ns: int = 0
+    """The sum of the times from each operation's post to its end."""
+    waited_ns: int = 0
+    """The sum of the times for which a thread was blocked until an operation's end."""
+
+
+class Rank:
+    """The state of one rank, from its records."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        """The rank in the job."""
+        self.header: FileHeader | None = None
+        """The description of the rank's latest process; None before its first record."""
+        self.processes = 0
+        """The number of processes that have written for this rank: 2 after one restart."""
+        self.seen_ns = 0
+        """The Unix time of the latest record that states a time; 0 before the first."""
+        self.groups: dict[int, GroupOpened] = {}
+        """The groups that the rank has opened, by their number (epoch)."""
+        self.step_count = 0
+        """The number of optimizer steps of the first optimizer."""
+        self.steps: deque[StepSummary] = deque(maxlen=_KEPT_STEPS)
+        """The latest optimizer steps, the oldest first."""
+        self.exposed_ns = 0
+        """Exposed communication in all optimizer steps."""
+        self.hidden_ns = 0
+        """Hidden communication in all optimizer steps."""
+        self.reduced_bytes = 0
+        """Bytes of gradients that the rank gave to reductions in all steps."""
+        self.pipeline_count = 0
+        """The number of pipeline steps."""
+        self.pipeline: deque[PipelineStep] = deque(maxlen=_KEPT_STEPS)
+        """The latest pipeline steps, the oldest first."""
+        self.operations: deque[Operations] = deque(maxlen=_KEPT_BATCHES)
+        """The latest batches of operations, the oldest first."""
+        self.totals: dict[str, OperationTotals] = {}
+        """Sums over all operations of the program, by kind: "all_reduce", "send"."""
+        self.lost = 0
+        """The number of records and operations that are missing from the rank's file."""
+        self.counters: Counters | None = None
+        """The engine's counters at its end; None while the engine runs."""
+        self.run: RunSummary | None = None
+        """The sums over all steps; None until the wrapper around the optimizer is closed."""
+
+    def unix_ns(self, monotonic_ns: int) -> int:
+        """Convert a time of the rank's CLOCK_MONOTONIC to Unix time of its host, in nanoseconds.
+
+        Without a header the time is returned unchanged.
+        """
+        if self.header is None:
+            return monotonic_ns
+        return monotonic_ns - self.header.monotonic_ns + self.header.time_ns
+
+    def median_step(self, recent: int = _RECENT_STEPS) -> MedianStep:
+        """Return the median of the latest `recent` optimizer steps."""
+        return MedianStep(list(self.steps)[-recent:])
+
+    def take_operations(self, batch: Operations) -> None:
+        """Add a batch of operations; operations of the library itself are left out of the sums."""
+        self.operations.append(batch)
+        self.lost += batch.lost
+        for each in batch.each():
+            if each.internal:
+                continue
+            totals = self.totals.setdefault(each.kind, OperationTotals())
+            totals.count += 1
+            totals.failed += each.failed
+            totals.bytes += each.bytes
+            totals.running_ns += each.ended_ns - each.posted_ns
+            totals.waited_ns += each.waited_ns
+            self.seen_ns = max(self.seen_ns, self.unix_ns(each.ended_ns))
+
+    def take_step(self, step: StepSummary) -> None:
+        """Add an optimizer step."""
+        self.steps.append(step)
+        self.step_count += step.optimizer == 0
+        self.exposed_ns += step.exposed_ns
+        self.hidden_ns += step.hidden_ns
+        self.reduced_bytes += step.reduced_bytes

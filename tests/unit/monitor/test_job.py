@@ -1,0 +1,199 @@
+"""Tests of a job's state, from files that ranks are still writing."""
+
+from pathlib import Path
+
+import pytest
+
+from slackline.errors import UsageError
+from slackline.monitor import Job
+from slackline.telemetry import (
+    SCHEMA_VERSION,
+    Counters,
+    Decision,
+    FileHeader,
+    Gap,
+    GroupOpened,
+    LinkReport,
+    LinkVerdict,
+    Operations,
+    Record,
+    StepSummary,
+    encode,
+    file_of,
+)
+
+_START_NS = 1_700_000_000_000_000_000
+_SECOND_NS = 1_000_000_000
+
+
+def _header(rank: int) -> FileHeader:
+    return FileHeader(
+        version=SCHEMA_VERSION,
+        rank=rank,
+        time_ns=_START_NS,
+        monotonic_ns=5 * _SECOND_NS,
+        host=f"host{rank}",
+        clock="boot",
+        process=100 + rank,
+    )
+
+
+def _write(directory: Path, rank: int, *records: Record) -> None:
+    path = file_of(directory, rank)
+    with path.open("a") as file:
+        file.writelines(f"{encode(record)}\n" for record in records)
+
+
+def _step(rank: int, number: int) -> StepSummary:
+    return StepSummary(
+        rank=rank,
+        step=number,
+        time_ns=_START_NS + number,
+        wall_ns=20_000_000,
+        exposed_ns=5_000_000,
+        reduced_bytes=1000,
+        parameters=2,
+        waited=1,
+        hidden_ns=3_000_000,
+    )
+
+
+def _link(rank: int, peer: int, at_ns: int) -> LinkReport:
+    return LinkReport(
+        rank=rank,
+        peer=peer,
+        rail=0,
+        kind="tcp",
+        at_ns=at_ns,
+        interval_ns=_SECOND_NS,
+        sent_bytes=25_000_000,
+        received_bytes=12_500_000,
+        packets=0,
+        resent=0,
+        round_trip_ns=200_000,
+        queued_bytes=0,
+        unconfirmed_bytes=0,
+        state="up",
+        outward="",
+        inward="",
+    )
+
+
+def _verdict(rank: int, source: int, target: int, after_ns: int, condition: str) -> LinkVerdict:
+    return LinkVerdict(
+        rank=rank,
+        time_ns=_START_NS + after_ns,
+        at_ns=after_ns,
+        since_ns=after_ns,
+        condition=condition,
+        source=source,
+        target=target,
+        over_ns=0 if condition == "back" else 30_000_000,
+        reason=f"link {source}>{target} {condition}",
+    )
+
+
+def test_ranks_are_followed_while_they_write(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    assert job.update() == 0
+    assert job.world_size == 0
+    _write(tmp_path, 1, _header(1), _step(1, 0))
+    assert job.update() == 2
+    assert list(job.ranks) == [1]
+    opened = GroupOpened(rank=0, time_ns=_START_NS, size=4, epoch=1, members=(0, 1, 2, 3))
+    _write(tmp_path, 0, _header(0), opened, _step(0, 0), _step(0, 1))
+    _write(tmp_path, 1, _step(1, 1))
+    assert job.update() == 5
+    assert list(job.ranks) == [0, 1]
+    assert job.world_size == 4
+    assert [rank.step_count for rank in job.ranks.values()] == [2, 2]
+    rank = job.ranks[0]
+    assert rank.header is not None
+    assert (rank.header.host, rank.header.process) == ("host0", 100)
+    assert rank.median_step().wall_ns == 20_000_000
+    assert rank.median_step().share == 0.25
+    assert (rank.exposed_ns, rank.hidden_ns, rank.reduced_bytes) == (10_000_000, 6_000_000, 2000)
+    assert job.update() == 0
+
+
+def test_times_of_the_monotonic_clock_become_unix_time(tmp_path: Path) -> None:
+    _write(tmp_path, 0, _header(0), _link(0, 1, 7 * _SECOND_NS), _link(0, 1, 8 * _SECOND_NS))
+    job = Job(tmp_path)
+    job.update()
+    link = job.links[0, 1, 0]
+    assert [time_ns - _START_NS for time_ns, _ in link.reports] == [2 * _SECOND_NS, 3 * _SECOND_NS]
+    assert job.ranks[0].seen_ns == _START_NS + 3 * _SECOND_NS
+    assert (link.sent_bytes, link.received_bytes) == (50_000_000, 25_000_000)
+    assert link.sent_bits_per_second == 200_000_000
+    assert link.received_bits_per_second == 100_000_000
+
+
+def test_operations_are_summed_by_kind_without_those_of_the_library(tmp_path: Path) -> None:
+    # Columns: collective, receives, peer, bytes, dtype, group, tag, sequence, internal, plan,
+    # rails, posted, started, ended, waited, failed.
+    rows = [
+        [1, 0, -1, 400, 1, 1, -1, 0, 0, 1, 1, 1000, 1100, 2000, 500, 0],
+        [1, 0, -1, 600, 1, 1, -1, 1, 0, 1, 1, 3000, 3100, 5000, 700, 1],
+        [1, 0, -1, 8, 1, 1, -1, 2, 1, 1, 1, 6000, 6100, 7000, 0, 0],
+        [10, 1, 1, 50, 1, 1, 3, 0, 0, 0, 1, 6000, 6100, 7000, 100, 0],
+    ]
+    batch = Operations(rank=0, lost=3, rows=",".join(map(str, rows)).replace(" ", ""))
+    _write(tmp_path, 0, _header(0), batch)
+    job = Job(tmp_path)
+    job.update()
+    totals = job.ranks[0].totals
+    assert sorted(totals) == ["all_reduce", "recv"]
+    reduced = totals["all_reduce"]
+    assert (reduced.count, reduced.failed, reduced.bytes) == (2, 1, 1000)
+    assert (reduced.running_ns, reduced.waited_ns) == (3000, 1200)
+    assert job.ranks[0].lost == 3
+
+
+def test_both_ends_of_a_link_give_one_finding_with_its_own_time(tmp_path: Path) -> None:
+    for rank in range(3):
+        _write(tmp_path, rank, _header(rank))
+    _write(tmp_path, 0, _verdict(0, 0, 1, 10 * _SECOND_NS, "slow"))
+    _write(tmp_path, 1, _verdict(1, 0, 1, 10 * _SECOND_NS + 1000, "slow"))
+    _write(tmp_path, 0, _verdict(0, 0, 1, 20 * _SECOND_NS, "back"))
+    job = Job(tmp_path)
+    job.update()
+    told = [(finding.time_ns - _START_NS, finding.sentence) for finding in job.findings]
+    assert told[0] == (11 * _SECOND_NS, "link 0>1 slow")
+    assert [sentence for _, sentence in told] == ["link 0>1 slow", "link 0>1 back"]
+    assert [(each.since_ns, each.until_ns) for each in job.episodes] == [
+        (10 * _SECOND_NS, 20 * _SECOND_NS)
+    ]
+
+
+def test_a_process_that_restarts_is_counted_and_runs_again(tmp_path: Path) -> None:
+    _write(tmp_path, 0, _header(0), Counters(rank=0, time_ns=_START_NS, values={"sleeps": 1}))
+    job = Job(tmp_path)
+    job.update()
+    assert job.ranks[0].counters is not None
+    _write(tmp_path, 0, _header(0))
+    job.update()
+    assert job.ranks[0].counters is None
+    assert job.ranks[0].processes == 2
+
+
+def test_records_that_are_missing_or_damaged_are_told(tmp_path: Path) -> None:
+    decision = Decision(rank=0, time_ns=1, subject="plan", choice="ring", reason="measured")
+    _write(tmp_path, 0, _header(0), Gap(rank=0, time_ns=1, lost=7, reason="disk full"), decision)
+    with file_of(tmp_path, 0).open("a") as file:
+        file.write("{cut\n")
+    job = Job(tmp_path)
+    job.update()
+    assert job.ranks[0].lost == 7
+    assert list(job.decisions) == [decision]
+    missing, damaged = job.problems
+    assert missing == "rank 0: 7 records are missing: disk full"
+    assert damaged.startswith(f"{file_of(tmp_path, 0)}:4: the line is cut or damaged")
+
+
+def test_a_kept_job_s_directory_may_be_given(tmp_path: Path) -> None:
+    (tmp_path / "telemetry").mkdir()
+    _write(tmp_path / "telemetry", 0, _header(0))
+    job = Job(tmp_path)
+    assert job.update() == 1
+    with pytest.raises(UsageError, match="there is no directory"):
+        Job(tmp_path / "nowhere")
