@@ -4,6 +4,7 @@
     _convert        gateware to Verilog
     _cache          the cache of generated Verilog
     _build          Verilog to a shared library, with harness.cc and dma.h
+    _commands       commands that run side by side and end with this process
     _simulation     a compiled circuit, driven from Python
 
 Amaranth is loaded only when Verilog is generated.

@@ -5,15 +5,11 @@ import hashlib
 import os
 import re
 import shutil
-import signal
-import subprocess
 import tempfile
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
+from slackline.circuit.simulate._commands import run_all
 from slackline.circuit.simulate._verilog import Port, Verilog
 from slackline.env import cache_folder
 from slackline.errors import UsageError
@@ -120,7 +116,7 @@ def _build(verilog: Verilog, scratch: Path, support: Path) -> None:
         names = ("verilated.cpp", "verilated_threads.cpp")
         units.append(("support", _LEVEL, [root / name for name in names if (root / name).exists()]))
     made = {name: scratch / f"unit_{name}.o" for name, _, _ in units}
-    _run_all([_compilation(scratch, root, *unit) for unit in units])
+    run_all([_compilation(scratch, root, *unit) for unit in units], _CORES)
     if "support" in made:
         os.replace(made.pop("support"), support)
     output = ["-o", str(scratch / "circuit.so")]
@@ -181,44 +177,7 @@ def _variable(name: str) -> str:
 
 
 def _run(command: list[str]) -> str:
-    return _run_all([command])[0]
-
-
-def _run_all(commands: list[list[str]]) -> list[str]:
-    """Run the commands, as many at once as there are cores; return the standard output of each.
-
-    Raises UsageError if a command fails. Then, and when this process is interrupted, all commands
-    that still run are killed.
-    """
-    started: list[subprocess.Popen[str]] = []
-    over = threading.Event()
-
-    def end(process: subprocess.Popen[str]) -> None:
-        if process.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-
-    def run(command: list[str]) -> str:
-        pipe = subprocess.PIPE
-        # Each command has a process group of its own, because compilers start other processes.
-        process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, process_group=0)
-        started.append(process)
-        if over.is_set():
-            end(process)
-        out, errors = process.communicate()
-        if process.returncode:
-            said = (errors or out).strip()[-2000:]
-            raise UsageError(f"{command[0]} ended with code {process.returncode}:\n{said}")
-        return out
-
-    with ThreadPoolExecutor(_CORES) as pool:
-        try:
-            return list(pool.map(run, commands))
-        except BaseException:
-            over.set()
-            for process in started:
-                end(process)
-            raise
+    return run_all([command], 1)[0]
 
 
 def _header(verilog: Verilog) -> str:
