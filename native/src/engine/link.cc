@@ -216,6 +216,7 @@ Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, co
     data = owned;
   }
   const bool borrowed = holder != nullptr;
+  if (request.priority > 0) rail->wire->expect_urgent();
   put_on_wire(*rail, header, data, owned, length, std::move(holder));
   if (!borrowed) engine_.send_finished(request);
   return Outcome::kSent;

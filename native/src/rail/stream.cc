@@ -168,9 +168,20 @@ void StreamRail::limit_unsent(int bytes) {
   ::setsockopt(fd_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof bytes);
 }
 
-int StreamRail::unsent_at(std::uint64_t bytes_per_second) {
+int StreamRail::unsent_at(std::uint64_t bytes_per_second, bool urgent_expected) {
+  if (urgent_expected)
+    return static_cast<int>(std::clamp<std::uint64_t>(bytes_per_second / kBriefUnsentShare,
+                                                      kLeastBriefUnsent, kMostBriefUnsent));
   return static_cast<int>(
       std::clamp<std::uint64_t>(bytes_per_second / kUnsentShare, kLeastUnsent, kMostUnsent));
+}
+
+void StreamRail::expect_urgent() {
+  expected_lately_ = true;
+  if (urgent_expected_ || !far_) return;
+  urgent_expected_ = true;
+  queue_bytes_ = kBriefQueueBytes;
+  limit_unsent(unsent_at(rate_, true));
 }
 
 // Set how many unsent bytes the socket may hold, according to the rate that TCP has measured. A
@@ -182,7 +193,13 @@ void StreamRail::follow_rate(std::int64_t now_ns) {
   socklen_t size = sizeof info;
   ++counters_.system_calls;
   if (::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return;
-  const int wanted = unsent_at(info.tcpi_delivery_rate);
+  rate_ = info.tcpi_delivery_rate;
+  if (far_ && urgent_expected_ && !expected_lately_) {
+    urgent_expected_ = false;
+    queue_bytes_ = kFarQueueBytes;
+  }
+  expected_lately_ = false;
+  const int wanted = unsent_at(rate_, urgent_expected_);
   if (std::abs(wanted - unsent_limit_) * 4 >= unsent_limit_) limit_unsent(wanted);
 }
 

@@ -36,22 +36,28 @@ class StreamRail final : public WireRail {
   Confirmation confirmation(std::int64_t now_ns) override;
   void inject(const std::optional<FaultState>& state) override;
   void keep_back() override;
+  void expect_urgent() override;
   bool far() const override { return far_; }
   bool at_end() const { return at_end_; }
   // Return the limit of unsent bytes in the socket at this rate: 4 ms of data. The limit keeps the
-  // wire busy while the sending thread waits up to that long for a processor, and is small because
-  // an urgent frame waits behind these bytes.
-  static int unsent_at(std::uint64_t bytes_per_second);
+  // wire busy while the sending thread waits up to that long for a processor. If urgent frames are
+  // expected, the limit is 1 ms of data, because an urgent frame waits behind these bytes on every
+  // hop of its plan.
+  static int unsent_at(std::uint64_t bytes_per_second, bool urgent_expected = false);
   int unsent_limit() const { return unsent_limit_; }
 
  private:
   static constexpr int kUnsentShare = 250;  // divides the bytes per second: 1/250 s is 4 ms
   static constexpr int kLeastUnsent = 128 << 10;
+  static constexpr int kBriefUnsentShare = 1000;
+  static constexpr int kLeastBriefUnsent = 16 << 10;
+  static constexpr int kMostBriefUnsent = 512 << 10;
   static constexpr int kMostUnsent = 2 << 20;
   static constexpr std::size_t kQueueBytes = 512u << 10;
   // Limit of the queue to another host. An urgent frame waits for these bytes and for those in the
   // socket.
   static constexpr std::size_t kFarQueueBytes = 64u << 10;
+  static constexpr std::size_t kBriefQueueBytes = 16u << 10;
   static constexpr std::size_t kBufferBytes = 160u << 10;
   static constexpr std::size_t kPeekBytes = 4096;
   static constexpr std::size_t kMostAwaited = 64u << 10;
@@ -93,6 +99,9 @@ class StreamRail final : public WireRail {
   bool full_ = false;  // the socket is full
   bool held_ = false;  // a fault delays the first frame in the queue
   bool keeps_back_ = false;
+  bool urgent_expected_ = false;
+  bool expected_lately_ = false;  // expect_urgent() was called since the last look at the rate
+  std::uint64_t rate_ = 0;        // in bytes per second, as TCP has measured it; 0 while unknown
   int unsent_limit_ = 0;
   std::int64_t rate_due_ns_ = 0;
   std::unique_ptr<std::byte[]> buffer_;

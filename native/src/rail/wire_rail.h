@@ -102,6 +102,9 @@ class WireRail {
   // Note that the link now has several rails. Waiting frames should then stay in this rail's
   // queue, from which they can still move to another rail.
   virtual void keep_back() {}
+  // Note that the next frame belongs to an operation that a more urgent one may overtake. The rail
+  // then gives the system less data ahead, since nothing can overtake data in a socket.
+  virtual void expect_urgent() {}
   // Fail the rail from this side.
   void give_up(std::string reason) { fail(Fault::kLink, std::move(reason)); }
   // Return the first failure, which ends the rail for good.
