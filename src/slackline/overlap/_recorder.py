@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from slackline.overlap._detail_budget import DetailBudget
 from slackline.overlap._timeline import Split, Timeline, TrainingPhase
 from slackline.overlap.exchange import Pending
 from slackline.telemetry import StepSummary
@@ -38,6 +39,8 @@ class _Step:
     """The costs of one step so far."""
 
     began_ns: int
+    detailed: bool
+    """Whether the times of each group of gradients are recorded."""
     groups: dict[int, _Group] = field(default_factory=dict)
     nbytes: int = 0
     parameters: int = 0
@@ -64,6 +67,7 @@ class Recorder:
         *,
         decide: Callable[[str, str, str], None] | None = None,
         timeline: Timeline | None = None,
+        budget: DetailBudget | None = None,
         clock: Clock = time.monotonic_ns,
         unix: Clock = time.time_ns,
     ) -> None:
@@ -72,6 +76,8 @@ class Recorder:
         `decide` receives the subject, the choice and the reason of each decision.
         With a `timeline` the summaries split the time of each reduction by phase. The timeline's
         times are read from `clock`, which must be the clock by which reductions state their ends.
+        With a `budget`, only steps that the budget allows have details: the times of each group of
+        gradients, and hidden time.
         """
         self.clock = clock
         self._unix = unix
@@ -79,8 +85,9 @@ class Recorder:
         self._decide = decide
         self._rank, self._optimizer = rank, optimizer
         self._timeline = timeline
+        self._budget = budget
         self._number = 0
-        self._open = _Step(clock())
+        self._open = self._begin(clock())
         self._closing: _Step | None = None
         self._forward_ended: int | None = None
 
@@ -115,6 +122,10 @@ class Recorder:
         if the reduction has ended already.
         """
         step, now = self._open, self.clock()
+        step.nbytes += nbytes
+        step.parameters += parameters
+        if not step.detailed:
+            return
         known = step.groups.get(group)
         if known is None:
             known = step.groups[group] = _Group(nbytes, now - step.began_ns)
@@ -124,8 +135,6 @@ class Recorder:
             # A reduction that ends within its post runs in the training thread: nothing is hidden.
             ended = pending is None or pending.done()
             known.reductions.append((now, None if ended else pending))
-        step.nbytes += nbytes
-        step.parameters += parameters
 
     def waited(
         self, began: int, *, parameters: int = 1, late: bool = False, group: int | None = None
@@ -146,7 +155,7 @@ class Recorder:
             costs.late_ns += ns
         elif costs is not None:
             costs.exposed_ns += ns
-        if self._timeline is not None:
+        if self._timeline is not None and self._follows():
             self._timeline.wait(began, now)
             if costs is not None:
                 costs.exposed_by_phase[self._timeline.phase] += ns
@@ -170,13 +179,14 @@ class Recorder:
         self._closing = self._open
         self._closing.unix_ns = self._unix()
         self._closing.wall_ns = now - self._closing.began_ns
-        self._open = _Step(now)
+        self._open = self._begin(now)
 
     def settled(self) -> None:
         """Report the latest optimizer step's cost, once, after its last parameter was updated."""
         if self._closing is None:
             return
         step, self._closing = self._closing, None
+        began = self.clock()
         groups = step.groups
         summary = StepSummary(
             rank=self._rank,
@@ -196,8 +206,11 @@ class Recorder:
             group_posted_ns=tuple(group.posted_ns for group in groups.values()),
             group_exposed_ns=tuple(group.exposed_ns for group in groups.values()),
             group_late_ns=tuple(group.late_ns for group in groups.values()),
-            **({} if self._timeline is None else _phases(step, self._timeline)),
+            detailed=step.detailed,
+            **(_phases(step, self._timeline) if self._timeline and step.detailed else {}),
         )
+        if self._budget is not None and step.detailed:
+            self._budget.spend(self.clock() - began)
         self._number += 1
         self._emit(summary)
 
@@ -206,6 +219,14 @@ class Recorder:
         if self._decide is not None:
             of = f"optimizer {self._optimizer}: " if self._optimizer else ""
             self._decide(subject, of + choice, reason)
+
+    def _begin(self, now: int) -> _Step:
+        """Return the record of a step that begins now."""
+        return _Step(now, self._budget is None or self._budget.allows(now))
+
+    def _follows(self) -> bool:
+        """Return whether a step is under way whose hidden time is recorded."""
+        return self._open.detailed or (self._closing is not None and self._closing.detailed)
 
     def _end_backward(self, now: int) -> None:
         """Count the time since the latest forward of this step as backward."""

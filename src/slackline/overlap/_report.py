@@ -8,6 +8,7 @@ from pathlib import Path
 
 from slackline.env import Environment
 from slackline.errors import SlacklineError
+from slackline.overlap._detail_budget import DetailBudget
 from slackline.overlap._recorder import Recorder
 from slackline.overlap._timeline import Timeline
 from slackline.overlap.exchange import Exchange
@@ -75,11 +76,21 @@ class Report:
         """Return the recorders of `count` optimizers, which deliver their records to this object.
 
         The recorders split the time of reductions by phase if a file or a callback receives steps.
+        A callback receives the details of every step; for a file alone, their time is limited.
         """
         received = self._writer is not None or self._on_step is not None
         timeline = Timeline() if received else None
+        alone = self._writer is not None and self._on_step is None
+        budget = DetailBudget(time.monotonic_ns()) if alone else None
         return [
-            Recorder(self._rank, number, self.take, decide=self.decided, timeline=timeline)
+            Recorder(
+                self._rank,
+                number,
+                self.take,
+                decide=self.decided,
+                timeline=timeline,
+                budget=budget,
+            )
             for number in range(count)
         ]
 

@@ -186,6 +186,9 @@ class StepSummary:
     """
     backward_ns: int = 0
     """Time from the end of each forward to the next forward or to the call of `step`."""
+    detailed: bool = True
+    """Whether the fields of groups and hidden time are filled. A callback receives details of every
+    step; a file has details of as many steps as 0.25 % of the time allows."""
     groups: tuple[int, ...] = ()
     """The number of the first parameter of each group of gradients, in the order of the posts."""
     group_bytes: tuple[int, ...] = ()
@@ -201,8 +204,8 @@ class StepSummary:
     """Time in the optimizer's own code, for all parameters, also in the next forward."""
     hidden_ns: int = 0
     """Time in which at least one reduction of this step ran and the training thread did not wait
-    for communication. This field and the fields below are filled if a telemetry file or a callback
-    receives the steps."""
+    for communication. This field and the fields below are filled in detailed records if a file or a
+    callback receives the steps."""
     group_ended_ns: tuple[int, ...] = ()
     """The end of each reduction, from the beginning of the step; 0 if the end is not known."""
     group_forward_hidden_ns: tuple[int, ...] = ()
@@ -265,7 +268,10 @@ class RunSummary:
     rails: tuple[str, ...] = ()
     """The kinds of rails (network paths) that carried frames; empty if the engine reports none."""
     hidden_ns: int = 0
-    """Time in which reductions ran and the training thread did not wait for communication."""
+    """Time in which reductions ran and the training thread did not wait for communication, in the
+    steps with details."""
+    detailed_wall_ns: int = 0
+    """The time of the steps with details."""
     optimizer_ns: int = 0
     """Time in the optimizers' own code."""
 

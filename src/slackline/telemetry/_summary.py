@@ -51,6 +51,7 @@ class Totals:
         self._wall_ns: dict[int, int] = {}
         self._exposed_ns = 0
         self._hidden_ns = 0
+        self._detailed_wall_ns: dict[int, int] = {}
         self._optimizer_ns = 0
         self._reduced_bytes = 0
 
@@ -61,6 +62,8 @@ class Totals:
         self._wall_ns[which] = self._wall_ns.get(which, 0) + step.wall_ns
         self._exposed_ns += step.exposed_ns
         self._hidden_ns += step.hidden_ns
+        detailed_ns = step.wall_ns if step.detailed else 0
+        self._detailed_wall_ns[which] = self._detailed_wall_ns.get(which, 0) + detailed_ns
         self._optimizer_ns += step.optimizer_ns
         self._reduced_bytes += step.reduced_bytes
 
@@ -80,6 +83,7 @@ class Totals:
             reduced_bytes=self._reduced_bytes,
             rails=rails,
             hidden_ns=self._hidden_ns,
+            detailed_wall_ns=self._detailed_wall_ns.get(longest, 0),
             optimizer_ns=self._optimizer_ns,
         )
 

@@ -188,6 +188,7 @@ def test_a_run_adds_up_its_rank_only():
         exposed_ns=1_000_000,
         reduced_bytes=8192,
         rails=("shm",),
+        detailed_wall_ns=10_000_000,
     )
     assert run.steps_per_second == 200.0
     assert run.communication_share == 0.1
