@@ -70,7 +70,7 @@ SLOW = Network(
     title="200 Mbit/s",
     rate=200 * 10**6,
     weight_count=1 << 17,
-    shares=(0.5, 1.0),
+    shares=(0.5, 1.0, 2.0),
 )
 NETWORKS = (FAST, SLOW)
 
