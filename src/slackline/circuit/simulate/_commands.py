@@ -11,10 +11,14 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 
 from slackline.errors import UsageError
 
 __all__ = ["run_all"]
+
+_SIGNAL_DELAY = timedelta(milliseconds=200)
+"""The longest time from a signal, such as Ctrl-C during a compilation, to its handler."""
 
 _QUOTED = 2000
 """The largest number of characters that an error quotes from a command's output."""
@@ -36,7 +40,9 @@ def run_all(commands: list[list[str]], at_once: int) -> list[str]:
                     number, words = waiting.pop(0)
                     with _interrupts_later():
                         running.append(_Command(number, words, selector))
-                for key, _ in selector.select():
+                # A signal that arrives just before this thread blocks does not wake it, and Python
+                # calls the handler only when the thread runs again: each wait is therefore short.
+                for key, _ in selector.select(_SIGNAL_DELAY.total_seconds()):
                     command: _Command = key.data
                     if command.read(key.fd, selector):
                         done[command.number] = command.output()
