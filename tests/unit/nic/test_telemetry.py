@@ -101,24 +101,29 @@ def test_choices_groups_and_counters_are_in_the_file(
     assert counters.values["operations"] > 0
 
 
-def _until_reported(group: Group) -> None:
-    """Exchange small arrays until the links have been reported on both ranks."""
+def _until_reported(group: Group, path: Path) -> None:
+    """Exchange small arrays, with pauses, until both ranks have reported their links."""
     words = (ctypes.c_float * 1000)()
     at = ctypes.addressof(words)
-    until_ns = time.monotonic_ns() + 3_000_000_000
     more = (ctypes.c_int64 * 1)(1)
     while more[0]:
         group.all_reduce(at, at, 1000, DType.FLOAT32, ReduceOp.SUM, blocking=True)
-        more[0] = time.monotonic_ns() < until_ns
+        written = {type(record) for record in read_file(path)}
+        more[0] = not {LinkReport, ClockOffset} <= written
         where = ctypes.addressof(more)
         group.all_reduce(where, where, 1, DType.INT64, ReduceOp.MAX, blocking=True)
+        time.sleep(0.02)
 
 
 def test_the_links_of_a_real_group_are_reported_with_the_offset_of_the_clocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLACKLINE_TELEMETRY", str(tmp_path))
-    run_ranks(2, _until_reported, options=NicOptions(rails=("tcp",), arena_bytes=64 << 20))
+
+    def body(group: Group) -> None:
+        _until_reported(group, file_of(tmp_path, group.rank))
+
+    run_ranks(2, body, options=NicOptions(rails=("tcp",), arena_bytes=64 << 20))
     for rank in range(2):
         records = list(read_file(file_of(tmp_path, rank)))
         reports = [record for record in records if isinstance(record, LinkReport)]
