@@ -18,9 +18,9 @@ def wires(inner: Any) -> dict[str, tuple[int, bool]]:
 
 
 def test_a_node_has_a_stream_in_and_out_for_each_port_and_one_bus_for_its_registers() -> None:
-    found = wires(circuit.AggregationNode(NodeOptions(ports=2, lanes=4, slots=2, payload_bytes=64)))
+    found = wires(circuit.AggregationNode(NodeOptions(ports=2, lanes=1, slots=2, payload_bytes=64)))
     into, out = (
-        {"tdata": (128, way), "tkeep": (16, way), "tlast": (1, way), "tuser": (1, way)}
+        {"tdata": (32, way), "tkeep": (4, way), "tlast": (1, way), "tuser": (1, way)}
         | {"tvalid": (1, way), "tready": (1, not way)}
         for way in (True, False)
     )
@@ -35,13 +35,13 @@ def test_a_node_has_a_stream_in_and_out_for_each_port_and_one_bus_for_its_regist
 
 
 def test_a_stream_that_has_no_frames_is_filled_up_to_whole_bytes() -> None:
-    assert wires(circuit.Lanes(2)) == {
+    assert wires(circuit.Lanes(1)) == {
         "aclk": (1, True),
         "aresetn": (1, True),
-        "s_axis_i_tdata": (136, True),
+        "s_axis_i_tdata": (72, True),
         "s_axis_i_tvalid": (1, True),
         "s_axis_i_tready": (1, False),
-        "m_axis_o_tdata": (64, False),
+        "m_axis_o_tdata": (32, False),
         "m_axis_o_tvalid": (1, False),
         "m_axis_o_tready": (1, True),
     }

@@ -71,4 +71,4 @@ def test_a_broken_boundary_fails_a_check(
         # The signature AXI_LITE is the same in the mutant, so only the logic behind it is replaced.
         if hasattr(user, each) and each != "AXI_LITE":
             monkeypatch.setattr(user, each, getattr(changed, each))
-    assert checked(verilog(), tmp_path, only=check, **NODE)[check] != ""
+    assert checked(verilog(), tmp_path, only=[check], **NODE)[check] != ""

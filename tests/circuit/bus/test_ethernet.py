@@ -12,6 +12,8 @@ pytest.importorskip("amaranth", reason="circuits need amaranth: install slacklin
 
 ADDRESS, PEER, ALL = 0x020000000001, 0x0200000000A2, 0xFFFFFFFFFFFF
 SIZES = [1, 2, 3, 13, 14, 15, 49, 50, 51, 63, 64, 65, 114, 115, 128, 142, 178, 179, 200]
+PACKETS = 5
+"""The packets that follow each other without a gap."""
 
 
 @dataclass
@@ -137,19 +139,19 @@ def test_what_is_for_this_port_comes_in_without_its_header(lanes: int, pauses: f
 @pytest.mark.parametrize("lanes", [1, 4, 16])
 @pytest.mark.parametrize("size", [64, 114, 115, 128, 1088])
 def test_packets_that_come_without_a_gap_are_taken_without_a_gap(lanes: int, size: int) -> None:
-    packets = [(packet_of(bytes(size), destination=ADDRESS, source=PEER), False)] * 20
+    packets = [(packet_of(bytes(size), destination=ADDRESS, source=PEER), False)] * PACKETS
     seen = passed(lanes, packets, out=False)
     beats = -(-(size + 14) // (4 * lanes))
     # The first beat waits for the header, and the last may need a cycle of its own.
-    assert len(seen.packets) == 20
-    assert seen.cycles[-1] <= 20 * beats + 2
+    assert len(seen.packets) == PACKETS
+    assert seen.cycles[-1] <= PACKETS * beats + 2
 
 
 @pytest.mark.parametrize("size", [64, 114, 115, 128, 1088])
 def test_a_packet_leaves_in_its_own_beats(size: int) -> None:
-    seen = passed(16, [(bytes(size), False)] * 20, out=True)
+    seen = passed(16, [(bytes(size), False)] * PACKETS, out=True)
     beats = -(-(size + 14) // 64)
-    assert seen.cycles == list(range(seen.cycles[0], seen.cycles[0] + 20 * beats))
+    assert seen.cycles == list(range(seen.cycles[0], seen.cycles[0] + PACKETS * beats))
     assert seen.cycles[0] <= 2
 
 
