@@ -72,7 +72,14 @@ def through(
     )
 
 
-@pytest.mark.parametrize("at", range(FAR, FAR + 5 * 13_007, 13_007))
+@pytest.mark.parametrize(
+    "at",
+    [
+        FAR,
+        FAR + 13_007,
+        *(pytest.param(FAR + k * 13_007, marks=pytest.mark.slow) for k in (2, 3, 4)),
+    ],
+)
 @pytest.mark.parametrize("way", ["there", "back"])
 def test_a_flipped_byte_ends_the_connection_and_another_one_carries_on(
     way: str, at: int, stores: list[ProxiedStore]
@@ -93,9 +100,9 @@ def test_a_connection_that_is_closed_on_the_way_is_made_again(
     assert [counters["rails_lost"] for _, counters in results] == [1, 1]
 
 
-@pytest.mark.parametrize("at", [FAR, FAR + 40_000, 70_000])
+@pytest.mark.parametrize("at", [FAR, pytest.param(FAR + 40_000, marks=pytest.mark.slow), 70_000])
 @pytest.mark.parametrize("way", ["there", "back"])
-@pytest.mark.parametrize("connection", [0, 1])
+@pytest.mark.parametrize("connection", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_link_of_two_connections_survives_the_end_of_one(
     connection: int, way: str, at: int, stores: list[ProxiedStore]
 ) -> None:
