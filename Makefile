@@ -34,7 +34,7 @@ test: setup  ## every kind of test, in minutes; JOBS=4 at a time (docs/testing.m
 	$(PYTEST) -m "not slow" tests
 
 test-full: setup  ## the same tests with all their cases: three quarters of an hour
-	$(PYTEST) tests
+	$(PYTEST) --hypothesis-profile full tests
 
 NATIVE_PASSED := $(patsubst %,build/native-%.passed,plain address thread fuzzed)
 test-native: setup  ## the native core's tests: plain, address + undefined, thread sanitizer, fuzzers briefly

@@ -1,8 +1,9 @@
 """The settings of all tests.
 
 Tests that simulate circuits are skipped when a tool is missing. Hypothesis draws the same examples
-every time, however slow the machine is. Every process that a test starts reacts to SIGINT, and
-computes with one thread. The workers of pytest-xdist share one process that forks ranks.
+every time, however slow the machine is, and four times as many in `make test-full`. Every process
+that a test starts reacts to SIGINT, and computes with one thread. The workers of pytest-xdist share
+one process that forks ranks.
 """
 
 import os
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from slackline import circuit
 
@@ -20,8 +21,15 @@ sys.path.insert(0, str(Path(__file__).with_name("multiproc")))
 
 from rank_jobs import ForkServer
 
-settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)
-settings.load_profile("repeatable")
+settings.register_profile(
+    "full",
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("quick", settings.get_profile("full"), max_examples=25)
+settings.load_profile("quick")  # `make test-full` loads the other one
 
 # A shell starts background jobs with SIGINT ignored, and child processes inherit that. Tests that
 # interrupt a process need SIGINT to work, so the default handler is restored.

@@ -30,7 +30,7 @@ def _probes(count: int, offset_ns: int, drift: float, seed: int, there_ns: int =
     drift=st.floats(-200e-6, 200e-6),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 4)
 def test_the_drift_is_learned_whatever_the_offset(offset_ns: int, drift: float, seed: int) -> None:
     latency = Latency(HealthOptions())
     for probe in _probes(600, offset_ns, drift, seed):

@@ -117,7 +117,7 @@ def test_both_replicas_may_share_their_hosts() -> None:
     assert shared.pipelines == run(2).pipelines
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(st.integers(0, 4096), st.integers(0, 1 << 16), st.integers(1, 3), st.integers(0, MS))
 def test_a_network_never_makes_a_pipeline_faster(
     message: int, gradient: int, replicas: int, latency_ps: int

@@ -59,7 +59,7 @@ def test_the_published_iteration_times_come_out_exactly(delay_ms: int, total_ms:
     assert run.makespan_ps == total_ms * MS
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings.default.max_examples * 3 // 5)
 @given(st.integers(0, 10**6), st.sampled_from(["1f1b", "gpipe", "zb-h2", "slack", "ready"]))
 def test_a_fixed_order_takes_the_time_that_the_plan_says(seed: int, name: str) -> None:
     scenario = drawn(seed)
@@ -73,7 +73,7 @@ def test_a_fixed_order_takes_the_time_that_the_plan_says(seed: int, name: str) -
     assert [tuple(s.start_ps for s in spans) for spans in run.spans] == list(timing.start_ps)
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings.default.max_examples * 3 // 5)
 @given(st.integers(0, 10**6))
 def test_readiness_finds_the_order_of_the_ready_plan(seed: int) -> None:
     scenario = drawn(seed)

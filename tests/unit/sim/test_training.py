@@ -163,7 +163,7 @@ def test_a_thread_shares_its_core_with_the_engine() -> None:
     assert times[0] > times[1]
 
 
-@settings(max_examples=40)
+@settings(max_examples=settings.default.max_examples * 2 // 5)
 @given(
     sizes=st.lists(st.integers(0, 40).map(lambda lines: 64 * lines), min_size=1, max_size=5),
     policy=st.sampled_from(POLICIES),

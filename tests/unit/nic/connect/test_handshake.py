@@ -196,7 +196,7 @@ def test_bytes_of_unauthenticated_peers_are_a_message_or_a_link_error(
 
 @pytest.mark.parametrize("kind", [Hello, Answer, TransportParameters])
 @given(data=st.data())
-@settings(max_examples=30)
+@settings(max_examples=settings.default.max_examples * 3 // 10)
 def test_fields_of_the_wrong_kind_are_a_link_error(kind: Any, data: st.DataObject) -> None:
     good = {
         Hello: vars(hello()),

@@ -85,7 +85,7 @@ def test_one_slow_port_of_four_costs_what_the_bound_says(slow: int, ratio: Fract
     assert port_time([4, 4, 4, slow], equal_shares(4)) / even == Fraction(4, slow)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=settings.default.max_examples * 3 // 10)
 @given(st.lists(st.integers(1, 1000), min_size=3, max_size=6), st.integers(0, 10**6))
 def test_the_cost_model_counts_the_bytes_of_weighted_chunks(rates: list[int], nbytes: int) -> None:
     weights = shares(rates)

@@ -60,7 +60,7 @@ def test_what_a_plan_waits_for_is_what_its_replay_shows() -> None:
     assert planned_waits_ps(plan, scenario) == ((0, 44 * MS, 0), (17 * MS, 0, 0))
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings.default.max_examples * 3 // 5)
 @given(
     stages=st.integers(2, 5),
     microbatches=st.integers(1, 9),
