@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
 
-from formal_claims import Claim
+from formal_claims import Claim, named
 from formal_proving import Verdict
 from queue_circuits import Queue, Shared
 
@@ -26,6 +26,7 @@ PROVED = {
         home="slackline.circuit.ring.queue._descriptors",
         make=lambda home: Queue(home.DescriptorQueue(NARROW), (), ("requests", "descriptors")),
         steps=4,
+        slow=True,
         right="(told > entries) | ",
         wrong="",
     ),
@@ -35,6 +36,7 @@ PROVED = {
             home.CompletionQueue(NARROW), ("done", "refusals"), ("requests", "o")
         ),
         steps=4,
+        slow=True,
         right="room.eq(here < entries)",
         wrong="room.eq(here <= entries)",
     ),
@@ -57,11 +59,11 @@ PROVED = {
 """Claims that are proved for every cycle."""
 
 
-@pytest.mark.parametrize("name", PROVED)
+@pytest.mark.parametrize("name", named(PROVED))
 def test_a_claim_is_proved(name: str) -> None:
     assert PROVED[name].settled() is Verdict.PROVED
 
 
-@pytest.mark.parametrize("name", PROVED)
+@pytest.mark.parametrize("name", named(PROVED))
 def test_a_broken_circuit_is_refuted(name: str) -> None:
     assert PROVED[name].settled_if_broken() is Verdict.REFUTED
