@@ -17,5 +17,6 @@ def test_a_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MUTANTS[name].check() != ""
 
 
+@pytest.mark.slow
 def test_the_ring_passes_where_mutants_fail() -> None:
     assert ring_fails(cached_ring(OPTIONS)) == ""

@@ -92,10 +92,9 @@ def test_a_frame_that_comes_into_its_channel_leaves_one_place_free() -> None:
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("Mux(job.enters, self.space, self.room[1])", "self.room[1]"),
-        ("self.room[0] | job.enters", "self.room[0]"),
+        pytest.param("Mux(job.enters, self.space, self.room[1])", "self.room[1]", id="finals"),
+        pytest.param("self.room[0] | job.enters", "self.room[0]", id="own", marks=pytest.mark.slow),
     ],
-    ids=["finals", "own"],
 )
 def test_a_datapath_that_counts_places_wrong_is_found(
     right: str, wrong: str, monkeypatch: pytest.MonkeyPatch

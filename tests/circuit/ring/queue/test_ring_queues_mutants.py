@@ -160,6 +160,7 @@ def test_a_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MUTANTS[name].check() != ""
 
 
+@pytest.mark.slow  # test_ring_queues.py has the same checks in every run
 def test_the_queues_pass_where_mutants_fail() -> None:
     assert queues_fail() == ""
     assert doorbells_fail() == ""
