@@ -169,7 +169,9 @@ def post_mixed(group: Group, seed: int, operations: int) -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("rail", RAILS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
+)
 def test_ranks_may_post_tagged_operations_in_different_orders(
     seed: int, rail: str, ranks: int
 ) -> None:
