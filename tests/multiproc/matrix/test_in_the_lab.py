@@ -123,7 +123,6 @@ _QUICK = {
     ("all-at-once", "udp"),
     ("down-for-a-while", "tcp"),
     ("delay", "tcp"),
-    ("nic-down", "two-tcp-nics"),
     ("nic-down", "two-tls-nics"),
     ("silent-for-long", "tls"),
 }

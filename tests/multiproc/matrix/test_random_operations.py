@@ -14,7 +14,7 @@ from slackline.nic import Group
 from slackline.testing import run_ranks
 from slackline.testing.reference import Array
 
-QUICK_WORLDS = 500 // OPERATIONS
+QUICK_WORLDS = 250 // OPERATIONS
 ALL_WORLDS = 10_000 // OPERATIONS
 
 
