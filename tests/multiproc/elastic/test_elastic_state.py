@@ -107,8 +107,15 @@ def through_a_loss(rank, size):
         torch.testing.assert_close(ours, alone)
 
 
-@pytest.mark.parametrize("wrapper", ["ddp", "overlap"])
-@pytest.mark.parametrize("rails", ["shm", "tcp"])
+@pytest.mark.parametrize(
+    ("rails", "wrapper"),
+    [
+        ("shm", "ddp"),
+        ("tcp", "overlap"),
+        pytest.param("shm", "overlap", marks=pytest.mark.slow),
+        pytest.param("tcp", "ddp", marks=pytest.mark.slow),
+    ],
+)
 def test_training_goes_on_through_two_losses_with_no_step_lost_or_redone(job, wrapper, rails):
     settings = {"WRAPPER": wrapper, "SLACKLINE_RAILS": rails}
     job(4, through_a_loss, dying=(1, 2), environment=settings)

@@ -17,7 +17,8 @@ from slackline import backend, elastic
 from slackline.elastic import _agreement
 from slackline.errors import PeerError, TimeoutError, UsageError
 
-RAILS = ("shm", "tcp")
+SLOW = pytest.mark.slow
+RAILS = ("tcp", pytest.param("shm", marks=SLOW))
 QUICKLY_S = 15.0
 """The time within which ranks must learn of a loss: half of the operations' timeout of 30 s. A busy
 machine may be late by seconds."""
@@ -89,8 +90,17 @@ def lose_rank_1(rank, size):
     assert (shrunk.ranks, shrunk.lost) == ({0: 0, 2: 1, 3: 2}, (1,))
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("rails", RAILS)
+QUICK = (("shm", "blocking"), ("tcp", "async"), ("tcp", "ddp"), ("shm", "overlap"))
+
+
+@pytest.mark.parametrize(
+    ("rails", "way"),
+    [
+        pytest.param(rails, way, marks=[] if (rails, way) in QUICK else [SLOW])
+        for rails in ("shm", "tcp")
+        for way in WAYS
+    ],
+)
 def test_every_survivor_is_told_at_once_who_died(job, way, rails):
     job(4, lose_rank_1, dying=(1,), environment={"WAY": way, "SLACKLINE_RAILS": rails})
 
