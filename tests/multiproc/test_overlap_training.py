@@ -276,7 +276,7 @@ def test_the_trajectory_is_that_of_one_process_on_the_whole_batch(job, size):
     job(size, beside_one_process)
 
 
-@pytest.mark.parametrize("rails", ["shm,tcp", "tcp"])
+@pytest.mark.parametrize("rails", ["shm,tcp", pytest.param("tcp", marks=pytest.mark.slow)])
 def test_ranks_may_differ_in_what_they_use_and_the_bits_are_the_same_again(job, rails):
     used = job(4, different_branches, environment={"SLACKLINE_RAILS": rails})
     assert used == [[rails.split(",")[0]]] * 4

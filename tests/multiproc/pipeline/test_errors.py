@@ -84,7 +84,9 @@ def test_what_ends_a_step_on_one_rank_ends_it_on_all(job, what, culprit, step, e
             assert all(each.startswith(f"while stage {rank} waited for stage ") for each in where)
 
 
-@pytest.mark.parametrize("rails", ["shm", "tcp", "udp"])
+@pytest.mark.parametrize(
+    "rails", ["tcp", *(pytest.param(rails, marks=pytest.mark.slow) for rails in ("shm", "udp"))]
+)
 def test_the_death_of_a_rank_in_a_step_reaches_every_rank(job, rails):
     told = job(4, models.a_rank_dies, dying=(1,), environment={"SLACKLINE_RAILS": rails})
     assert told == ["PeerError", None, "PeerError", "PeerError"]

@@ -22,7 +22,7 @@ WIRES = {
 
 @pytest.mark.parametrize(
     "wire",
-    [pytest.param("shm", marks=SLOW), pytest.param("tcp", marks=SLOW), "slow", "udp that loses"],
+    [*(pytest.param(wire, marks=SLOW) for wire in ("shm", "tcp", "slow")), "udp that loses"],
 )
 def test_every_schedule_and_policy_gives_the_gradients_of_one_process(job, wire):
     job(3, one_stage_a_rank, environment=WIRES[wire])

@@ -10,7 +10,7 @@ from slackline.telemetry import Setting, read_directory
 
 KINDS = (
     models.checkpointed,
-    models.compiled_stages,
+    pytest.param(models.compiled_stages, marks=pytest.mark.slow),
     models.mixed_precision,
     models.several_outputs,
     models.shapes_that_differ,
