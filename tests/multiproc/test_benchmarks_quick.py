@@ -81,6 +81,7 @@ def test_a_wire_cost_cell_without_tools_compares_what_there_is(tmp_path: Path) -
     assert found["targets"] == {"loopback-2/64KiB: processor time a byte, slackline-tcp / gloo"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root")
 def test_a_wire_cost_cell_in_a_lab_never_beats_the_wire() -> None:
     rows = asked_of_wire_cost("lab-200m-2/1MiB", "openmpi", "ring")["rows"]

@@ -206,6 +206,7 @@ def test_a_rank_s_own_error_is_named_before_those_of_its_peers(
     assert said in err.splitlines()
 
 
+@pytest.mark.slow
 def test_a_killed_rank_is_named_and_nobody_outlives_it(script: Callable[[str], Path]) -> None:
     with _sleeping(script(_SLEEPER)) as (process, pids):
         os.kill(pids[0], signal.SIGKILL)

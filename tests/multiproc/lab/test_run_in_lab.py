@@ -81,6 +81,7 @@ def test_gloo_meets_the_lab_and_its_faults(script: Callable[[str], Path]) -> Non
     assert labs_of(process) == []
 
 
+@pytest.mark.slow
 def test_a_failed_rank_is_named_and_the_lab_goes(script: Callable[[str], Path]) -> None:
     process = start(script(_FAIL), "--lab", "--hosts", "2")
     _, err = process.communicate(timeout=110)
