@@ -137,7 +137,13 @@ def test_more_memory_is_never_slower(capsys: pytest.CaptureFixture[str]) -> None
     assert times[0] > 2 * times[-1]
 
 
-@pytest.mark.parametrize(("name", "start"), [("plan.png", b"\x89PNG"), ("plan.svg", b"<?xml")])
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("plan.svg", b"<?xml"),
+        pytest.param("plan.png", b"\x89PNG", marks=pytest.mark.slow),
+    ],
+)
 def test_the_plan_is_drawn(tmp_path: Path, name: str, start: bytes) -> None:
     path = tmp_path / name
     assert run([*SMALL, "--schedule", "1f1b", "--plot", str(path)]) == 0

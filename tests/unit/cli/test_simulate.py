@@ -77,10 +77,8 @@ def test_a_hundredth_of_each_huge_example_runs(
     text = text.replace("replicas = 6250", "replicas = 62").replace("409600000B", "4063232B")
     path = tmp_path / f"{name}.toml"
     path.write_text(text)
-    assert main(["simulate", str(path)]) == 0
     assert main(["simulate", str(path), "--json"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    for case in json.loads(said[-1])["cases"]:
+    for case in json.loads(capsys.readouterr().out)["cases"]:
         assert case["figures"]["events"] > 0
 
 

@@ -42,7 +42,12 @@ def verdicts(network: Network, until_ns: int) -> list[str]:
     return said
 
 
-@pytest.mark.parametrize("law", LAWS)
+QUICK = ("exponential", "a heavy tail", "bursts")
+
+
+@pytest.mark.parametrize(
+    "law", [pytest.param(law, marks=[pytest.mark.slow] * (law not in QUICK)) for law in LAWS]
+)
 def test_two_minutes_of_healthy_traffic_give_no_verdict(law: str) -> None:
     assert verdicts(healthy(4, 11, **LAWS[law]), 120 * S) == []
 

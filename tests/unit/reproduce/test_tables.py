@@ -10,7 +10,7 @@ from slackline.sim import read_experiment
 
 FOLDER = Folder()
 TABLES = {table.name: table for table in FOLDER.tables()}
-QUICK = ("zero-bubble-order", "aggregation-100-mb", "aggregation-circuit", "pipeline-last-link")
+QUICK = ("zero-bubble-order", "aggregation-100-mb", "aggregation-circuit")
 """The tables that are simulated in every run of the tests."""
 DEVIATIONS = {
     "job-phases": {
@@ -102,7 +102,9 @@ def test_the_page_has_every_row_and_its_published_figure(name: str) -> None:
         assert rows[row.label][0] == published
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize(
+    "name", [*QUICK, pytest.param("pipeline-last-link", marks=pytest.mark.slow)]
+)
 def test_the_page_has_the_figures_that_are_computed(name: str) -> None:
     rows = page_rows(name)
     for each in compared(name).rows:
