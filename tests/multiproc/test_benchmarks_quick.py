@@ -59,6 +59,7 @@ def test_a_quick_run_ends_in_time_with_one_json_object(main: Path) -> None:
         assert (target["met"] is None) == (target["measured"] is None), target["name"]
 
 
+@pytest.mark.slow
 def test_a_failing_rank_ends_the_allreduce_benchmark_with_its_error() -> None:
     result = run(benchmark("allreduce-latency-bandwidth"), SLACKLINE_ORDER="sideways")
     assert result.returncode != 0

@@ -44,6 +44,7 @@ def test_every_direction_is_measured_over_the_rail_that_was_asked_for(tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_ranks_that_cannot_meet_are_something_to_mend(tmp_path: Path) -> None:
     code, out, _ = _doctor(
         "--ranks", "2", "--rails", "tcp", "--json", directory=tmp_path, SLACKLINE_INTERFACE="nic9"

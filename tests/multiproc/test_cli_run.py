@@ -172,6 +172,7 @@ def test_a_rank_s_exit_code_passes_through_with_its_last_words(
     assert re.findall(r"^rank 2 \| .*$", err, re.M) == [f"rank 2 | {last}"]
 
 
+@pytest.mark.slow
 def test_a_mistake_that_all_ranks_make_is_shown_once(script: Callable[[str], Path]) -> None:
     path = script(
         "print('usage: no such flag', file=sys.stderr, flush=True)\n"

@@ -96,6 +96,7 @@ def _reference(ranks: int, epochs: int) -> list[str]:
     return [*lines, f"parameters {found.hexdigest()[:16]}"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_ddp_over_gloo_alone_needs_no_engine(job, store) -> None:
     asked_for = ("--backend", "gloo", "--method", "ddp", "--epochs", "3", "--json")

@@ -109,6 +109,7 @@ def test_a_file_that_cannot_be_imported_fails_its_job_alone(job, tmp_path):
     job(1, failing, bare=True)
 
 
+@pytest.mark.slow  # a server of its own imports torch
 def test_a_server_that_does_not_end_in_time_is_killed_and_its_job_is_named(tmp_path):
     os.mkfifo(started := tmp_path / "started")
     (path := tmp_path / "cases.py").write_text(

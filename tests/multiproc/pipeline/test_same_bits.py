@@ -95,6 +95,7 @@ def test_all_ranks_adopt_a_plan_that_is_made_ahead_of_a_periodic_delay(job, tmp_
     assert {each.choice.partition(":")[0] for each in decisions} <= {"link 0-1", "link 1-2"}
 
 
+@pytest.mark.slow
 def test_plans_of_several_stages_a_rank_follow_a_slow_link(job):
     found = job(
         2, several_stages_that_follow, environment={"SLACKLINE_FAULTS": "link 0-1 delay 30ms"}

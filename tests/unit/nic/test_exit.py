@@ -34,7 +34,7 @@ raise SystemExit("the end")
 """
 
 
-@pytest.mark.parametrize("how", ["held", "forgotten"])
+@pytest.mark.parametrize("how", ["held", pytest.param("forgotten", marks=pytest.mark.slow)])
 def test_a_process_may_end_with_its_nic_open_and_work_posted(how: str) -> None:
     command = [sys.executable, "-c", SCRIPT, how]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
