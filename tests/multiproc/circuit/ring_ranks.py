@@ -166,7 +166,7 @@ def many(rank, size, path):
     """Reduce more tensors concurrently than a NIC has room for, in a different order on each
     rank."""
     group = joined(rank, size, path)
-    count, several = 1000, int(os.environ.get("TENSORS", "150"))
+    count, several = 1000, int(os.environ.get("TENSORS", "75"))
     tensors, works = {}, []
     for i in range(several):
         tag = i * (1, 7, several - 1, 11)[rank] % several

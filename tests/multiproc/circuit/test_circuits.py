@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ring_ranks import digests, digits, disagreeing, killed, late, many
 
+from slackline.cli import main
 from slackline.nic.offload._circuit_nic import Devices
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "train_digits.py"
@@ -69,14 +70,14 @@ def losses(*arguments: str, **environment: str) -> list[str]:
 
 @pytest.mark.simulates
 @pytest.mark.timeout(600)
-def test_the_digits_train_through_four_circuits_with_the_losses_of_software(
-    circuits, software
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_the_digits_train_through_circuits_with_the_losses_of_software(
+    circuits, software, ranks
 ) -> None:
-    expected = software(digits)
+    expected = software(digits, ranks)
     assert len({parameters for _, parameters, _ in expected}) == 1
-    for nic in ("twin", "circuit"):
-        found = circuits([nic] * 4, digits, environment={"SLACKLINE_NIC_CHECK": "0"}, seconds=200)
-        assert [each[:2] for each in found] == [each[:2] for each in expected]
+    found = circuits(["circuit"] * ranks, digits, seconds=200)
+    assert [each[:2] for each in found] == [each[:2] for each in expected]
 
 
 @pytest.mark.slow
@@ -98,7 +99,9 @@ def test_the_digits_train_through_a_rotating_ring_of_circuits_with_the_losses_of
 
 @pytest.mark.simulates
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("rails", ["shm,tcp", pytest.param("tcp", marks=pytest.mark.slow), "udp"])
+@pytest.mark.parametrize(
+    "rails", ["shm,tcp", *(pytest.param(rails, marks=pytest.mark.slow) for rails in ("tcp", "udp"))]
+)
 def test_circuits_twins_and_software_agree_to_the_bit_around_one_ring(
     circuits, software, rails
 ) -> None:
@@ -112,10 +115,19 @@ def test_circuits_twins_and_software_agree_to_the_bit_around_one_ring(
 
 @pytest.mark.simulates
 @pytest.mark.timeout(300)
-def test_the_digits_train_through_twins_that_circuits_check(circuits) -> None:
-    unchecked = circuits(["twin"] * 2, digits, environment={"SLACKLINE_NIC_CHECK": "0"})
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_the_digits_train_through_twins_with_the_losses_of_software(
+    circuits, software, ranks
+) -> None:
+    found = circuits(["twin"] * ranks, digits, environment={"SLACKLINE_NIC_CHECK": "0"})
+    assert [each[:2] for each in found] == [each[:2] for each in software(digits, ranks)]
+
+
+@pytest.mark.simulates
+@pytest.mark.timeout(300)
+def test_the_digits_train_through_twins_that_circuits_check(circuits, software) -> None:
     checked = circuits(["twin"] * 2, digits, environment={"SLACKLINE_NIC_CHECK": "1"}, seconds=200)
-    assert [each[:2] for each in checked] == [each[:2] for each in unchecked]
+    assert [each[:2] for each in checked] == [each[:2] for each in software(digits, 2)]
     assert [each[2] > 0 for each in checked] == [True] * 2
 
 
@@ -135,21 +147,29 @@ def test_a_twin_and_a_circuit_that_disagree_end_the_job_on_every_rank(circuits) 
 
 @pytest.mark.simulates
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "nics",
+    [
+        ["circuit", "twin", "software", "circuit"],
+        pytest.param(["circuit"] * 4, marks=pytest.mark.slow),
+    ],
+    ids=["mixed", "circuits"],
+)
 def test_a_rotating_ring_of_circuits_twins_and_software_has_the_bits_of_software(
-    circuits, software
+    circuits, software, nics
 ) -> None:
     environment = {"SLACKLINE_PLAN": "ring", "SLACKLINE_ORDER": "auto", "MOST": "700"}
     (expected,) = {each[0] for each in software(digests, **environment)}
-    for nics in (["circuit", "twin", "software", "circuit"], ["circuit"] * 4):
-        found = circuits(nics, digests, environment=environment)
-        assert [each[0] for each in found] == [expected] * 4
-        assert [each[1:] for each in found] == [["ring", nic != "software"] for nic in nics]
+    found = circuits(nics, digests, environment=environment)
+    assert [each[0] for each in found] == [expected] * 4
+    assert [each[1:] for each in found] == [["ring", nic != "software"] for nic in nics]
 
 
+@pytest.mark.slow
 @pytest.mark.simulates
 @pytest.mark.timeout(300)
 def test_a_rank_that_is_killed_is_named_by_all_others(circuits) -> None:
-    results = circuits(["circuit"] * 3, killed, dying=(2,), environment={"COUNT": "30000"})
+    results = circuits(["circuit"] * 3, killed, dying=(2,), environment={"COUNT": "3000"})
     assert results[:2] == [["PeerError", 2]] * 2
 
 
@@ -159,7 +179,7 @@ def test_more_chunks_than_there_is_room_for_go_round_circuits_and_software(
     circuits, software
 ) -> None:
     environment = {"SLACKLINE_PLAN": "ring", "SLACKLINE_ORDER": "auto"}
-    environment["TENSORS"] = "30"  # the narrow circuit has room for 8
+    environment["TENSORS"] = "10"  # each is four chunks, and the narrow circuit has room for 8
     expected = software(many, **environment)
     assert (
         circuits(["circuit", "software"] * 2, many, environment=environment, seconds=200)
@@ -167,6 +187,7 @@ def test_more_chunks_than_there_is_room_for_go_round_circuits_and_software(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.simulates
 @pytest.mark.timeout(300)
 def test_after_a_timeout_circuits_go_on_and_their_memory_is_free_again(circuits) -> None:
@@ -175,6 +196,7 @@ def test_after_a_timeout_circuits_go_on_and_their_memory_is_free_again(circuits)
     assert second == [[[1.0]] * 69, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.simulates
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("compiled")
@@ -214,9 +236,15 @@ def test_ctrl_c_ends_a_job_of_circuits(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_in_one_line_before_any_rank_starts(options: str, words: str) -> None:
-    process = start(*options.split(), str(EXAMPLE), PATH="/nowhere")
-    out, errors = process.communicate(timeout=110)
-    assert (process.returncode, out) == (2, "")
+def test_a_mistake_is_told_in_one_line_before_any_rank_starts(
+    options: str,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert main(["run", *options.split(), str(EXAMPLE)]) == 2
+    out, errors = capsys.readouterr()
+    assert out == ""
     told = errors.splitlines()[-1]
     assert told in (f"slackline: {words}", f"slackline: {options}: {words}")

@@ -9,16 +9,26 @@ MIXED = ["twin", "software", "software", "twin"]
 ROTATING = {"SLACKLINE_PLAN": "ring", "SLACKLINE_ORDER": "auto"}
 
 
-@pytest.mark.parametrize("rails", ["shm,tcp", pytest.param("tcp", marks=pytest.mark.slow), "udp"])
-def test_sums_of_every_type_have_the_bits_of_software_over_every_rail(ring, software, rails):
-    environment = {"SLACKLINE_RAILS": rails}
-    (expected,) = {each[0] for each in software(digests)}
+@pytest.mark.parametrize(
+    ("rails", "most"),
+    [
+        ("shm,tcp", "5000"),
+        ("udp", "5000"),
+        *(
+            pytest.param(rails, "100003", marks=pytest.mark.slow)
+            for rails in ("shm,tcp", "tcp", "udp")
+        ),
+    ],
+)
+def test_sums_of_every_type_have_the_bits_of_software_over_every_rail(ring, software, rails, most):
+    environment = {"SLACKLINE_RAILS": rails, "MOST": most}
+    (expected,) = {each[0] for each in software(digests, MOST=most)}
     for nics in (TWINS, MIXED):
         for nic, found in zip(nics, ring(nics, digests, environment=environment), strict=True):
             assert found == [expected, "reduce-broadcast", nic == "twin"]
 
 
-@pytest.mark.parametrize("rails", ["shm,tcp", "udp"])
+@pytest.mark.parametrize("rails", ["shm,tcp", pytest.param("udp", marks=pytest.mark.slow)])
 def test_a_rotating_ring_of_twins_has_the_bits_of_the_software_s(ring, software, rails):
     environment = {**ROTATING, "SLACKLINE_RAILS": rails, "MOST": "5000"}
     (expected,) = {each[0] for each in software(digests, **ROTATING, MOST="5000")}
@@ -27,7 +37,9 @@ def test_a_rotating_ring_of_twins_has_the_bits_of_the_software_s(ring, software,
             assert found == [expected, "ring", nic == "twin"]
 
 
-@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize(
+    "size", [3, *(pytest.param(size, marks=pytest.mark.slow) for size in (2, 5))]
+)
 def test_a_rotating_ring_may_have_any_number_of_ranks(ring, software, size):
     environment = {**ROTATING, "MOST": "5000"}
     (expected,) = {each[0] for each in software(digests, size, **environment)}
@@ -42,12 +54,20 @@ def test_training_through_twins_has_the_parameters_of_software(ring, software):
     assert ring(["software", "twin", "twin", "software"], trained) == expected
 
 
+@pytest.mark.slow
 def test_training_through_a_rotating_ring_of_twins_has_the_parameters_of_software(ring, software):
     assert ring(TWINS, trained, environment=ROTATING) == software(trained, **ROTATING)
 
 
-@pytest.mark.parametrize("environment", [{}, ROTATING], ids=["in rank order", "rotating"])
-@pytest.mark.parametrize("nics", [TWINS, MIXED], ids=["twins", "mixed"])
+@pytest.mark.parametrize(
+    ("nics", "environment"),
+    [
+        pytest.param(TWINS, {}, id="twins-in rank order"),
+        pytest.param(MIXED, ROTATING, id="mixed-rotating"),
+        pytest.param(MIXED, {}, id="mixed-in rank order", marks=pytest.mark.slow),
+        pytest.param(TWINS, ROTATING, id="twins-rotating", marks=pytest.mark.slow),
+    ],
+)
 def test_more_tensors_than_a_nic_has_room_for_wait_and_are_summed(
     ring, software, nics, environment
 ):
