@@ -28,7 +28,7 @@ TIMEOUT_NS = 100 * 10**9
 COUNT = 50
 ROOT = 3
 """The root of the reduce, which combines the data of all ranks."""
-DESCRIPTORS = {260: 10_000, 512: 19_000, 1000: 12_000}
+DESCRIPTORS = {130: 10_000, 260: 10_000, 512: 19_000, 1000: 12_000}
 """The limits of descriptors for the tests; 1000 ranks use only the first links of a group."""
 STACK_BYTES = 256 << 10
 
@@ -176,8 +176,10 @@ def reduce_exactly(ranks: Ranks) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("size", [260, pytest.param(512, marks=pytest.mark.slow)])
-def test_hundreds_of_ranks_wait_for_each_other_and_reduce(size: int) -> None:
+@pytest.mark.parametrize(
+    "size", [130, *(pytest.param(size, marks=pytest.mark.slow) for size in (260, 512))]
+)
+def test_many_ranks_wait_for_each_other_and_reduce(size: int) -> None:
     with descriptors(DESCRIPTORS[size]):
         ranks = Ranks(size)
         try:
