@@ -13,6 +13,7 @@
     reproduce.py  `slackline reproduce`: published tables beside the simulator's figures, and the
                   accuracy of a trained network
     what_if.py    `slackline what-if`: step times of a measured run on another network
+    trace.py      `slackline trace`: a run as a trace for Perfetto, Chrome or OpenTelemetry
     circuit.py    `slackline circuit`: the circuits as Verilog, and the FPGA resources they need
     _apply.py     a measured run, run again with changes
     _job/         a job: its options, hosts, processes, faults, exit codes and files
@@ -39,6 +40,7 @@ from slackline.cli import (
     reproduce,
     run,
     simulate,
+    trace,
     tune,
     what_if,
 )
@@ -64,6 +66,7 @@ app.command(name="aggregate")(aggregate.aggregate)
 app.command(name="simulate")(simulate.simulate)
 app.add_typer(reproduce.app, name="reproduce")
 app.command(name="what-if")(what_if.what_if)
+app.command(name="trace")(trace.trace)
 
 
 def _version(asked: bool) -> None:

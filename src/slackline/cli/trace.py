@@ -1,0 +1,106 @@
+"""`slackline trace`: a run's telemetry as a trace for Perfetto, Chrome or OpenTelemetry."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from slackline.errors import UsageError
+
+__all__ = ["trace"]
+
+
+class _Format(StrEnum):
+    """A format of the output."""
+
+    PERFETTO = "perfetto"
+    CHROME = "chrome"
+    OTLP = "otlp"
+
+
+def trace(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            help="A directory of telemetry (slackline run --keep, SLACKLINE_TELEMETRY).",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Write this file. Default: standard output, which cannot be a terminal."),
+    ] = None,
+    form: Annotated[
+        _Format,
+        typer.Option(
+            "--format",
+            help="Perfetto's protobuf, Chrome's JSON, or spans of OpenTelemetry as OTLP JSON. "
+            "Default: perfetto.",
+        ),
+    ] = _Format.PERFETTO,
+) -> int:
+    """Write all ranks of a run as one trace, by one clock."""
+    from slackline.trace import Recording, TraceFormat, write_spans, write_trace
+
+    if output is None and sys.stdout.isatty():
+        raise UsageError("a trace is not for a terminal: give --output FILE")
+    recording = Recording(run, _warn)
+    with _opened(output) as file:
+        if form is _Format.OTLP:
+            from io import TextIOWrapper
+
+            text = TextIOWrapper(file, encoding="utf-8", write_through=True)
+            spans = write_spans(recording, text)
+            text.detach()
+            print(f"{len(recording.headers)} ranks, {spans} spans", file=sys.stderr)
+            return 0
+        totals = write_trace(recording, file, TraceFormat(form))
+    print(
+        f"{totals.ranks} ranks, {totals.operations} operations, {totals.arrows} arrows",
+        file=sys.stderr,
+    )
+    if totals.alone:
+        _warn(
+            f"{totals.alone} operations have no arrows: records of another rank of their group "
+            "are missing"
+        )
+    if totals.contradictions:
+        _warn(
+            f"{totals.contradictions} collectives have no arrows: by the compared clocks one rank "
+            "ended them before another rank had posted them"
+        )
+    return 0
+
+
+@contextmanager
+def _opened(output: Path | None) -> Iterator[BinaryIO]:
+    """Open the output. A file is complete or keeps its former content: it is replaced at the end.
+
+    Raises UsageError if the file cannot be written.
+    """
+    if output is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    if output.exists() and not output.is_file():  # such as a pipe
+        with output.open("wb") as file:
+            yield file
+        return
+    unfinished = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        with unfinished.open("wb") as file:
+            yield file
+        unfinished.replace(output)
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _warn(sentence: str) -> None:
+    print(f"slackline: {sentence}", file=sys.stderr)

@@ -1,0 +1,93 @@
+"""Tests of `slackline trace` on written telemetry."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slackline.cli import main
+from slackline.telemetry import SCHEMA_VERSION, FileHeader, GroupOpened, Operations, encode, file_of
+
+START_NS = 1_700_000_000_000_000_000
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Write a run of one rank with one operation."""
+    directory = tmp_path / "run"
+    directory.mkdir()
+    row = "[1,0,-1,400,1,7,-1,0,0,1,1,1000,1100,2000,500,0]"
+    records = (
+        FileHeader(
+            version=SCHEMA_VERSION,
+            rank=0,
+            time_ns=START_NS,
+            monotonic_ns=0,
+            host="alone",
+            clock="boot",
+            process=9,
+        ),
+        GroupOpened(rank=0, time_ns=START_NS, size=1, epoch=7, members=(0,)),
+        Operations(rank=0, lost=0, rows=row),
+    )
+    file_of(directory, 0).write_text("".join(f"{encode(record)}\n" for record in records))
+    return directory
+
+
+@pytest.mark.parametrize("form", ["perfetto", "chrome", "otlp"])
+def test_each_format_is_written(run: Path, capfd: pytest.CaptureFixture[str], form: str) -> None:
+    output = run.parent / "trace"
+    output.write_text("the former trace")
+    assert main(["trace", str(run), "--format", form, "--output", str(output)]) == 0
+    written = output.read_bytes()
+    assert b"all_reduce" in written
+    if form != "perfetto":
+        assert isinstance(json.loads(written), dict)
+    counted = "1 ranks, 1 spans" if form == "otlp" else "1 ranks, 1 operations, 0 arrows"
+    assert capfd.readouterr().err == f"{counted}\n"
+    assert sorted(path.name for path in run.parent.iterdir()) == ["run", "trace"]
+
+
+def test_the_default_output_is_standard_output(run: Path) -> None:
+    code = "import sys; from slackline.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "trace", str(run), "--format", "chrome"]
+    done = subprocess.run(command, check=True, capture_output=True, timeout=60)
+    assert len(json.loads(done.stdout)["traceEvents"]) > 3
+
+
+def test_a_terminal_is_refused(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours), os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        assert main(["trace", str(run)]) == 2
+    told = capfd.readouterr().err
+    assert told == "slackline: a trace is not for a terminal: give --output FILE\n"
+
+
+def test_a_damaged_run_leaves_the_former_trace(
+    run: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    output = run.parent / "trace"
+    output.write_text("the former trace")
+    with file_of(run, 0).open("a") as file:
+        file.write("{cut\n{")
+    assert main(["trace", str(run), "--output", str(output)]) == 2
+    told = capfd.readouterr().err.splitlines()
+    assert told[-1].startswith(f"slackline: {file_of(run, 0)}:4: the line is cut or damaged")
+    assert output.read_text() == "the former trace"
+    assert sorted(path.name for path in run.parent.iterdir()) == ["run", "trace"]
+
+
+def test_an_output_that_cannot_be_written_is_named(
+    run: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    output = run / "nowhere" / "trace"
+    assert main(["trace", str(run), "--output", str(output)]) == 2
+    told = f"slackline: cannot write {output}: No such file or directory\n"
+    assert capfd.readouterr().err == told
