@@ -87,19 +87,18 @@ def _opened(output: Path | None) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    if output.exists() and not output.is_file():  # such as a pipe
-        with output.open("wb") as file:
-            yield file
-        return
-    unfinished = output.with_name(f".{output.name}.{os.getpid()}")
+    replaced = output.is_file() or not output.exists()  # A pipe is written directly.
+    unfinished = output.with_name(f".{output.name}.{os.getpid()}") if replaced else output
     try:
         with unfinished.open("wb") as file:
             yield file
-        unfinished.replace(output)
+        if replaced:
+            unfinished.replace(output)
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}") from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        if replaced:
+            unfinished.unlink(missing_ok=True)
 
 
 def _warn(sentence: str) -> None:

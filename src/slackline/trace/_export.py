@@ -98,6 +98,7 @@ class _Feed:
         self._run, self._service, self._patience = run, service, patience
         self._report = report
         self._headers: dict[int, FileHeader] = {}
+        self._ranks: dict[Path, int] = {}
         self._tails: dict[Path, RecordTail] = {}
         self._maker: SpanMaker | None = None
         self._count = 0
@@ -110,7 +111,7 @@ class _Feed:
             return
         for path in sorted(self._directory.glob("rank-*.jsonl")):
             tail = self._tails.setdefault(path, RecordTail(path, self._report))
-            self._count += _hand_over(self._spans(self._maker, tail), self._exporter)
+            self._count += _hand_over(self._spans(self._maker, path, tail), self._exporter)
 
     def finish(self) -> int:
         """Export the spans that are still held; return the number of all spans."""
@@ -131,12 +132,18 @@ class _Feed:
         clocks = _HostClocks(self._headers)
         return _maker(run, clocks, self._service, self._patience) if run else None
 
-    def _spans(self, maker: "SpanMaker", tail: RecordTail) -> "Iterable[ReadableSpan]":
+    def _spans(self, maker: "SpanMaker", path: Path, tail: RecordTail) -> "Iterable[ReadableSpan]":
         for record in tail.read():
             if isinstance(record, FileHeader):
                 self._headers[record.rank] = record
-            operations = tuple(record.each()) if isinstance(record, Operations) else ()
-            yield from maker.take(record, operations)
+                self._ranks.setdefault(path, record.rank)
+            if record.rank != self._ranks[path]:
+                raise UsageError(f"{path}: a record is of rank {record.rank}, the file is not")
+            try:
+                operations = tuple(record.each()) if isinstance(record, Operations) else ()
+                yield from maker.take(record, operations)
+            except (TypeError, ValueError) as error:
+                raise UsageError(f"{path}: a record is damaged: {error}") from error
 
 
 class _HostClocks:

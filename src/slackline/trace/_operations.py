@@ -20,7 +20,7 @@ from slackline.telemetry import Alignment, GroupOpened, Operation
 from slackline.trace._events import Event, Lanes, Slice, Track, Value
 from slackline.trace._window import Family, Window
 
-__all__ = ["MOST_HELD", "OperationEvents", "family_of", "plan_of"]
+__all__ = ["MOST_HELD", "OperationEvents", "check", "family_of", "plan_of"]
 
 MOST_HELD = 1 << 16
 """The number of operations that are held until the other ranks' records of them have come."""
@@ -78,7 +78,11 @@ class OperationEvents:
         self._numbers.setdefault(group.epoch, len(self._numbers))
 
     def take(self, rank: int, operation: Operation) -> Iterator[Event]:
-        """Yield the events of the operations that have become complete with this one."""
+        """Yield the events of the operations that have become complete with this one.
+
+        Raises ValueError for an operation of an unknown kind.
+        """
+        check(operation)
         self.count += 1
         unix_ns = self._alignment.unix_ns
         placed = _Placed(
@@ -207,6 +211,15 @@ def family_of(
     return message, (source, target)
 
 
+def check(operation: Operation) -> None:
+    """Raise ValueError that names the collective or the plan if it is not known."""
+    label = Collective(operation.collective).label
+    try:
+        plan_of(operation.collective, operation.plan)
+    except IndexError:
+        raise ValueError(f"{operation.plan} is not the number of a plan of {label}") from None
+
+
 @cache
 def plan_of(collective: int, plan: int) -> str:
     """Return the name of the plan with this number in frame headers; empty for none."""
@@ -217,8 +230,7 @@ def plan_of(collective: int, plan: int) -> str:
 def _waited_for(waiting: _Placed, last: _Placed) -> bool:
     """Return whether a thread was certainly blocked before the last rank had posted."""
     error_ns = waiting.error_ns + last.error_ns
-    blocked = waiting.operation.waited_ns > 0 and waiting is not last
-    return blocked and waiting.wait_ns + error_ns < last.posted_ns <= waiting.ended_ns
+    return waiting.wait_ns + error_ns < last.posted_ns <= waiting.ended_ns
 
 
 def _wait(

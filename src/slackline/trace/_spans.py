@@ -32,7 +32,7 @@ from slackline.telemetry import (
     Record,
     StepSummary,
 )
-from slackline.trace._operations import family_of, plan_of
+from slackline.trace._operations import check, family_of, plan_of
 
 __all__ = ["Clocks", "SpanMaker"]
 
@@ -95,7 +95,7 @@ class SpanMaker:
         """Yield the spans that have become complete with a record.
 
         `operations` are those of an `Operations` record. Records of a rank come in the order of its
-        file, from its header on.
+        file, from its header on. Raises ValueError for an operation of an unknown kind.
         """
         if isinstance(record, FileHeader):
             self._begin(record)
@@ -207,6 +207,7 @@ class SpanMaker:
 
     def _operation(self, number: int, rank: _Rank, operation: Operation) -> Iterator[ReadableSpan]:
         """Yield the span of an operation whose step has ended, and those that waited too long."""
+        check(operation)
         posted_ns = self._clocks.unix_ns(number, operation.posted_ns)
         if rank.steps and posted_ns < rank.steps[-1].end_ns:
             yield self._span_of(number, rank, operation, self._step_of(number, rank, operation))

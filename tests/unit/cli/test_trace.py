@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,13 @@ def test_an_output_that_cannot_be_written_is_named(
     assert main(["trace", str(run), "--output", str(output)]) == 2
     told = f"slackline: cannot write {output}: No such file or directory\n"
     assert capfd.readouterr().err == told
+
+
+def test_a_pipe_is_written_directly(run: Path) -> None:
+    pipe = run.parent / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(pipe.read_bytes)
+        assert main(["trace", str(run), "--format", "chrome", "--output", str(pipe)]) == 0
+        assert len(json.loads(read.result(60))["traceEvents"]) > 3
+    assert pipe.is_fifo()

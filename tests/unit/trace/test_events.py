@@ -250,12 +250,21 @@ def test_verdicts_decisions_and_gaps_are_instants(tmp_path: Path) -> None:
     ]
 
 
-def test_an_operation_of_no_known_kind_is_told_with_file_and_line(tmp_path: Path) -> None:
-    write(tmp_path, 0, header(0), opened(0, ranks=1), batch(0, row(1, 2, collective=99)))
-    place = f"{file_of(tmp_path, 0)}:3: the record is damaged: 99 is not a valid Collective"
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        (row(1, 2, collective=99), "99 is not a valid Collective"),
+        (row(1, 2, plan=200), "200 is not the number of a plan of all_reduce"),
+    ],
+)
+def test_an_operation_of_no_known_kind_is_told_with_file_and_line(
+    tmp_path: Path, wrong: list[int], problem: str
+) -> None:
+    write(tmp_path, 0, header(0), opened(0), batch(0, wrong))
+    write(tmp_path, 1, header(1), opened(1))
     with pytest.raises(UsageError) as caught:
         read(tmp_path)
-    assert str(caught.value) == place
+    assert str(caught.value) == f"{file_of(tmp_path, 0)}:3: the record is damaged: {problem}"
 
 
 def test_a_pipeline_step_that_lacks_times_is_told_with_file_and_line(tmp_path: Path) -> None:

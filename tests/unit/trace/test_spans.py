@@ -228,6 +228,17 @@ def test_a_damaged_line_is_refused_or_reported(tmp_path: Path) -> None:
         export_spans(tmp_path, InMemorySpanExporter())
 
 
+def test_damaged_records_are_told_with_their_file(tmp_path: Path) -> None:
+    write(tmp_path, 0, header(0), opened(0, ranks=1), batch(0, row(1, 2, collective=99)))
+    told = r"rank-00000\.jsonl: a record is damaged: 99 is not a valid Collective"
+    with pytest.raises(UsageError, match=told):
+        export_spans(tmp_path, InMemorySpanExporter())
+    file_of(tmp_path, 0).unlink()
+    write(tmp_path, 0, header(0), opened(1, ranks=1))
+    with pytest.raises(UsageError, match=r"rank-00000\.jsonl: a record is of rank 1, the file is"):
+        export_spans(tmp_path, InMemorySpanExporter())
+
+
 def test_a_finished_run_is_written_as_otlp_json_by_one_clock(tmp_path: Path) -> None:
     # The second host's monotonic clock is 3 ms ahead.
     write(tmp_path, 0, header(0, clock="a"), opened(0), batch(0, row(1, 9)))

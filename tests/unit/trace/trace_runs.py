@@ -57,11 +57,12 @@ def row(
     failed: int = 0,
     nbytes: int = 4096,
     group: int = GROUP,
+    plan: int | None = None,
 ) -> list[int]:
     """Return a row of operations; times are milliseconds after MONO."""
-    plan = 0 if collective == MESSAGE else 1
+    number = plan if plan is not None else int(collective != MESSAGE)
     posted, ended = (MONO + round(each * MS) for each in (posted_ms, ended_ms))
-    what = [collective, receives, peer, nbytes, 1, group, tag, sequence, 0, plan, 1]
+    what = [collective, receives, peer, nbytes, 1, group, tag, sequence, 0, number, 1]
     return [*what, posted, posted + 1000, ended, round(waited_ms * MS), failed]
 
 
