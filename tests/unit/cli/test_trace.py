@@ -77,10 +77,10 @@ def test_a_damaged_run_leaves_the_former_trace(
     output = run.parent / "trace"
     output.write_text("the former trace")
     with file_of(run, 0).open("a") as file:
-        file.write("{cut\n{")
+        file.write('{"record":"operations",\n')  # found when a part of the trace is written
     assert main(["trace", str(run), "--output", str(output)]) == 2
-    told = capfd.readouterr().err.splitlines()
-    assert told[-1].startswith(f"slackline: {file_of(run, 0)}:4: the line is cut or damaged")
+    told = capfd.readouterr().err
+    assert told.startswith(f"slackline: {file_of(run, 0)}:4: the line is cut or damaged")
     assert output.read_text() == "the former trace"
     assert sorted(path.name for path in run.parent.iterdir()) == ["run", "trace"]
 

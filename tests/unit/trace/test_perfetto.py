@@ -10,7 +10,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
 from trace_runs import MS, UNIX, batch, header, opened, row, write, write_everything
 
-from slackline.trace import Process, Recording, Slice, TraceFormat, Track, write_trace
+from slackline.trace import Process, Recording, Slice, TraceFormat, Track, events_of, write_trace
 from slackline.trace._perfetto import PerfettoWriter
 
 BEGIN, END = proto.TrackEvent.TYPE_SLICE_BEGIN, proto.TrackEvent.TYPE_SLICE_END
@@ -149,6 +149,16 @@ def test_names_are_interned_before_they_are_used(run: list[Any]) -> None:
     assert ("transfer", "wait", 6 * MS, 0) in found
     assert ("forward", "training", 10 * MS, 0) in found
     assert len(found) > 20
+
+
+def test_slices_have_the_times_of_the_run(run: list[Any], tmp_path: Path) -> None:
+    events = [each for each in run if each.track_event.type in (BEGIN, END)]
+    assert [each.timestamp for each in events] == [
+        time_ns
+        for each in events_of(Recording(tmp_path, pytest.fail))
+        if isinstance(each, Slice)
+        for time_ns in (each.begin_ns, each.end_ns)
+    ]
 
 
 def test_names_beyond_the_limit_are_written_out() -> None:
