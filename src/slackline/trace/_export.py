@@ -35,8 +35,8 @@ def write_spans(recording: Recording, file: TextIO) -> int:
     """
     try:
         from opentelemetry.exporter.otlp.json.file.trace_exporter import FileSpanExporter
-    except ModuleNotFoundError as error:
-        raise _missing(error) from None
+    except ModuleNotFoundError:
+        raise _missing() from None
     first = next(iter(recording.headers.values()))
     maker = _maker(_name_of(first), recording.alignment, _SERVICE, _PATIENCE)
 
@@ -166,8 +166,8 @@ class _HostClocks:
 def _maker(run: str, clocks: "Clocks", service: str, patience: timedelta) -> "SpanMaker":
     try:
         from slackline.trace._spans import SpanMaker
-    except ModuleNotFoundError as error:
-        raise _missing(error) from None
+    except ModuleNotFoundError:
+        raise _missing() from None
     return SpanMaker(run, clocks, service=service, patience=patience, version=version("slackline"))
 
 
@@ -190,9 +190,9 @@ def _hand_over(spans: "Iterable[ReadableSpan]", exporter: "SpanExporter") -> int
     return count
 
 
-def _missing(error: ModuleNotFoundError) -> UsageError:
+def _missing() -> UsageError:
     return UsageError(
-        f"spans need the library {error.name}: pip install 'slackline[opentelemetry]'"
+        "spans need the libraries of OpenTelemetry: pip install 'slackline[opentelemetry]'"
     )
 
 

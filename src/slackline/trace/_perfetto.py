@@ -36,9 +36,9 @@ class PerfettoWriter:
         try:
             from perfetto.protos.perfetto.trace import perfetto_trace_pb2
             from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
-        except ModuleNotFoundError as error:
+        except ModuleNotFoundError:
             raise UsageError(
-                f"traces for Perfetto need the library {error.name}: pip install 'slackline[trace]'"
+                "traces for Perfetto need the library perfetto: pip install 'slackline[trace]'"
             ) from None
         self._proto: Any = perfetto_trace_pb2
         self._builder: Any = StreamingTraceProtoBuilder(file)

@@ -102,3 +102,33 @@ def test_a_pipe_is_written_directly(run: Path) -> None:
         assert main(["trace", str(run), "--format", "chrome", "--output", str(pipe)]) == 0
         assert len(json.loads(read.result(60))["traceEvents"]) > 3
     assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize(
+    ("form", "library", "told"),
+    [
+        (
+            "perfetto",
+            "perfetto.trace_builder.proto_builder",
+            "traces for Perfetto need the library perfetto: pip install 'slackline[trace]'",
+        ),
+        (
+            "otlp",
+            "opentelemetry.exporter.otlp.json.file.trace_exporter",
+            "spans need the libraries of OpenTelemetry: pip install 'slackline[opentelemetry]'",
+        ),
+    ],
+)
+def test_a_missing_library_is_named_with_its_extra(
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    form: str,
+    library: str,
+    told: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    output = run.parent / "trace"
+    assert main(["trace", str(run), "--format", form, "--output", str(output)]) == 2
+    assert capfd.readouterr().err == f"slackline: {told}\n"
+    assert not output.exists()
