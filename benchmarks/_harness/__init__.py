@@ -11,5 +11,7 @@ rounds    the order in which contestants take turns
 pattern   buffer contents that show, after any number of calls, whether each result was right
 ideal     the shortest times that a wire allows
 groups    a rank's process groups
+timers    exact sleeps, which stand for computations
+timed_pipeline   pipelines whose stages sleep where they would compute
 options   the command line: --quick, --json, and the choice of parts and contestants
 """

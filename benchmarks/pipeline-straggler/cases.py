@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from _harness.timed_pipeline import Shape
+
 MS = 1_000_000
 """A millisecond in nanoseconds."""
 DELAYS_MS = (10, 20, 30, 40, 50, 60)
@@ -17,31 +19,6 @@ RATE = 10**9
 
 In other cases the rate is not limited.
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """The shape of a pipeline: one stage on each host, all stages alike."""
-
-    stages: int
-    microbatches: int
-    width: int = 256
-    batch: int = 4
-    """The number of rows of an activation, which is batch x width of float32: 4 KiB by default."""
-    time_ms: int = 10
-    """The duration in ms of F, of B and of W (forward, backward for the input, for the weights)."""
-
-    @property
-    def cap(self) -> int:
-        """The number of activations that a stage may hold, for contestants with a cap."""
-        return 2 * self.stages
-
-    @property
-    def message_bytes(self) -> int:
-        return 4 * self.width * self.batch
-
-    def __str__(self) -> str:
-        return f"S={self.stages} N={self.microbatches}"
 
 
 SMALL = Shape(stages=4, microbatches=12)

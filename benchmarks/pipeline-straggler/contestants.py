@@ -9,8 +9,7 @@ from typing import Protocol
 
 import torch
 import torch.distributed as dist
-from cases import Shape
-from torch import Tensor
+from _harness.timed_pipeline import Data, Shape, loss
 from torch.distributed.pipelining import (
     PipelineStage,
     Schedule1F1B,
@@ -72,36 +71,6 @@ class Contestant(Protocol):
     def order(self) -> str | None:
         """Return all ranks' orders as PyTorch's CSV if PyTorch made the orders; otherwise None."""
         ...
-
-
-class Data:
-    """The input and target of a pipeline: integers, so that every gradient is exact.
-
-    The loss of microbatch m is sum(out * target). The gradient of the loss is the target itself, m
-    + 1. A microbatch that is lost or doubled therefore changes the weight's gradient, the sum over
-    m of batch * (m+1).
-    """
-
-    def __init__(self, shape: Shape, rank: int) -> None:
-        self.first, self.last = rank == 0, rank == shape.stages - 1
-        count, batch = shape.microbatches, shape.batch
-        self.x = torch.ones(count * batch, shape.width)
-        marks = torch.arange(1, count + 1, dtype=torch.float32).repeat_interleave(batch)
-        self.target = marks[:, None].expand(-1, shape.width).contiguous()
-        self.gradient = batch * count * (count + 1) / 2
-
-    def check(self, stage: TimedStage) -> None:
-        """Raise ArithmeticError unless every microbatch of one step counted exactly once."""
-        gradient = stage.weight.grad
-        wanted = torch.full_like(stage.weight, self.gradient)
-        if gradient is None or not torch.equal(gradient, wanted):
-            got = "missing" if gradient is None else f"{gradient[0].item()}"
-            raise ArithmeticError(f"the weight's gradient is {got}, not {self.gradient}")
-
-
-def loss(out: Tensor, target: Tensor) -> Tensor:
-    """Return a loss whose gradient is the target."""
-    return (out * target).sum()
 
 
 class OurPipeline:

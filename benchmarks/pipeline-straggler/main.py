@@ -20,7 +20,8 @@ from _harness.machine import describe_machine
 from _harness.options import Options, parse
 from _harness.ranks import LabRanks
 from _harness.report import Report
-from cases import CASES, LARGE, MS, PARTS, QUICK_CASES, Case, Shape
+from _harness.timed_pipeline import Shape
+from cases import CASES, LARGE, MS, PARTS, QUICK_CASES, Case
 from contestants import AUTO, ENTRIES, OURS_1F1B, OURS_ZB, Entry
 from performer import Performer
 from predictions import simulated_ms

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import time
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,14 +9,13 @@ from datetime import timedelta
 import torch.distributed as dist
 from _harness.groups import join
 from _harness.ranks import Place
-from cases import MS, Shape
-from contestants import ENTRIES, Contestant, Data, OurPipeline, TorchPipeline
+from _harness.timed_pipeline import Data, Shape, stage
+from _harness.timers import go_before_others, sharpen_timers, sleep_until
+from contestants import ENTRIES, Contestant, OurPipeline, TorchPipeline
 
-from slackline.testing.timed_stage import TimedStage, Wait
+from slackline.testing.timed_stage import Wait
 
 TIMEOUT = timedelta(minutes=10)
-_SET_TIMER_SLACK = 29
-"""The prctl option for timer slack: how much later than requested a sleep may end (50 us)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +35,9 @@ class Performer:
     """A rank with one contestant's pipeline."""
 
     def __init__(self, place: Place) -> None:
-        # Threads inherit the timer slack. Sleeps stand for computations, so they must end on time.
-        ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, 1, 0, 0, 0)
+        sharpen_timers()
         self._place = place
-        self._before_others = _before_others()
+        self._before_others = go_before_others()
         join(place, TIMEOUT)
         self._group: dist.ProcessGroup | None = None
 
@@ -53,7 +49,7 @@ class Performer:
         (entry,) = (each for each in ENTRIES if each.name == name)
         self._leave()
         self._data = Data(shape, self._place.rank)
-        self._stage = _stage(shape)
+        self._stage = stage(shape)
         self._group = dist.new_group(backend=entry.backend, timeout=TIMEOUT)
         kind = OurPipeline if entry.torch is None else TorchPipeline
         self._contestant: Contestant = kind(entry, self._stage, shape, self._data, self._group)
@@ -65,30 +61,30 @@ class Performer:
 
     def iterate(self, start_ns: int) -> Iteration:
         """Run one iteration that begins at `start_ns` on every rank, and check its gradients."""
-        stage, contestant = self._stage, self._contestant
-        stage.weight.grad = None
-        stage.waits.clear()
-        _sleep_until(start_ns)
+        part, contestant = self._stage, self._contestant
+        part.weight.grad = None
+        part.waits.clear()
+        sleep_until(start_ns)
         began_ns = time.monotonic_ns()
         contestant.step()
         ended_ns = time.monotonic_ns()
-        self._data.check(stage)
-        return Iteration(start_ns=began_ns, end_ns=ended_ns, waits=tuple(stage.waits))
+        self._data.check(part)
+        return Iteration(start_ns=began_ns, end_ns=ended_ns, waits=tuple(part.waits))
 
     def train(self, iterations: int, start_ns: int) -> tuple[int, list[int]]:
         """Run iterations one after the other.
 
         Returns the start of the first iteration and the end of each iteration, in ns.
         """
-        stage, contestant = self._stage, self._contestant
-        _sleep_until(start_ns)
+        part, contestant = self._stage, self._contestant
+        sleep_until(start_ns)
         began_ns, ended_ns = time.monotonic_ns(), []
         for _ in range(iterations):
-            stage.weight.grad = None
+            part.weight.grad = None
             contestant.step()
-            self._data.check(stage)
+            self._data.check(part)
             ended_ns.append(time.monotonic_ns())
-        stage.waits.clear()
+        part.waits.clear()
         return began_ns, ended_ns
 
     def close(self) -> None:
@@ -101,28 +97,3 @@ class Performer:
             del self._contestant
             dist.destroy_process_group(self._group)
             self._group = None
-
-
-def _before_others() -> bool:
-    """Give this thread, and threads that it starts, priority over all ordinary programs.
-
-    Each host of a lab stands for a machine of its own, so other programs on this machine must not
-    be measured. Returns False if a container forbids the priority.
-    """
-    try:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-    except PermissionError:
-        return False
-    return True
-
-
-def _stage(shape: Shape) -> TimedStage:
-    each = shape.time_ms * MS
-    return TimedStage(shape.width, forward_ns=each, backward_input_ns=each, backward_weight_ns=each)
-
-
-def _sleep_until(moment_ns: int) -> None:
-    """Sleep until a time of CLOCK_MONOTONIC, in ns; return at once if that time has passed."""
-    left_ns = moment_ns - time.monotonic_ns()
-    if left_ns > 0:
-        time.sleep(left_ns / 1e9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from _harness import timed_pipeline
 from cases import MOST_MS, Case
 from contestants import ONE_F_ONE_B, Entry
 
@@ -10,7 +11,6 @@ from slackline.plan.pipeline import (
     Order,
     PipelinePlan,
     Scenario,
-    StageMemory,
     from_torch_csv,
     generate,
     one_f_one_b,
@@ -22,24 +22,9 @@ EXPECTED_MS = MOST_MS // 2
 
 
 def scenario(case: Case, cap: int | None = None) -> Scenario:
-    """Return the planner's scenario for a network, with the average of each changing delay.
-
-    The first stage sends no gradient, so its B takes no time and its W is the whole backward pass,
-    as in every pipeline runtime.
-    """
-    each, stages = case.shape.time_ms * PS_PER_MS, case.shape.stages
-    found = Scenario(
-        microbatches=case.shape.microbatches,
-        forward_ps=(each,) * stages,
-        backward_input_ps=(1, *(each,) * (stages - 1)),
-        backward_weight_ps=(2 * each, *(each,) * (stages - 1)),
-        forward_delay_ps=(0,) * (stages - 1),
-        backward_delay_ps=(0,) * (stages - 1),
-        memory=(StageMemory.of_microbatches(cap, 0),) * stages,
-    )
-    for link, ms in (*case.delays_ms, *((link, EXPECTED_MS) for link in case.redrawn)):
-        found = found.delayed(link, ms * PS_PER_MS)
-    return found
+    """Return the planner's scenario for a network, with the average of each changing delay."""
+    redrawn = ((link, EXPECTED_MS) for link in case.redrawn)
+    return timed_pipeline.scenario(case.shape, (*case.delays_ms, *redrawn), cap)
 
 
 def network(case: Case) -> Network:
