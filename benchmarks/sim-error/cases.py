@@ -18,7 +18,13 @@ PLANS = ("ring", "mesh", "reduce-broadcast", "halving-doubling", "direct")
 SIZES = (64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)
 STAR_SIZES = (256 << 10, 1 << 20, 4 << 20)
 CALIBRATION = "calibration"
-COLLECTIVES, TRAINING, AGGREGATOR = PARTS = ("collectives", "training", "aggregator")
+COLLECTIVES, TRAINING, AGGREGATOR, PIPELINES, NIC_CUT = PARTS = (
+    "collectives",
+    "training",
+    "aggregator",
+    "pipelines",
+    "nic-cut",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,11 +99,15 @@ class Effort:
     """The number of calls of an all_reduce in a life, if it is not long."""
     steps: int
     """The number of training steps in a life."""
+    iterations: int
+    """The number of iterations of a pipeline in a life."""
+    cuts: int
+    """The number of failures of a NIC, each of which has a life of its own."""
 
     def calls(self, cell: Cell) -> int:
         """Return the number of measured calls of a cell in each life."""
         return max(2, min(self.most_calls, (32 << 20) // cell.nbytes))
 
 
-FULL = Effort(lives=2, most_calls=20, steps=12)
-QUICK = Effort(lives=1, most_calls=5, steps=6)
+FULL = Effort(lives=2, most_calls=20, steps=12, iterations=3, cuts=4)
+QUICK = Effort(lives=1, most_calls=5, steps=6, iterations=1, cuts=1)

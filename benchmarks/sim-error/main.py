@@ -1,7 +1,9 @@
 """Measure the difference between simulated and measured times on hosts of a lab.
 
 The simulator gets a rate and a latency, which are derived from two all_reduces on two hosts before
-anything else is measured; all other figures follow from the plans, the sizes and the lab.
+anything else is measured. For pipelines it gets the time of an instruction, for failing NICs the
+time until frames are sent again, each from a case that is not judged and is measured before the
+judged ones. All other figures follow from the plans, the sizes and the lab.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import cuts
 import measure
+import pipelines
 from _harness.aggregation_node import aggregation_node
 from _harness.machine import describe_machine
 from _harness.options import Options, parse
@@ -29,7 +33,9 @@ from cases import (
     HOSTS,
     LONG,
     MODELS,
+    NIC_CUT,
     PARTS,
+    PIPELINES,
     QUICK,
     QUICK_CELLS,
     RATE_BPS,
@@ -88,15 +94,63 @@ def aggregate(lab: Lab, calibration: Calibration, effort: Effort) -> list[Compar
     return compare_cells(AGGREGATOR, found, calibration)
 
 
-def run(options: Options) -> tuple[list[Comparison], Calibration]:
-    """Calibrate, then measure and simulate the cases of the parts that the options ask for."""
-    asked = (COLLECTIVES,) if options.quick else PARTS
+def pipe(effort: Effort, quick: bool) -> tuple[list[Comparison], str]:
+    """Measure and simulate iterations of pipelines; return the found time of an instruction too."""
+    with Lab(pipelines.lab_options()) as lab:
+        fitted = pipelines.measured(lab, (pipelines.FITTED,), effort)
+        turn_ps = pipelines.found_turn_ps(fitted.lives_s[pipelines.FITTED])
+        asked = pipelines.QUICK_PIPELINES if quick else pipelines.PIPELINES
+        judged = pipelines.measured(lab, asked, effort)
+    note = f"pipelines: an instruction takes {turn_ps / 1e6:.1f} us longer than it waits"
+    if not (fitted.before_others and judged.before_others):
+        note += "; ranks had no priority over other programs"
+    found = [
+        Comparison(
+            part=part,
+            case=str(pipeline),
+            lives_s=lives,
+            simulated_s=pipelines.simulated_ps(pipeline, turn_ps) / 1e12,
+        )
+        for part, run in ((CALIBRATION, fitted), (PIPELINES, judged))
+        for pipeline, lives in run.lives_s.items()
+    ]
+    return found, note
+
+
+def cut_nics(calibration: Calibration, effort: Effort, quick: bool) -> tuple[list[Comparison], str]:
+    """Measure and simulate failures of a NIC; return the found time until frames are resent too."""
+    with Lab(cuts.lab_options()) as lab:
+        fitted = cuts.measured(lab, (cuts.FITTED,), effort.cuts)
+        resend_ps = cuts.found_resend_ps(fitted[cuts.FITTED], calibration)
+        judged = cuts.measured(lab, cuts.QUICK_CUTS if quick else cuts.CUTS, effort.cuts)
+    found = [
+        Comparison(
+            part=part,
+            case=str(cut),
+            lives_s=lives,
+            simulated_s=cuts.simulated_ps(cut, calibration, resend_ps) / 1e12,
+        )
+        for part, run in ((CALIBRATION, fitted), (NIC_CUT, judged))
+        for cut, lives in run.items()
+    ]
+    return found, f"nic-cut: frames are sent again after {resend_ps / 1e9:.1f} ms"
+
+
+def run(options: Options) -> tuple[list[Comparison], list[str]]:
+    """Calibrate, then measure and simulate the cases of the parts that the options ask for.
+
+    Returns the comparisons, and sentences about the figures that were found by calibration.
+    """
+    parts = parts_of(options)
     effort = QUICK if options.quick else FULL
-    parts = [part for part in asked if options.part in (None, part)]
     with Lab(LabOptions(hosts=HOSTS + 1, rate=RATE_BPS, burst=BURST_BYTES)) as lab:
         measured = measure.all_reduces(lab, (SHORT, LONG), effort)
         short, long = (statistics.median(chain(*measured[cell])) for cell in (SHORT, LONG))
         calibration = calibrate(round(short * 1e12), round(long * 1e12))
+        notes = [
+            f"calibration: {calibration.rate_bps / 1e6:.2f} Mbit/s, "
+            f"{calibration.latency_ps / 1e6:.1f} us a cable"
+        ]
         found = compare_cells(CALIBRATION, measured, calibration)
         if COLLECTIVES in parts:
             judged = measure.all_reduces(lab, QUICK_CELLS if options.quick else CELLS, effort)
@@ -105,20 +159,29 @@ def run(options: Options) -> tuple[list[Comparison], Calibration]:
             found += train(lab, calibration, effort)
         if AGGREGATOR in parts:
             found += aggregate(lab, calibration, effort)
-    return found, calibration
+    if PIPELINES in parts:
+        piped, note = pipe(effort, options.quick)
+        found, notes = found + piped, [*notes, note]
+    if NIC_CUT in parts:
+        cut, note = cut_nics(calibration, effort, options.quick)
+        found, notes = found + cut, [*notes, note]
+    return found, notes
+
+
+def parts_of(options: Options) -> tuple[str, ...]:
+    """Return the parts that are measured: the part asked for, or all, or a quick run's only one."""
+    if options.part is not None:
+        return (options.part,)
+    return (COLLECTIVES,) if options.quick else PARTS
 
 
 def main() -> None:
     options = parse("how far simulated times are from measured ones", parts=PARTS)
     machine = describe_machine()
     found: list[Comparison] = []
-    reason, notes = "left out by --quick" if options.quick else "not asked for", []
+    reason, notes = "left out by --quick" if options.part is None else "not asked for", []
     try:
-        found, calibration = run(options)
-        notes = [
-            f"calibration: {calibration.rate_bps / 1e6:.2f} Mbit/s, "
-            f"{calibration.latency_ps / 1e6:.1f} us a cable"
-        ]
+        found, notes = run(options)
     except UsageError as error:
         reason = str(error)
     rows = [each.row() for each in found]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from datetime import timedelta
 from typing import Any
@@ -12,6 +11,7 @@ import torch.distributed as dist
 from _harness import pattern
 from _harness.groups import join
 from _harness.ranks import Place
+from _harness.timers import sharpen_timers, sleep_until
 from cases import BUCKET_BYTES, ITEM_BYTES, PCCO, Model, TimedLayer
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -21,8 +21,6 @@ from slackline.overlap import DataParallel
 
 TIMEOUT = timedelta(seconds=60)
 WARM_UP = 2
-_SET_TIMER_SLACK = 29
-"""The prctl option for timer slack: how much later than requested a sleep may end (50 us)."""
 
 
 class Performer:
@@ -30,7 +28,7 @@ class Performer:
 
     def __init__(self, place: Place) -> None:
         # Sleeps stand for computations, so they must end on time, also in threads that start later.
-        ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, 1, 0, 0, 0)
+        sharpen_timers()
         self._place = place
         join(place, TIMEOUT)
 
@@ -52,6 +50,27 @@ class Performer:
             spans.append((start_ns, time.monotonic_ns()))
             pattern.check(buffer, total, self._place.size, 1, number % 4)
         return spans[WARM_UP:]
+
+    def warm(self, nbytes: int) -> None:
+        """Run all_reduces of a size, and prepare the buffer for `reduce_at`."""
+        self.all_reduces(nbytes, 1)
+        count = nbytes // ITEM_BYTES
+        self._buffer = torch.empty(count)
+        pattern.fill(self._buffer, pattern.contribution(self._place.rank, count), 0)
+
+    def reduce_at(self, start_ns: int) -> int:
+        """Run one all_reduce that begins at `start_ns` on every rank; return its end in ns.
+
+        Raises ArithmeticError if the result is wrong, and RuntimeError if `start_ns` has passed.
+        """
+        if (late_ns := time.monotonic_ns() - start_ns) > 0:
+            raise RuntimeError(f"the request came {late_ns / 1e6:.3g} ms after the start")
+        sleep_until(start_ns)
+        dist.all_reduce(self._buffer)
+        ended_ns = time.monotonic_ns()
+        total = pattern.total(self._place.size, self._buffer.numel())
+        pattern.check(self._buffer, total, self._place.size, 1, 0)
+        return ended_ns
 
     def train(self, model: Model, method: str, steps: int) -> list[int]:
         """Train from zero; return the end of each backward in ns of CLOCK_MONOTONIC.
@@ -111,7 +130,7 @@ class _Wait(torch.autograd.Function):
         ctx.layer, ctx.shape = layer, weight.shape
         ctx.save_for_backward(x)
         passed = x.clone()
-        _sleep_until(until_ns)
+        sleep_until(until_ns)
         return passed
 
     @staticmethod
@@ -120,11 +139,5 @@ class _Wait(torch.autograd.Function):
         until_ns = time.monotonic_ns() + ctx.layer.backward_ms * 1_000_000
         (x,) = ctx.saved_tensors
         of_weight = (x * gradient).expand(ctx.shape).contiguous()
-        _sleep_until(until_ns)
+        sleep_until(until_ns)
         return gradient, of_weight, None
-
-
-def _sleep_until(moment_ns: int) -> None:
-    """Sleep until a time of CLOCK_MONOTONIC in ns."""
-    while (left_ns := moment_ns - time.monotonic_ns()) > 0:
-        time.sleep(left_ns / 1e9)

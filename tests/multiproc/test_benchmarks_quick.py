@@ -60,6 +60,21 @@ def test_a_quick_run_ends_in_time_with_one_json_object(main: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root")
+@pytest.mark.parametrize("part", ["training", "aggregator", "pipelines", "nic-cut"])
+def test_a_part_of_sim_error_is_measured_and_simulated_alone(part: str) -> None:
+    result = run(benchmark("sim-error"), "--part", part)
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    rows = [row for row in report["rows"] if not row.get("skipped")]
+    assert {row["part"] for row in rows} == {"calibration", part}
+    for row in rows:
+        assert row["simulated_us"] > 0
+        error = 100 * (row["simulated_us"] / row["median_us"] - 1)
+        assert row["error_percent"] == pytest.approx(error, abs=0.02)
+    assert all(target["measured"] is not None for target in report["targets"])
+
+
 def test_a_failing_rank_ends_the_allreduce_benchmark_with_its_error() -> None:
     result = run(benchmark("allreduce-latency-bandwidth"), SLACKLINE_ORDER="sideways")
     assert result.returncode != 0

@@ -1,4 +1,4 @@
-"""Tests of the sim-error benchmark's logic: the calibration, the errors, the targets."""
+"""Tests of the sim-error benchmark's logic: the calibrations, the errors, the targets."""
 
 from collections.abc import Iterator
 from types import ModuleType
@@ -10,7 +10,9 @@ from benchmark_modules import modules_of
 @pytest.fixture(scope="module")
 def benchmark() -> Iterator[ModuleType]:
     """Provide the benchmark's modules by name."""
-    with modules_of("sim-error", "cases", "predictions", "results", "main") as found:
+    with modules_of(
+        "sim-error", "cases", "predictions", "pipelines", "cuts", "results", "main"
+    ) as found:
         yield found
 
 
@@ -34,6 +36,12 @@ def test_the_calibration_s_cells_are_not_judged(benchmark: ModuleType) -> None:
     cases = benchmark.cases
     assert not {cases.SHORT, cases.LONG} & {*cases.CELLS, *cases.STAR_CELLS, *cases.QUICK_CELLS}
     assert len(cases.CELLS) == 25
+    pipelines, cuts = benchmark.pipelines, benchmark.cuts
+    assert pipelines.FITTED not in pipelines.PIPELINES
+    assert {each.shape.stages for each in pipelines.PIPELINES} == {4, 8}
+    assert len({str(each) for each in pipelines.PIPELINES}) == 2 * 2 * 4
+    assert cuts.FITTED not in cuts.CUTS
+    assert {cut.cell.hosts for cut in cuts.CUTS} == {4}
 
 
 def test_an_error_is_that_of_the_simulated_time_beside_the_repeatability(
@@ -87,3 +95,68 @@ def test_overlap_shortens_a_simulated_step(benchmark: ModuleType) -> None:
             predictions.simulated_step_ps(model, method, calibration) for method in cases.METHODS
         )
         assert computing_ps < pcco <= ddp
+
+
+@pytest.mark.parametrize("turn_us", [0, 250])
+def test_the_time_of_an_instruction_is_found_from_a_pipeline_of_two_stages(
+    benchmark: ModuleType, turn_us: int
+) -> None:
+    pipelines = benchmark.pipelines
+    turn_ps = turn_us * 10**6
+    seconds = pipelines.simulated_ps(pipelines.FITTED, turn_ps) / 1e12
+    assert pipelines.found_turn_ps([[seconds], [seconds]]) == pytest.approx(turn_ps, abs=2)
+
+
+def test_a_simulated_pipeline_takes_the_time_of_its_last_stage(benchmark: ModuleType) -> None:
+    """Add an F of each earlier stage to the F, B and W of all microbatches on the last stage."""
+    pipelines, ms = benchmark.pipelines, benchmark.predictions.PS_PER_MS
+    turn_ps = 10**8
+    found = pipelines.simulated_ps(pipelines.FITTED, turn_ps)
+    assert found == (1 + 3 * 12) * (10 * ms + turn_ps)
+    for pipeline in pipelines.PIPELINES:
+        shape = pipeline.shape
+        whole = (shape.stages - 1 + 3 * shape.microbatches) * 10 * ms
+        if not pipeline.capped:
+            # The first activation comes later; no later message is waited for.
+            late = sum(delay_ms for _, delay_ms in pipeline.delays_ms) * ms
+            assert pipelines.simulated_ps(pipeline, 0) == whole + late, str(pipeline)
+        elif not pipeline.delays_ms:
+            assert pipelines.simulated_ps(pipeline, 0) == whole, str(pipeline)
+
+
+def test_a_simulated_limit_of_memory_makes_a_slow_link_cost_more(benchmark: ModuleType) -> None:
+    pipelines, ms = benchmark.pipelines, benchmark.predictions.PS_PER_MS
+    slow = [each for each in pipelines.PIPELINES if 60 in dict(each.delays_ms).values()]
+    found = {(each.shape.stages, each.capped): pipelines.simulated_ps(each, 0) for each in slow}
+    assert found[4, True] >= found[4, False] + 20 * ms
+    assert found[8, True] >= found[8, False] + 20 * ms
+
+
+def test_after_a_simulated_failure_the_rest_takes_twice_as_long(benchmark: ModuleType) -> None:
+    cuts, predictions = benchmark.cuts, benchmark.predictions
+    calibration = predictions.Calibration(rate_bps=benchmark.cases.RATE_BPS, latency_ps=10**7)
+    cell, ms = cuts.FITTED.cell, predictions.PS_PER_MS
+    unharmed = predictions.simulated_ps(cell, calibration)
+    for cut_ms in (50, 250):
+        cut = cuts.Cut(cell=cell, cut_ms=cut_ms)
+        found = cuts.simulated_ps(cut, calibration, 100 * ms)
+        assert found == pytest.approx(cut_ms * ms + 2 * (unharmed - cut_ms * ms), rel=0.03)
+
+
+def test_the_time_until_frames_are_sent_again_is_found_from_two_hosts(
+    benchmark: ModuleType,
+) -> None:
+    cuts, predictions = benchmark.cuts, benchmark.predictions
+    calibration = predictions.Calibration(rate_bps=benchmark.cases.RATE_BPS, latency_ps=10**7)
+    resend_ps = 1500 * predictions.PS_PER_MS
+    seconds = cuts.simulated_ps(cuts.FITTED, calibration, resend_ps) / 1e12
+    found = cuts.found_resend_ps([[seconds], [2 * seconds], [seconds]], calibration)
+    assert found == pytest.approx(resend_ps, abs=2)
+
+
+def test_a_quick_run_measures_one_part(benchmark: ModuleType) -> None:
+    cases, main = benchmark.cases, benchmark.main
+    assert main.parts_of(main.Options(quick=False, json=False)) == cases.PARTS
+    assert main.parts_of(main.Options(quick=True, json=False)) == (cases.COLLECTIVES,)
+    asked = main.Options(quick=True, json=False, part=cases.NIC_CUT)
+    assert main.parts_of(asked) == (cases.NIC_CUT,)
