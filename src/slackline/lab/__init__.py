@@ -14,8 +14,9 @@ _persistent.py  persistent labs, as used by the command line
 enter.py        a program that moves a rank's process to its host
 """
 
+from slackline.lab._commands import burst_bytes
 from slackline.lab._executor import Executor, Injection
-from slackline.lab._fabrics import PathCount
+from slackline.lab._fabrics import PathCount, beyond_kernel
 from slackline.lab._lab import Lab
 from slackline.lab._options import SWITCHES, LabOptions, check_name
 from slackline.lab._ownership import Record, clean, records
@@ -30,6 +31,8 @@ __all__ = [
     "LabOptions",
     "PathCount",
     "Record",
+    "beyond_kernel",
+    "burst_bytes",
     "check_name",
     "clean",
     "command",

@@ -10,6 +10,7 @@ __all__ = [
     "Batch",
     "Shaping",
     "add_namespaces",
+    "burst_bytes",
     "configure_host",
     "delete_namespace",
     "kernel_up",
@@ -52,13 +53,18 @@ class Shaping:
     a full wire delays its sender and drops nothing, even with four senders to one port."""
 
 
+def burst_bytes(rate: int) -> int:
+    """Return the size of the token bucket that suits a rate in bits per second."""
+    return min(max(16 << 10, rate * 105 // 8_000_000), 160 << 10)
+
+
 def shape(rate: int, burst: int | None = None) -> Shaping:
     """Return the token bucket for `rate` (bits per second), of `burst` bytes.
 
     If `burst` is None, the burst is chosen to suit the rate.
     """
     if burst is None:
-        burst = min(max(16 << 10, rate * 105 // 8_000_000), 160 << 10)
+        burst = burst_bytes(rate)
     return Shaping(
         burst=burst,
         gso=min(max(12_000, burst * 3 // 4), 65_536),

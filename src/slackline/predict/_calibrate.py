@@ -18,17 +18,15 @@ _WIDTH = 16.0
 """The ratio of the bounds of the search to an estimate from bytes and time."""
 _MOST_STEPS = 10
 """The number of measured steps that are simulated again for each candidate."""
-_ABOVE_NOMINAL = 1.1
-"""The largest ratio of the calibrated rate to the nominal rate: NICs of a lab may send a burst
-ahead of their rate."""
 
 
 def calibrate(run: Run) -> Run:
     """Return the run with the rate at which its reductions take as long as they were measured.
 
-    The latency of the run's link stays as it is. Each candidate is a simulation of up to ten
-    measured steps with their own computations; the compared time is that in which a rank had a
-    reduction under way. The duration of a step is not used, so that it shows the model's error.
+    The latency of the run's link stays as it is, and no rate above the nominal one is tried. Each
+    candidate is a simulation of up to ten measured steps with their own computations; the compared
+    time is that in which a rank had a reduction under way. The duration of a step is not used, so
+    that it shows the model's error.
 
     Raises UsageError if the reductions take much longer than their bytes explain, or no time.
     """
@@ -48,7 +46,7 @@ def calibrate(run: Run) -> Run:
     estimate_bps = 8e9 * sum(group.nbytes for group in run.groups) / wanted_ns
     low, high = estimate_bps / _WIDTH, estimate_bps * _WIDTH * run.ranks
     if run.nominal_bps is not None:
-        high = min(high, run.nominal_bps * _ABOVE_NOMINAL)
+        high = min(high, float(run.nominal_bps))
         low = min(low, high)
     if simulated_ns(max(1, round(low))) < wanted_ns:
         raise UsageError(

@@ -192,6 +192,7 @@ def _host(setting: Setting, rate_bps: int) -> Host:
     return Host(
         rates_bps=(rate_bps,) * setting.nics,
         latency_ps=one_way_ps // 2,
+        burst_bytes=setting.burst_bytes,
         cores=_CORES * setting.ranks_per_host,
     )
 

@@ -96,6 +96,11 @@ class Run:
     """The faults that the network and the ranks had all the time."""
     nominal_bps: int | None = None
     """The rate of a NIC by its configuration; None if it is not known."""
+    burst_bytes: int = 0
+    """The size of the token bucket by which the kernel's switch of a lab limits the rate of a NIC.
+
+    The size is 0 for every other network.
+    """
     notes: tuple[str, ...] = ()
     """Phrases on facts that the source of the run lacks; they join the warnings of predictions."""
     job: Job | None = None

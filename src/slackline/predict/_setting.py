@@ -6,6 +6,7 @@ from typing import Any
 
 from slackline.errors import UsageError
 from slackline.faults import LinkFault, NicFault, Plan
+from slackline.lab import beyond_kernel, burst_bytes
 from slackline.plan.collective import PLANS, Collective
 from slackline.predict._changes import (
     Bucket,
@@ -38,6 +39,8 @@ class Setting:
     nics: int
     rate_bps: int
     """The rate at which a NIC carries data; where `hosts` is 1, the rate of memory."""
+    burst_bytes: int
+    """The bytes that a NIC may send, or receive, ahead of its rate after a pause."""
     one_way_ns: int
     """The time of a message without payload from one rank to another."""
     groups: tuple[Group, ...]
@@ -64,6 +67,7 @@ def setting_of(run: Run) -> Setting:
         hosts=run.hosts,
         nics=run.nics,
         rate_bps=run.link.rate_bps,
+        burst_bytes=run.burst_bytes,
         one_way_ns=run.link.one_way_ns,
         groups=run.groups,
         parts=tuple((number,) for number in range(len(run.groups))),
@@ -118,7 +122,12 @@ def _rate(run: Run, setting: Setting, change: Rate) -> _Result:
         said.append("the nominal rate of the run's NICs is not known: data get the full new rate")
     base = run.nominal_bps or run.link.rate_bps
     said += _far("rate", change.rate_bps, base, _rate_text)
-    return replace(setting, rate_bps=max(1, round(change.rate_bps * carried))), said
+    return replace(
+        setting,
+        rate_bps=max(1, round(change.rate_bps * carried)),
+        # The bucket of a lab suits its rate.
+        burst_bytes=burst_bytes(change.rate_bps) if run.burst_bytes else 0,
+    ), said
 
 
 def _rate_text(rate_bps: int) -> str:
@@ -128,7 +137,8 @@ def _rate_text(rate_bps: int) -> str:
 def _latency(run: Run, setting: Setting, change: Latency) -> _Result:
     _needs_network(setting)
     said = _far("latency", change.one_way_ns, run.link.one_way_ns, format_duration_ns)
-    return replace(setting, one_way_ns=change.one_way_ns), said
+    # A lab can delay packets in its user-space switch only, which has no token bucket.
+    return replace(setting, one_way_ns=change.one_way_ns, burst_bytes=0), said
 
 
 def _hosts(run: Run, setting: Setting, change: Hosts) -> _Result:
@@ -210,7 +220,10 @@ def _fault(run: Run, setting: Setting, change: FaultChange) -> _Result:
     plan = Plan((*setting.faults.faults, change.fault))
     plan.of_network.check(setting.hosts, setting.nics)
     plan.of_ranks.check(setting.ranks, setting.nics)
-    return replace(setting, faults=plan), ["the run was measured without this fault"]
+    # A lab takes its user-space switch, which has no token bucket, for such a fault.
+    bucket = setting.burst_bytes if beyond_kernel((change.fault,)) is None else 0
+    said = ["the run was measured without this fault"]
+    return replace(setting, faults=plan, burst_bytes=bucket), said
 
 
 def _schedule(run: Run, setting: Setting, change: Schedule) -> _Result:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from slackline.errors import UsageError
 from slackline.faults import Plan, parse_all
+from slackline.lab import beyond_kernel, burst_bytes
 from slackline.predict._calibrate import calibrate
 from slackline.predict._job import Job, read_job
 from slackline.predict._overlapped import overlapped_steps, steps_in_common
@@ -53,6 +54,7 @@ def load_telemetry(directory: Path, report: Callable[[str], None] | None = None)
         policy = "buckets"
         sizes, steps = posted_steps(str(directory), ranks, alignment)
     every = [operation for rank in ranks for operation in rank.operations]
+    faults = Plan() if job is None else _lasting_faults(directory, job)
     one_host = all(operation.rail_names == (_SHARED_MEMORY,) for operation in every)
     run = Run(
         name=str(directory),
@@ -63,8 +65,9 @@ def load_telemetry(directory: Path, report: Callable[[str], None] | None = None)
         steps=steps,
         policy=policy,
         link=Link(rate_bps=1, one_way_ns=0 if one_host else _one_way_ns(ranks)),
-        faults=Plan() if job is None else _lasting_faults(directory, job),
-        nominal_bps=job.rate_bps if job is not None else None,
+        faults=faults,
+        nominal_bps=None if job is None else job.rate_bps,
+        burst_bytes=0 if job is None else _burst_bytes(job, faults),
         job=job,
     )
     return calibrate(run)
@@ -79,6 +82,15 @@ def _lasting_faults(directory: Path, job: Job) -> Plan:
             "distribution"
         )
     return plan
+
+
+def _burst_bytes(job: Job, faults: Plan) -> int:
+    """Return the size of the NICs' token bucket; 0 without a lab that limits rates by buckets.
+
+    The user-space switch of a lab has no bucket: packets to a host leave it one after the other.
+    """
+    user = job.switch == "user" or beyond_kernel(faults.faults) is not None
+    return 0 if user or job.rate_bps is None else burst_bytes(job.rate_bps)
 
 
 def _check_complete(directory: Path, ranks: Sequence[RankRecords]) -> None:

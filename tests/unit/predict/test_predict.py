@@ -2,6 +2,7 @@
 
 import re
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from written_runs import Written
 
 from slackline import predict
 from slackline.errors import UsageError
+from slackline.predict._setting import apply
 
 SLOW = pytest.mark.slow
 
@@ -99,6 +101,25 @@ def test_two_nics_take_half_of_the_bytes_each(made: Written, run: predict.Run) -
     both = predicted(run, "nics 2")
     assert both.p50_ns == pytest.approx(predicted(run, "rate 400Mbit").p50_ns, rel=0.05)
     assert both.warnings == ("the run had 1 NIC a host",)
+
+
+@pytest.mark.parametrize(
+    ("change", "bucket"),
+    [
+        ("rate 4Gbit", 52_500),
+        ("nics 2", 16_384),
+        ("nic 1.0 rate 50Mbit", 16_384),
+        ("latency 5ms", 0),
+        ("link 2-3 delay 5ms", 0),
+    ],
+)
+def test_a_lab_changes_its_token_buckets_with_its_rate_and_its_switch(
+    run: predict.Run, change: str, bucket: int
+) -> None:
+    in_lab = replace(run, burst_bytes=16 << 10, nominal_bps=2 * 10**8)
+    setting, _ = apply(in_lab, [predict.parse_change(change)])
+    assert setting.burst_bytes == bucket
+    assert apply(run, [predict.parse_change(change)])[0].burst_bytes == 0
 
 
 def test_a_slow_rank_is_predicted(run: predict.Run) -> None:

@@ -150,6 +150,38 @@ def test_a_run_under_changing_faults_is_refused(tmp_path: Path) -> None:
     assert predict.load(tmp_path).nominal_bps == 2 * 10**8
 
 
+def in_lab(directory: Path, made: Written, **given: object) -> Path:
+    """Write a run in a lab, whose NICs carry 95 % of their nominal rate of 200 Mbit/s."""
+    made.write(directory / "telemetry")
+    values = {"folder": "/", "script": "train.py", "ranks": 4, "lab": True, "rate_bps": 2 * 10**8}
+    job = predict.Job(**{**values, "switch": "auto", **given})  # type: ignore[arg-type]
+    predict.write_job(directory, job)
+    return directory
+
+
+def test_the_token_buckets_of_a_lab_are_part_of_its_network(tmp_path: Path) -> None:
+    made = Written(rate_bps=190 * 10**6, burst_bytes=16 << 10, sizes=(1 << 16,) * 4, steps=8)
+    run = predict.load(in_lab(tmp_path, made))
+    assert run.burst_bytes == 16 << 10
+    assert run.link.rate_bps == pytest.approx(190 * 10**6, rel=0.02)
+    truth = statistics.median(made.simulate(rate_bps=38 * 10**6).step_ps) / 1000
+    found = predict.predict(run, [predict.parse_change("rate 40Mbit")], samples=16)
+    assert found.p50_ns == pytest.approx(truth, rel=0.04)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"switch": "user"},
+        {"faults": ("link 0-1 delay 1ms",)},
+        {"lab": False, "rate_bps": None, "switch": None},
+    ],
+)
+def test_a_network_without_token_buckets_has_none(tmp_path: Path, given: dict[str, object]) -> None:
+    run = predict.load(in_lab(tmp_path, Written(steps=4, sizes=(1 << 16,)), **given))
+    assert run.burst_bytes == 0
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

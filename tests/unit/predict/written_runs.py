@@ -44,6 +44,7 @@ class Written:
     ranks: int = 4
     rate_bps: int = 200 * 10**6
     one_way_ns: int = 100_000
+    burst_bytes: int = 0
     plan: str = "ring"
     sizes: Sequence[int] = (1 << 19, 1 << 18, 1 << 18)
     """The sizes of the groups in the order of their posts."""
@@ -71,7 +72,10 @@ class Written:
         """Simulate the run, or the run at another rate or with other ranks."""
         count = ranks or self.ranks
         host = Host(
-            rates_bps=(rate_bps or self.rate_bps,), latency_ps=500 * self.one_way_ns, cores=2
+            rates_bps=(rate_bps or self.rate_bps,),
+            latency_ps=500 * self.one_way_ns,
+            cores=2,
+            burst_bytes=self.burst_bytes,
         )
         framing = Framing(header_bytes=64, packet_bytes=1448, packet_overhead_bytes=66)
         plan = generate(Collective.ALL_REDUCE, self.plan, count)
