@@ -160,7 +160,9 @@ def main() -> int:
     parser.add_argument(
         "--memory", type=int, help="let a stage hold this many activations (default: by schedule)"
     )
-    parser.add_argument("--schedule", default="auto", help="plan by this schedule (auto)")
+    parser.add_argument(
+        "--schedule", help="plan by this schedule (default: SLACKLINE_SCHEDULE, or auto)"
+    )
     parser.add_argument("--policy", help="follow this policy (default: the schedule's)")
     parser.add_argument("--report", action="store_true", help="print what happened on rank 0")
     parser.add_argument(

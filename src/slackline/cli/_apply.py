@@ -17,7 +17,7 @@ from slackline.errors import UsageError
 from slackline.units import format_duration_ns, format_rate, parse_rate
 
 if TYPE_CHECKING:
-    from slackline.predict import Change, Job, Latency, Run
+    from slackline.predict import Change, Job, Latency, PipelineRun, Run, Schedule
 
 __all__ = ["changed_job", "job_of_words", "measure", "words_of"]
 
@@ -26,13 +26,13 @@ _RANKS = 4
 """The default of `slackline run --ranks`."""
 
 
-def measure(job: "Job", name: str) -> "Run":
-    """Run a job, and return the run that its telemetry describes.
+def measure(job: "Job", changes: "Sequence[Change]") -> "Run | PipelineRun":
+    """Run a job with changes, and return the run that its telemetry describes.
 
-    The output of the job goes to standard error. Raises UsageError that has `name` if the job
-    fails.
+    The output of the job goes to standard error. Raises UsageError that names the changes if the
+    job fails, and if its script itself chose another schedule.
     """
-    from slackline.predict import load
+    from slackline.predict import PipelineRun, has_pipeline, load, load_pipeline
 
     with tempfile.TemporaryDirectory(prefix="slackline-what-if-") as folder:
         keep = Path(folder, "kept")
@@ -44,9 +44,32 @@ def measure(job: "Job", name: str) -> "Run":
             stdout=sys.stderr,
             check=False,
         )
+        name = "; ".join(map(str, changes))
         if ended.returncode:
             raise UsageError(f"the job with {name!r} ended with code {ended.returncode}")
-        return load(keep)
+        found = load_pipeline(keep) if has_pipeline(keep) else load(keep)
+    if isinstance(found, PipelineRun):
+        for wanted, value in _settings_of(changes).items():
+            used = found.settings.get(wanted)
+            if used is None or used.value != value:
+                took = "no value" if used is None else repr(used.value)
+                raise UsageError(
+                    f"the job with {name!r} used {took} for {wanted}: its script chooses it"
+                )
+    return found
+
+
+def _settings_of(changes: "Sequence[Change]") -> dict[str, str]:
+    """Return the settings, by name, that changes of the schedule give a pipeline."""
+    from slackline.predict import Schedule
+
+    found: dict[str, str] = {}
+    for change in changes:
+        if isinstance(change, Schedule):
+            found["schedule"] = change.name
+            if change.memory is not None:
+                found["schedule_memory"] = str(change.memory)
+    return found
 
 
 def job_of_words(words: Sequence[str]) -> "Job":
@@ -92,25 +115,29 @@ def words_of(job: "Job") -> list[str]:
     return [*words, job.script, *job.arguments]
 
 
-def changed_job(measured: "Run", job: "Job", changes: "Sequence[Change]") -> "Job":
+def changed_job(measured: "Run | PipelineRun", job: "Job", changes: "Sequence[Change]") -> "Job":
     """Return the job with changes; raise UsageError for a change that a command cannot make."""
     for change in changes:
         job = _changed(measured, job, change)
     return job
 
 
-def _changed(measured: "Run", job: "Job", change: "Change") -> "Job":
+def _changed(measured: "Run | PipelineRun", job: "Job", change: "Change") -> "Job":
     from slackline.predict import (
         FaultChange,
         Hosts,
         Latency,
         Nics,
+        PipelineRun,
         PlanChange,
         Ranks,
         Rate,
+        Schedule,
     )
 
     match change:
+        case Schedule() if isinstance(measured, PipelineRun):
+            return _rescheduled(measured, job, change)
         case PlanChange():
             return replace(job, settings={**job.settings, "SLACKLINE_PLAN": change.name})
         case FaultChange():
@@ -126,24 +153,48 @@ def _changed(measured: "Run", job: "Job", change: "Change") -> "Job":
         case Hosts():
             return replace(job, ranks=change.count)
         case Latency():
-            return replace(job, faults=(*job.faults, *_delays(measured, job, change)))
+            if isinstance(measured, PipelineRun):
+                one_way_ns = measured.delay_ns
+            else:
+                one_way_ns = measured.link.one_way_ns
+            return replace(job, faults=(*job.faults, *_delays(one_way_ns, job, change)))
         case _:
+            parts = "computation"
+            if not isinstance(measured, PipelineRun):
+                parts = f"groups, schedule and {parts}"
             raise UsageError(
-                f"--apply cannot make the change {str(change)!r}: the script itself chooses "
-                "groups, schedule and computation"
+                f"--apply cannot make the change {str(change)!r}: the script itself chooses {parts}"
             )
 
 
-def _delays(measured: "Run", job: "Job", change: "Latency") -> list[str]:
+def _rescheduled(measured: "PipelineRun", job: "Job", change: "Schedule") -> "Job":
+    """Return the job with another schedule, and other memory if the change has some.
+
+    Raises UsageError if the measured run's script has chosen them by arguments.
+    """
+    settings = _settings_of([change])
+    for name in settings:
+        used = measured.settings.get(name)
+        if used is not None and used.origin == "argument":
+            raise UsageError(
+                f"--apply cannot make the change {str(change)!r}: the script itself chooses "
+                f"{name}, {used.value!r}"
+            )
+    variables = {f"SLACKLINE_{name.upper()}": value for name, value in settings.items()}
+    return replace(job, settings={**job.settings, **variables})
+
+
+def _delays(one_way_ns: int, job: "Job", change: "Latency") -> list[str]:
     """Return faults that raise the latency between any two hosts to that of the change.
 
-    A path crosses two NICs, so that each of them takes half of the additional delay.
+    `one_way_ns` is the measured latency. A path crosses two NICs, so that each of them takes half
+    of the additional delay.
     """
-    more_ns = (change.one_way_ns - measured.link.one_way_ns) // 2
+    more_ns = (change.one_way_ns - one_way_ns) // 2
     if more_ns < 1:
         raise UsageError(
             f"--apply cannot make the change {str(change)!r}: a message in this lab takes "
-            f"{format_duration_ns(measured.link.one_way_ns)} already"
+            f"{format_duration_ns(one_way_ns)} already"
         )
     delay = format_duration_ns(more_ns)
     return [

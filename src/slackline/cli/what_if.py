@@ -86,24 +86,25 @@ def what_if(
     count = DEFAULT_SAMPLES if samples is None else samples
     measured: Run | PipelineRun
     if has_pipeline(run):
-        if apply or chakra is not None:
-            option = "--apply" if apply else "--export-chakra"
-            raise UsageError(f"{option} is for data-parallel training, and {run} has a pipeline")
-        measured, heading, jobs = load_pipeline(run), "", []
+        if chakra is not None:
+            raise UsageError(
+                f"--export-chakra is for data-parallel training, and {run} has a pipeline"
+            )
+        measured, heading = load_pipeline(run), ""
     else:
         measured = load(run)
         heading = _heading(measured)
-        job = _job_of(command, run) if apply else None
-        jobs = [] if job is None else [changed_job(measured, job, each) for each in changes]
         if chakra is not None:
             export_chakra(measured, chakra)
+    job = _job_of(command, run) if apply else None
+    jobs = [] if job is None else [changed_job(measured, job, each) for each in changes]
     rows = [_Row("as measured", (), predict(measured, (), count, seed), measured.wall_ns)]
     rows += [
         _Row("; ".join(map(str, each)), each, predict(measured, each, count, seed))
         for each in changes
     ]
     for row, changed in zip(rows[1:], jobs, strict=False):
-        row.measured_ns = measure(changed, row.name).wall_ns
+        row.measured_ns = measure(changed, row.changes).wall_ns
     if as_json:
         print(json.dumps({"run": str(run), "rows": [row.as_object() for row in rows]}))
     else:

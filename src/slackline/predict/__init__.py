@@ -37,7 +37,13 @@ from slackline.predict._changes import (
 )
 from slackline.predict._job import JOB_FILE, Job, read_job, write_job
 from slackline.predict._load import load
-from slackline.predict._pipeline import PipelineRun, PipelineTimes, has_pipeline, load_pipeline
+from slackline.predict._pipeline import (
+    Cap,
+    PipelineRun,
+    PipelineTimes,
+    has_pipeline,
+    load_pipeline,
+)
 from slackline.predict._predict import DEFAULT_SAMPLES, Prediction, predict
 from slackline.predict._run import Computation, Group, Link, Run, Step
 
@@ -46,6 +52,7 @@ __all__ = [
     "DEFAULT_SAMPLES",
     "JOB_FILE",
     "Bucket",
+    "Cap",
     "Change",
     "Computation",
     "Compute",

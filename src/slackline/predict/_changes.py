@@ -134,7 +134,7 @@ class Schedule:
 
     name: str
     memory: int | None = None
-    """The number of activations that a stage may hold; None keeps the run's own limit."""
+    """The number of activations that a stage may hold; None keeps the run's own setting."""
 
     def __str__(self) -> str:
         return f"schedule {self.name}" + (f" memory {self.memory}" if self.memory else "")

@@ -1,10 +1,12 @@
 """A measured run of a pipeline: its plan, and for each step the times of stages and links."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from statistics import median
 
+from slackline.env import Environment
 from slackline.errors import UsageError
 from slackline.plan.pipeline import (
     Instruction,
@@ -16,11 +18,14 @@ from slackline.plan.pipeline import (
     held_after,
     validate,
 )
-from slackline.telemetry import FileHeader, PipelineStep, read_all
+from slackline.telemetry import FileHeader, PipelineStep, Setting, read_all
 
-__all__ = ["PipelineRun", "PipelineTimes", "has_pipeline", "load_pipeline", "peaks_of"]
+__all__ = ["Cap", "PipelineRun", "PipelineTimes", "has_pipeline", "load_pipeline", "peaks_of"]
 
+Cap = Fraction | int | None
+"""The number of activations that a stage may hold; None: no limit."""
 _PS_PER_NS = 1000
+_LEAST_STEPS = 3
 _ORDERS: Mapping[str, Order] = {
     "fixed": "fixed",
     "ready": "ready",
@@ -66,6 +71,20 @@ class PipelineRun:
     """Whether a backward was one instruction, for input and weights."""
     steps: tuple[PipelineTimes, ...]
     """The measured steps with this plan."""
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    """The schedule's settings on the first rank, by name; empty if the telemetry has none."""
+
+    @property
+    def caps(self) -> tuple[Cap, ...]:
+        """The number of activations that the run's setting lets each stage hold."""
+        text = self.settings["schedule_memory"].value if "schedule_memory" in self.settings else ""
+        found = Environment.read({"SLACKLINE_SCHEDULE_MEMORY": text}).schedule_memory
+        return found if isinstance(found, tuple) else (found,) * self.plan.stages
+
+    @property
+    def delay_ns(self) -> int:
+        """The median measured delay of a message, over all links and steps."""
+        return _median(each for step in self.steps for each in (*step.down_ns, *step.up_ns))
 
     @property
     def wall_ns(self) -> tuple[int, ...]:
@@ -77,7 +96,7 @@ class PipelineRun:
         """The order in which the simulator runs the plan, as the policy demands."""
         return _ORDERS[self.policy]
 
-    def scenario(self, times: PipelineTimes, caps: Sequence[int | None]) -> Scenario:
+    def scenario(self, times: PipelineTimes, caps: Sequence[Cap]) -> Scenario:
         """Return the scenario of a step, with a cap of activations for each stage."""
         return Scenario(
             microbatches=self.plan.microbatches,
@@ -100,7 +119,8 @@ def load_pipeline(directory: Path, report: Callable[[str], None] | None = None) 
     files = sorted(folder.glob("rank-*.jsonl"))
     if not files:
         raise UsageError(f"there is no telemetry in {directory}: it has no rank-*.jsonl")
-    ranks = [_steps(path, report) for path in files]
+    records = [_records(path, report) for path in files]
+    ranks = [steps for steps, _ in records]
     numbers = _alike(files, ranks)
     last = [steps[numbers[-1]] for steps in ranks]
     programs = tuple(tuple(map(Instruction.parse, step.tokens)) for step in last)
@@ -120,6 +140,7 @@ def load_pipeline(directory: Path, report: Callable[[str], None] | None = None) 
         peaks=(plan.microbatches,) * plan.stages,
         full_backward=Kind.BW in kinds,
         steps=steps,
+        settings=records[0][1],
     )
     if run.policy not in _ORDERS:
         raise UsageError(f"{directory} has the unknown policy {run.policy!r}")
@@ -147,25 +168,34 @@ def _ignore(sentence: str) -> None:
     """Ignore a damaged line: the reader of the run reports it."""
 
 
-def _steps(path: Path, report: Callable[[str], None] | None) -> dict[int, PipelineStep]:
+def _records(
+    path: Path, report: Callable[[str], None] | None
+) -> tuple[dict[int, PipelineStep], dict[str, Setting]]:
+    """Return a rank's steps by number, and its settings by name."""
     found: dict[int, PipelineStep] = {}
+    settings: dict[str, Setting] = {}
     processes = set()
     for record in read_all(path, report):
         if isinstance(record, FileHeader):
             processes.add(record.process)
         elif isinstance(record, PipelineStep):
             found[record.step] = record
+        elif isinstance(record, Setting):
+            settings[record.name] = record
     if len(processes) > 1:
         raise UsageError(
             f"{path} has the records of {len(processes)} processes: give the telemetry of one run"
         )
     if not found:
         raise UsageError(f"{path} has no steps of a pipeline")
-    return found
+    return found, settings
 
 
 def _alike(files: Sequence[Path], ranks: Sequence[dict[int, PipelineStep]]) -> list[int]:
-    """Return the last steps of all ranks with one plan, without the first of them."""
+    """Return the last steps of all ranks with one plan, without the first of them.
+
+    A plan that was adopted too short a time before the end is left out for the plan before it.
+    """
     common = sorted(set.intersection(*(set(steps) for steps in ranks)))
     chosen: list[int] = []
     for number in reversed(common):
@@ -178,11 +208,15 @@ def _alike(files: Sequence[Path], ranks: Sequence[dict[int, PipelineStep]]) -> l
             if names != {(latest.plan, latest.policy)} or amount != sorted(latest.tokens):
                 break
         chosen.append(number)
+        if any(steps[number].change for steps in ranks):
+            if len(chosen) >= _LEAST_STEPS:
+                break
+            chosen = []
     chosen = chosen[::-1][1:]  # Memory and connections settle in the first step.
     if len(chosen) < 2:
         raise UsageError(
             f"{files[0].parent} has {len(chosen) + 1 if chosen else 0} successive steps at its end "
-            "with the same plan on all ranks; at least 3 are needed"
+            f"with the same plan on all ranks; at least {_LEAST_STEPS} are needed"
         )
     return chosen
 

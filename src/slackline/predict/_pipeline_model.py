@@ -1,15 +1,14 @@
 """Predicted step times of a pipeline under changes: simulated steps with drawn measured times."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from statistics import median
 
 from slackline.errors import UsageError
 from slackline.faults import Effects, LinkFault, Plan, RankFault
 from slackline.plan.pipeline import SCHEDULES, Options, Order, PipelinePlan, generate
 from slackline.predict._changes import Change, Compute, FaultChange, Latency, Schedule
-from slackline.predict._pipeline import PipelineRun, PipelineTimes, peaks_of
+from slackline.predict._pipeline import Cap, PipelineRun, PipelineTimes, peaks_of
 from slackline.sim import Run, simulate
 from slackline.units import format_duration_ns
 
@@ -18,6 +17,8 @@ __all__ = ["PipelineOutcome", "PipelineSetting", "apply_to_pipeline", "simulate_
 _PS_PER_NS = 1000
 _FAR = 4
 _ACCEPTED = "schedule, latency, compute, delays of links, and rank N slow"
+_OWN_ORDERS: Mapping[str, Order] = {"auto": "planned", "adaptra": "fixed"}
+"""The order of the simulator for schedules that have policies of their own."""
 _UNBOUNDED = ("auto", "ready", "slack", "adaptra")
 """The schedules that use all permitted memory; plans of the others bound it themselves."""
 
@@ -28,7 +29,7 @@ class PipelineSetting:
 
     plan: PipelinePlan
     order: Order
-    caps: tuple[int | None, ...]
+    caps: tuple[Cap, ...]
     """The number of activations that each stage may hold."""
     computing: tuple[float, ...]
     """For each stage, the factor by which computations take longer than they were measured."""
@@ -85,8 +86,7 @@ def _changed(
                 warnings.append(f"computation changes by a factor of {change.factor:g}")
             return replace(setting, computing=(change.factor,) * run.plan.stages)
         case Latency():
-            delays = [delay for step in run.steps for delay in (*step.down_ns, *step.up_ns)]
-            low, high = sorted((change.one_way_ns, round(median(delays)) if delays else 0))
+            low, high = sorted((change.one_way_ns, run.delay_ns))
             if high >= _FAR * max(1, low):
                 warnings.append(
                     f"the latency is {format_duration_ns(change.one_way_ns)}, far from the "
@@ -138,7 +138,7 @@ def _scheduled(run: PipelineRun, setting: PipelineSetting, change: Schedule) -> 
             f"the schedule {change.name} has one stage on each rank, and the run has "
             f"{run.plan.stages} stages on {run.plan.ranks} ranks"
         )
-    caps = (change.memory,) * run.plan.stages
+    caps = run.caps if change.memory is None else (change.memory,) * run.plan.stages
     usual = sorted(run.steps, key=lambda step: step.wall_ns)[len(run.steps) // 2]
     scenario = run.scenario(changed_times(setting, usual), caps)
     options = Options(full_backward=run.full_backward, placement=run.plan.placement)
@@ -147,11 +147,12 @@ def _scheduled(run: PipelineRun, setting: PipelineSetting, change: Schedule) -> 
         raise UsageError(
             f"the schedule {change.name} places stages on ranks otherwise than the run does"
         )
-    order: Order = "fixed" if run.policy == "fixed" else "ready"
-    if change.name in ("auto", "adaptra"):
-        order = "planned" if change.name == "auto" else "fixed"
-    if order == "ready" and change.memory is None and change.name not in _UNBOUNDED:
-        caps = peaks_of(plan, run.scenario(usual, (None,) * plan.stages))
+    order = _OWN_ORDERS.get(change.name, "ready")
+    if run.policy == "fixed":  # No schedule has this policy of its own: the script asked for it.
+        order = "fixed"
+    if order == "ready" and change.name not in _UNBOUNDED:
+        peaks = peaks_of(plan, run.scenario(usual, caps))
+        caps = tuple(peak if cap is None else cap for cap, peak in zip(caps, peaks, strict=True))
     return replace(setting, plan=plan, order=order, caps=caps)
 
 

@@ -12,6 +12,7 @@ from slackline.cli._apply import changed_job, job_of_words, words_of
 from slackline.errors import UsageError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "predict"))
+from written_pipelines import WrittenPipeline
 from written_runs import Written
 
 sys.path.pop(0)
@@ -140,6 +141,84 @@ def test_a_change_becomes_options_of_the_job(kept: Path, change: str, words: lis
 def test_a_plan_becomes_a_setting_of_the_job(kept: Path) -> None:
     made = changed_job(predict.load(kept), job(), predict.parse_changes("plan mesh"))
     assert made.settings == {"SLACKLINE_PLAN": "mesh"}
+
+
+@pytest.fixture
+def piped(tmp_path: Path) -> Path:
+    """Write the telemetry of a pipeline whose schedule and memory the script leaves open."""
+    made = WrittenPipeline(
+        settings={"schedule": ("1f1b", "environment"), "schedule_memory": ("", "default")}
+    )
+    made.write(tmp_path / "telemetry")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("change", "given"),
+    [
+        (
+            "schedule zb-h1",
+            {"settings": {"SLACKLINE_SCHEDULE": "zb-h1", "SLACKLINE_TIMEOUT": "9s"}},
+        ),
+        (
+            "schedule auto memory 6; rank 1 slow 2x",
+            {
+                "settings": {
+                    "SLACKLINE_SCHEDULE": "auto",
+                    "SLACKLINE_SCHEDULE_MEMORY": "6",
+                    "SLACKLINE_TIMEOUT": "9s",
+                },
+                "faults": ("rank 1 slow 2x",),
+            },
+        ),
+        # A message takes 2 ms already, and each of two NICs takes half of the other 3 ms.
+        ("latency 5ms", {"faults": tuple(f"nic {rank}.0 delay 1500us" for rank in range(4))}),
+    ],
+)
+def test_a_change_of_a_pipeline_becomes_options_of_the_job(
+    piped: Path, change: str, given: dict[str, object]
+) -> None:
+    was = job(settings={"SLACKLINE_SCHEDULE": "1f1b", "SLACKLINE_TIMEOUT": "9s"})
+    made = changed_job(predict.load_pipeline(piped), was, predict.parse_changes(change))
+    assert made == predict.Job(**{**vars(was), **given})
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("schedule zb-h1", "the script itself chooses schedule, '1f1b'"),
+        ("compute x2", "the script itself chooses computation"),
+        ("latency 1ms", "a message in this lab takes 2ms already"),
+    ],
+)
+def test_a_change_of_a_pipeline_that_no_command_can_make_is_refused(
+    tmp_path: Path, change: str, reason: str
+) -> None:
+    WrittenPipeline(settings={"schedule": ("1f1b", "argument")}).write(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        changed_job(predict.load_pipeline(tmp_path), job(), predict.parse_changes(change))
+    assert str(caught.value) == f"--apply cannot make the change {change!r}: {reason}"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["--change", "schedule zb-h1", "--apply"],
+            "{piped} has no job.json, so the run's command line is not known: give the arguments "
+            "of slackline run behind --",
+        ),
+        (
+            ["--export-chakra", "traces"],
+            "--export-chakra is for data-parallel training, and {piped} has a pipeline",
+        ),
+    ],
+)
+def test_an_option_that_a_pipeline_cannot_have_is_reported(
+    piped: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    assert main(["what-if", str(piped), *words]) == 2
+    assert capsys.readouterr().err == f"slackline: {sentence.format(piped=piped)}\n"
 
 
 def test_a_latency_below_that_of_the_lab_cannot_be_made(kept: Path) -> None:

@@ -1,104 +1,22 @@
 """Tests of predictions for pipelines: schedules, delays and slow ranks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from random import Random
 
 import pytest
+from written_pipelines import REST_NS, WrittenPipeline, scenario
 from written_runs import Written
 
 from slackline import predict
 from slackline.errors import UsageError
-from slackline.plan.pipeline import Options, Order, PipelinePlan, Scenario, StageMemory, generate
+from slackline.plan.pipeline import Options, Order, generate
+from slackline.predict._pipeline_model import apply_to_pipeline
 from slackline.sim import simulate
-from slackline.telemetry import SCHEMA_VERSION, FileHeader, PipelineStep, encode, file_of
+from slackline.telemetry import file_of
 
-MS = 10**9
-"""Picoseconds of a millisecond."""
-UNIX_NS = 1_800_000_000_000_000_000
-REST_NS = 700_000
 ACCEPTED = "a pipeline accepts schedule, latency, compute, delays of links, and rank N slow"
-
-
-def scenario(factor: float = 1.0, delay_ms: float = 2.0, stages: int = 4) -> Scenario:
-    each = (round(4 * MS * factor),) * stages
-    delays = (round(delay_ms * MS),) * (stages - 1)
-    return Scenario(
-        microbatches=8,
-        forward_ps=each,
-        backward_input_ps=each,
-        backward_weight_ps=each,
-        forward_delay_ps=delays,
-        backward_delay_ps=delays,
-        memory=(StageMemory(),) * stages,
-    )
-
-
-@dataclass
-class WrittenPipeline:
-    """A run of a pipeline to write as telemetry."""
-
-    schedule: str = "1f1b"
-    policy: str = "fixed"
-    order: Order = "fixed"
-    full_backward: bool = True
-    steps: int = 5
-
-    @property
-    def plan(self) -> PipelinePlan:
-        return generate(self.schedule, scenario(), Options(full_backward=self.full_backward))
-
-    def write(self, directory: Path) -> list[int]:
-        """Write the telemetry; return the duration of each step in nanoseconds."""
-        records: dict[int, list[str]] = {}
-        walls = []
-        for step in range(self.steps):
-            run = simulate(
-                self.plan, scenario(1 + Random(step).uniform(-0.05, 0.05)), order=self.order
-            )
-            arrivals = {
-                str(span.instruction): span.end_ps // 1000 for spans in run.spans for span in spans
-            }
-            wall_ns = run.makespan_ps // 1000 + REST_NS
-            walls.append(wall_ns)
-            for rank, spans in enumerate(run.spans):
-                senders = [
-                    token
-                    for token in arrivals
-                    if ("F" in token and token[0] == str(rank - 1))
-                    or ("B" in token and token[0] == str(rank + 1))
-                ]
-                record = PipelineStep(
-                    rank=rank,
-                    step=step,
-                    time_ns=UNIX_NS + step * 10**9,
-                    wall_ns=wall_ns,
-                    computing_ns=0,
-                    waiting_ns=0,
-                    plan=self.schedule,
-                    policy=self.policy,
-                    tokens=tuple(str(span.instruction) for span in spans),
-                    start_ns=tuple(span.start_ps // 1000 for span in spans),
-                    end_ns=tuple(span.end_ps // 1000 for span in spans),
-                    senders=tuple(senders),
-                    arrived_ns=tuple(arrivals[token] + 2_000_000 for token in senders),
-                    delays_ns=(2_000_000,) * len(senders),
-                )
-                records.setdefault(rank, []).append(encode(record))
-        directory.mkdir(parents=True, exist_ok=True)
-        for rank, lines in records.items():
-            head = FileHeader(
-                version=SCHEMA_VERSION,
-                rank=rank,
-                time_ns=UNIX_NS,
-                monotonic_ns=0,
-                host="one",
-                clock="one",
-                process=7,
-            )
-            file_of(directory, rank).write_text("\n".join([encode(head), *lines]) + "\n")
-        return walls
 
 
 def makespan_ns(schedule: str, order: Order = "fixed", **given: float) -> float:
@@ -180,6 +98,72 @@ def test_a_plan_that_follows_readiness_is_predicted(tmp_path: Path, policy: str)
     assert (run.order, run.full_backward) == (order, False)
     found = predict.predict(run)
     assert found.p50_ns == pytest.approx(sorted(run.wall_ns)[2], rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("memory", "change", "caps"),
+    [
+        ("", "schedule ready", (None, None, None, None)),
+        ("", "schedule 1f1b", (4, 3, 2, 1)),
+        ("8", "schedule ready", (8, 8, 8, 8)),
+        ("8,none,7/2,4", "schedule ready", (8, None, Fraction(7, 2), 4)),
+        ("8,none,7/2,4", "schedule 1f1b", (8, 3, Fraction(7, 2), 4)),
+        ("8", "schedule ready memory 5", (5, 5, 5, 5)),
+    ],
+)
+def test_a_schedule_keeps_the_memory_of_the_run_unless_it_names_its_own(
+    tmp_path: Path, memory: str, change: str, caps: tuple[predict.Cap, ...]
+) -> None:
+    made = WrittenPipeline(
+        policy="ready",
+        order="ready",
+        settings={"schedule_memory": (memory, "environment" if memory else "default")},
+    )
+    made.write(tmp_path)
+    run = predict.load_pipeline(tmp_path)
+    setting, _ = apply_to_pipeline(run, [predict.parse_change(change)])
+    assert setting.caps == caps
+
+
+def test_a_schedule_that_the_memory_of_the_run_forbids_is_refused(tmp_path: Path) -> None:
+    WrittenPipeline(settings={"schedule_memory": ("4", "argument")}).write(tmp_path)
+    run = predict.load_pipeline(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        predicted(run, "schedule gpipe")
+    assert str(caught.value).splitlines()[0] == (
+        f"{tmp_path} cannot have the change 'schedule gpipe': gpipe, 4 stages, 8 microbatches: "
+        "stage 0, F4: needs 5 activations, but the cap is 4"
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "schedule", "order"),
+    [
+        ("fixed", "auto", "fixed"),
+        ("fixed", "zb-h1", "fixed"),
+        ("ready", "auto", "planned"),
+        ("ready", "adaptra", "fixed"),
+        ("auto", "zb-h1", "ready"),
+    ],
+)
+def test_a_schedule_has_its_own_policy_unless_the_script_asked_for_a_fixed_order(
+    tmp_path: Path, policy: str, schedule: str, order: str
+) -> None:
+    WrittenPipeline(policy=policy).write(tmp_path)
+    run = predict.load_pipeline(tmp_path)
+    setting, _ = apply_to_pipeline(run, [predict.Schedule(schedule, 8)])
+    assert setting.order == order
+
+
+@pytest.mark.parametrize(
+    ("new_plans", "first", "steps"), [((3,), 4, 5), ((2, 5), 6, 3), ((7,), 1, 6), ((3, 8), 4, 4)]
+)
+def test_steps_before_a_new_plan_are_left_out(
+    tmp_path: Path, new_plans: tuple[int, ...], first: int, steps: int
+) -> None:
+    made = WrittenPipeline(steps=9, policy="auto", order="planned", new_plans=new_plans)
+    walls = made.write(tmp_path)
+    assert predict.load_pipeline(tmp_path).wall_ns == tuple(walls[first : first + steps])
 
 
 @pytest.mark.parametrize(
