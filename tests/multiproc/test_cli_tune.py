@@ -203,6 +203,24 @@ def test_the_fastest_setting_is_found_confirmed_and_used(script: Callable[[str],
 
 @pytest.mark.slow
 @pytest.mark.timeout(520)
+@pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root")
+def test_a_job_is_tuned_on_the_hosts_of_a_lab(script: Callable[[str], Path]) -> None:
+    note = 'Path(f"net-{os.getpid()}").write_text(os.readlink("/proc/self/ns/net"))\n'
+    path = script(note + _TRAIN)
+    lab = ("--lab", "--hosts", "2", "--rate", "200Mbit")
+    code, out, err = _tune(path, *lab, *_SHORT, **_FIXED)
+    assert code == 0, err
+    result = json.loads(out)
+    assert (result["settings"], result["confirmed"]) == ({"segment": "64KiB"}, True), err
+    networks = [each.read_text() for each in path.parent.glob("net-*")]
+    assert len(networks) == 2 * (1 + len(result["trials"]))
+    assert os.readlink("/proc/self/ns/net") not in networks
+    config = read_config(path.parent / "tuned.toml")
+    assert config.variables == {"SLACKLINE_SEGMENT": "64KiB"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(520)
 def test_without_a_gain_the_file_holds_the_defaults_and_says_so(
     script: Callable[[str], Path],
 ) -> None:
