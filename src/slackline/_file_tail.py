@@ -12,12 +12,12 @@ class FileTail:
         self._path = path
         self._offset = 0
 
-    def read(self) -> bytes:
-        """Return the bytes added since the last call."""
+    def read(self, most: int = -1) -> bytes:
+        """Return the bytes added since the last call, at most the first `most` of them if given."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
-                added = file.read()
+                added = file.read(most)
         except FileNotFoundError:
             return b""
         self._offset += len(added)

@@ -9,6 +9,9 @@ from slackline.telemetry._records import Record
 
 __all__ = ["RecordTail"]
 
+_PIECE_BYTES = 1 << 18
+"""The bytes that are read at a time: a file may be larger than the memory."""
+
 
 class RecordTail:
     """A reader of the records that a rank adds to its telemetry file."""
@@ -21,10 +24,11 @@ class RecordTail:
 
     def read(self) -> Iterator[Record]:
         """Yield the records of the lines that have become complete since the last call."""
-        *lines, self._unfinished = (self._unfinished + self._tail.read()).split(b"\n")
-        for line in lines:
-            if (record := self._reader.take(line)) is not None:
-                yield record
+        while added := self._tail.read(_PIECE_BYTES):
+            *lines, self._unfinished = (self._unfinished + added).split(b"\n")
+            for line in lines:
+                if (record := self._reader.take(line)) is not None:
+                    yield record
 
     @property
     def cut(self) -> bool:
