@@ -10,6 +10,8 @@ from slackline.health import Condition, Deduplicator, Episode, Verdict
 from slackline.monitor._link import Link
 from slackline.monitor._rank import Rank
 from slackline.telemetry import (
+    Alignment,
+    ClockOffset,
     Counters,
     Decision,
     FileHeader,
@@ -24,6 +26,8 @@ from slackline.telemetry import (
     RunSummary,
     Setting,
     StepSummary,
+    align,
+    read_all,
 )
 
 __all__ = ["Finding", "Job", "verdict_of"]
@@ -31,6 +35,8 @@ __all__ = ["Finding", "Job", "verdict_of"]
 _KEPT_DECISIONS = 500
 _KEPT_FINDINGS = 500
 _KEPT_PROBLEMS = 100
+_KEPT_OFFSETS = 60
+"""The number of estimates of each clock that are kept: the latest minute of a link in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +78,23 @@ class Job:
         """The latest findings about links and ranks."""
         self.problems: deque[str] = deque(maxlen=_KEPT_PROBLEMS)
         """Sentences about telemetry that is missing or could not be read, the latest ones."""
+        self._offsets: dict[tuple[int, int], deque[ClockOffset]] = {}
         self._tails: dict[Path, RecordTail] = {}
         self._health = Deduplicator(0)
         self._verdicts: list[LinkVerdict] = []
         self._told_ns = 0
+
+    def check(self) -> None:
+        """Raise UsageError with the reason if the directory has no record that can be read."""
+        problems: list[str] = []
+        for path in sorted(self.directory.glob("rank-*.jsonl")):
+            if any(True for _ in read_all(path, problems.append)):
+                return
+        if problems:
+            raise UsageError(problems[0])
+        raise UsageError(
+            f"{str(self.directory)!r} has no telemetry: no file rank-*.jsonl with a record"
+        )
 
     @property
     def episodes(self) -> list[Episode]:
@@ -87,6 +106,20 @@ class Job:
         """The number of ranks in the job: of its largest group, or of the ranks that wrote."""
         opened = [group.size for rank in self.ranks.values() for group in rank.groups.values()]
         return max([len(self.ranks), *opened])
+
+    @property
+    def unfinished(self) -> list[Path]:
+        """The files that end within a line: the line is being written, or was cut."""
+        return [path for path, tail in self._tails.items() if tail.cut]
+
+    def alignment(self) -> Alignment:
+        """Compare the clocks of the ranks' hosts by the latest probes of their links.
+
+        Raises UsageError before the first rank has written.
+        """
+        headers = [rank.header for rank in self.ranks.values() if rank.header is not None]
+        latest = [each for offsets in self._offsets.values() for each in offsets]
+        return align([*headers, *latest])
 
     def update(self) -> int:
         """Read the records that ranks have added since the last call; return their number."""
@@ -117,8 +150,7 @@ class Job:
             case StepSummary():
                 rank.take_step(record)
             case PipelineStep():
-                rank.pipeline.append(record)
-                rank.pipeline_count += 1
+                rank.take_pipeline(record)
             case Operations():
                 rank.take_operations(record)
             case GroupOpened():
@@ -128,6 +160,10 @@ class Job:
                 time_ns = rank.unix_ns(record.at_ns)
                 rank.seen_ns = max(rank.seen_ns, time_ns)
                 self.links.setdefault(place, Link(*place)).take(time_ns, record)
+            case ClockOffset():
+                pair = record.rank, record.peer
+                kept = self._offsets.setdefault(pair, deque(maxlen=_KEPT_OFFSETS))
+                kept.append(record)
             case LinkVerdict():
                 self._verdicts.append(record)
             case Decision():

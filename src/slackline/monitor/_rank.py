@@ -3,6 +3,7 @@
 from collections import deque
 from dataclasses import dataclass
 
+from slackline.monitor._history import StepHistory, Steps
 from slackline.telemetry import (
     Counters,
     FileHeader,
@@ -58,6 +59,8 @@ class Rank:
         """The number of optimizer steps of the first optimizer."""
         self.steps: deque[StepSummary] = deque(maxlen=_KEPT_STEPS)
         """The latest optimizer steps, the oldest first."""
+        self.history = StepHistory()
+        """The times of all optimizer steps, summed up."""
         self.exposed_ns = 0
         """Exposed communication in all optimizer steps."""
         self.hidden_ns = 0
@@ -68,6 +71,8 @@ class Rank:
         """The number of pipeline steps."""
         self.pipeline: deque[PipelineStep] = deque(maxlen=_KEPT_STEPS)
         """The latest pipeline steps, the oldest first."""
+        self.pipeline_history = StepHistory()
+        """The times of all pipeline steps, summed up; a wait for other stages counts as exposed."""
         self.operations: deque[Operations] = deque(maxlen=_KEPT_BATCHES)
         """The latest batches of operations, the oldest first."""
         self.totals: dict[str, OperationTotals] = {}
@@ -110,7 +115,17 @@ class Rank:
     def take_step(self, step: StepSummary) -> None:
         """Add an optimizer step."""
         self.steps.append(step)
-        self.step_count += step.optimizer == 0
+        first = step.optimizer == 0
+        self.step_count += first
+        wall_ns = step.wall_ns if first else 0
+        self.history.add(Steps(first, wall_ns, wall_ns, step.exposed_ns, step.time_ns))
         self.exposed_ns += step.exposed_ns
         self.hidden_ns += step.hidden_ns
         self.reduced_bytes += step.reduced_bytes
+
+    def take_pipeline(self, step: PipelineStep) -> None:
+        """Add a pipeline step."""
+        self.pipeline.append(step)
+        self.pipeline_count += 1
+        ended_ns = step.time_ns + step.wall_ns
+        self.pipeline_history.add(Steps(1, step.wall_ns, step.wall_ns, step.waiting_ns, ended_ns))

@@ -1,5 +1,6 @@
 """Tests of a job's state, from files that ranks are still writing."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from slackline.errors import UsageError
 from slackline.monitor import Job
 from slackline.telemetry import (
     SCHEMA_VERSION,
+    ClockOffset,
     Counters,
     Decision,
     FileHeader,
@@ -197,3 +199,55 @@ def test_a_kept_job_s_directory_may_be_given(tmp_path: Path) -> None:
     assert job.update() == 1
     with pytest.raises(UsageError, match="there is no directory"):
         Job(tmp_path / "nowhere")
+
+
+def test_clocks_are_compared_by_the_latest_probes(tmp_path: Path) -> None:
+    _write(tmp_path, 0, _header(0))
+    _write(tmp_path, 1, dataclasses.replace(_header(1), clock="other"))
+    job = Job(tmp_path)
+    job.update()
+    assert 1 not in job.alignment()
+    probes = [
+        ClockOffset(rank=0, peer=1, at_ns=at_ns, offset_ns=40, error_ns=5) for at_ns in range(100)
+    ]
+    _write(tmp_path, 0, *probes)
+    job.update()
+    first_ns = job.ranks[0].unix_ns(1000)
+    assert job.alignment().unix_ns(1, 1040) == first_ns
+
+
+def test_files_that_end_within_a_line_are_known(tmp_path: Path) -> None:
+    path = file_of(tmp_path, 0)
+    _write(tmp_path, 0, _header(0))
+    job = Job(tmp_path)
+    job.update()
+    assert job.unfinished == []
+    with path.open("a") as file:
+        file.write("{cut")
+    job.update()
+    assert job.unfinished == [path]
+
+
+def test_a_directory_without_a_readable_record_is_refused(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    with pytest.raises(UsageError) as raised:
+        job.check()
+    expected = f"{str(tmp_path)!r} has no telemetry: no file rank-*.jsonl with a record"
+    assert str(raised.value) == expected
+    _write(tmp_path, 0, dataclasses.replace(_header(0), version=SCHEMA_VERSION + 1))
+    with pytest.raises(UsageError, match="the records have version 3 of the schema"):
+        job.check()
+    _write(tmp_path, 1, _header(1))
+    job.check()
+
+
+def test_all_steps_are_in_the_history(tmp_path: Path) -> None:
+    second = dataclasses.replace(_step(0, 0), optimizer=1, wall_ns=7, exposed_ns=1_000_000)
+    _write(tmp_path, 0, _header(0), _step(0, 0), second, _step(0, 1))
+    job = Job(tmp_path)
+    job.update()
+    entries = job.ranks[0].history.entries
+    assert [(each.count, each.wall_ns, each.exposed_ns) for each in entries] == [
+        (1, 20_000_000, 6_000_000),
+        (1, 20_000_000, 5_000_000),
+    ]

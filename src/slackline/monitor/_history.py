@@ -1,0 +1,69 @@
+"""The step times of a whole run, in bounded memory."""
+
+from dataclasses import dataclass
+
+__all__ = ["StepHistory", "Steps"]
+
+_MOST_ENTRIES = 512
+"""The largest number of entries of a history, a power of two."""
+
+
+@dataclass(slots=True)
+class Steps:
+    """Sums over consecutive steps of one rank."""
+
+    count: int = 0
+    """The number of steps."""
+    wall_ns: int = 0
+    """The sum of the steps' durations."""
+    longest_ns: int = 0
+    """The duration of the longest step."""
+    exposed_ns: int = 0
+    """The sum of the times for which the training thread waited for communication."""
+    ended_ns: int = 0
+    """The Unix time at which the last of the steps ended."""
+
+    def add(self, other: "Steps") -> None:
+        """Add the sums of later steps."""
+        self.count += other.count
+        self.wall_ns += other.wall_ns
+        self.longest_ns = max(self.longest_ns, other.longest_ns)
+        self.exposed_ns += other.exposed_ns
+        self.ended_ns = max(self.ended_ns, other.ended_ns)
+
+
+class StepHistory:
+    """All steps of a rank, as at most 512 entries that sum up equally many steps each.
+
+    When all entries are used, each two neighbours are merged: the resolution of a run of any length
+    is at least a 512th of the run. Only the last entry may have fewer steps than the others.
+    """
+
+    def __init__(self, most: int = _MOST_ENTRIES) -> None:
+        """Create an empty history of at most `most` entries, an even number."""
+        self.entries: list[Steps] = []
+        """The sums, the earliest steps first."""
+        self.width = 1
+        """The number of steps in each entry but the last."""
+        self._most = most
+
+    def add(self, steps: Steps) -> None:
+        """Add a step, or the times of a step that is counted already (with a count of 0)."""
+        if not self.entries or (steps.count and self.entries[-1].count == self.width):
+            if len(self.entries) == self._most:
+                self._double()
+            self.entries.append(Steps())
+        self.entries[-1].add(steps)
+
+    def by(self, width: int) -> list[Steps]:
+        """Return the sums over `width` steps each; `width` is a multiple of the history's width."""
+        merged: list[Steps] = []
+        for number, entry in enumerate(self.entries):
+            if number * self.width % width == 0:
+                merged.append(Steps())
+            merged[-1].add(entry)
+        return merged
+
+    def _double(self) -> None:
+        self.entries = self.by(2 * self.width)
+        self.width *= 2
