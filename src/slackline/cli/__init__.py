@@ -14,6 +14,7 @@
                   accuracy of a trained network
     what_if.py    `slackline what-if`: step times of a measured run on another network
     trace.py      `slackline trace`: a run as a trace for Perfetto, Chrome or OpenTelemetry
+    dashboard.py  `slackline dashboard`: a page about a job, live and afterwards
     circuit.py    `slackline circuit`: the circuits as Verilog, and the FPGA resources they need
     _apply.py     a measured run, run again with changes
     _job/         a job: its options, hosts, processes, faults, exit codes and files
@@ -34,6 +35,7 @@ from slackline import __version__
 from slackline.cli import (
     aggregate,
     circuit,
+    dashboard,
     doctor,
     lab,
     plan,
@@ -62,6 +64,7 @@ app.add_typer(plan.app, name="plan")
 app.add_typer(lab.app, name="lab")
 app.add_typer(circuit.app, name="circuit")
 app.command(name="doctor")(doctor.doctor)
+app.command(name="dashboard")(dashboard.dashboard)
 app.command(name="aggregate")(aggregate.aggregate)
 app.command(name="simulate")(simulate.simulate)
 app.add_typer(reproduce.app, name="reproduce")

@@ -13,12 +13,14 @@ import shutil
 import signal
 import tempfile
 import time
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from slackline import monitor
 from slackline._file_tail import FileTail
 from slackline.cli._display._report import Report
 from slackline.cli._display._screen import Screen, open_screen
@@ -28,6 +30,7 @@ from slackline.cli._job._hosts import DEFAULT_PORT, Hosts, find_hosts
 from slackline.cli._job._interrupts import collected_signals
 from slackline.cli._job._launch import HERE, Job, thread_settings, usable_cores
 from slackline.cli._job._options import SETTINGS, Arguments, LabFlag, Nics, Rate, Switch
+from slackline.cli._job._page import open_page
 from slackline.cli._job._stage import NO_GROUP_NS, Stage, lab_options, open_stage
 from slackline.env import Environment
 from slackline.errors import UsageError
@@ -114,6 +117,16 @@ def run(
             "opened no group of slackline by then. Default: 30s.",
         ),
     ] = None,
+    dashboard: Annotated[
+        bool,
+        typer.Option(
+            "--dashboard", help="Serve a page about the job at 127.0.0.1 of rank 0's machine."
+        ),
+    ] = False,
+    dashboard_port: Annotated[
+        int | None,
+        typer.Option(help="Serve this page at this port; 0 for any free port. Default: 8470."),
+    ] = None,
     lab: LabFlag = False,
     hosts: Annotated[
         str | None,
@@ -165,8 +178,10 @@ def run(
     timed = plan if lab else plan.of_ranks  # the engine itself times faults of links and NICs
     fault_wait_ns = _fault_wait_ns(fault_wait, timed)
     place = HERE if machines is None else machines.place(ranks)
+    shown = (dashboard or dashboard_port is not None) and place.first == 0
     with (
         open_screen() as screen,
+        open_page(dashboard_port) if shown else nullcontext() as page,
         collected_signals() as received,
         open_stage(options, plan, world, place, no_group_ns=fault_wait_ns) as stage,
     ):
@@ -201,6 +216,9 @@ def run(
         settings |= threads
         if threads and ranks > cores:
             screen.note("OMP_NUM_THREADS=1 for each rank, as there are more ranks than cores")
+        if page is not None:
+            page.start(monitor.Job(telemetry))
+            screen.note(f"the page of this job: {page.url}")
         job = Job(
             directory,
             ranks=ranks,
@@ -232,6 +250,8 @@ def run(
             screen.note(f"ended by {signal.Signals(received[0]).name}; all ranks have left")
         elif code:
             explain(job, ending, screen, shown=True)
+        if page is not None and page.error is not None:
+            screen.note(f"the page of this job has ended: {page.error!r}")
         if keep is not None or (code and not received):
             screen.note(f"output and telemetry of all ranks: {directory}")
     if keep is None and (received or not code):

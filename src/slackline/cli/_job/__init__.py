@@ -10,5 +10,6 @@ _interrupts  the signals that ask a command to end
 _stage       the hosts that a job runs on, and the injection of faults there
 _causes      the failed ranks, and the rank that likely caused the failure
 _failed_job  the explanation of a failed job
+_page        the page about a job, if its packages are installed
 _kept_job    the command line of a job whose telemetry is kept
 """

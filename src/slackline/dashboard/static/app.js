@@ -1,0 +1,126 @@
+// The page: it receives the panels as server-sent events and shows each where it belongs.
+
+import { StepCharts } from "./charts.js";
+import { Pipeline, Timeline } from "./drawings.js";
+import { Links } from "./links.js";
+import { clock, element, milliseconds, percent, say } from "./text.js";
+
+const at = (id) => document.getElementById(id);
+
+class Overview {
+  show(panel) {
+    say(at("directory"), panel.directory);
+    const state = at("state");
+    state.dataset.job = panel.ended ? "the job has ended" : "the job runs";
+    say(state, state.dataset.job);
+    const steps = panel.ranks.map((rank) => rank.steps);
+    const figures = [
+      ["ranks", String(panel.world)],
+      ["steps", String(Math.max(0, ...steps))],
+      ["step", milliseconds(panel.step_ms)],
+      ["steps a second", panel.step_ms ? (1000 / panel.step_ms).toFixed(1) : "–"],
+      ["waiting in a step", percent(panel.share)],
+      ["latest record", panel.seen_s ? clock(panel.seen_s) : "–"],
+    ];
+    at("figures").replaceChildren(...figures.map(([name, value]) =>
+      element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+    this.ranks(panel);
+  }
+
+  ranks(panel) {
+    const columns = [
+      ["rank", (each) => each.rank], ["host", (each) => each.host], ["steps", (each) => each.steps],
+      ["step", (each) => milliseconds(each.step_ms || null)], ["waits for", (each) => each.waits_for],
+      ["share", (each) => percent(each.share)], ["operations", (each) => each.operations],
+      ["failed", (each) => each.failed], ["restarts", (each) => each.restarts], ["records lost", (each) => each.lost],
+    ];
+    const head = element("tr", {}, ...columns.map(([name]) => element("th", { scope: "col" }, name)));
+    const rows = panel.ranks.map((each) => element("tr", {}, ...columns.map(([name, value]) =>
+      element("td", { class: name === "host" || name === "waits for" ? "text" : null }, value(each)))));
+    const section = at("ranks");
+    section.querySelector("table").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
+    say(section.querySelector(".note"), panel.left_out ? `${panel.left_out} further ranks are left out.` : "");
+  }
+}
+
+// Findings and decisions, each in a list whose items stay in place when others are added before them.
+class Messages {
+  constructor(section) {
+    this.note = section.querySelector(".note");
+  }
+
+  show(panel) {
+    const of = (wanted) => panel.messages.filter(({ kind }) => kind === wanted);
+    this.fill(at("findings"), of("finding"));
+    this.fill(at("decisions"), of("decision"));
+    say(this.note, at("findings").childElementCount ? "" : "No link and no rank has been found slow.");
+  }
+
+  fill(list, messages) {
+    messages.forEach(({ time_s: time, text }, index) => {
+      const key = `${time} ${text}`;
+      const present = list.children[index];
+      if (present?.dataset.key === key) return;
+      const item = element("li", {}, element("time", {}, clock(time)), element("span", {}, text));
+      item.dataset.key = key;
+      list.insertBefore(item, present ?? null);
+    });
+    while (list.childElementCount > messages.length) list.lastElementChild.remove();
+  }
+}
+
+class Problems {
+  show(panel) {
+    const section = at("problems");
+    section.hidden = panel.problems.length === 0;
+    section.querySelector("ul").replaceChildren(...panel.problems.map((text) => element("li", {}, text)));
+  }
+}
+
+const views = {
+  overview: new Overview(),
+  messages: new Messages(at("messages")),
+  steps: new StepCharts(at("steps")),
+  links: new Links(at("links")),
+  timeline: new Timeline(at("timeline")),
+  pipeline: new Pipeline(at("pipeline")),
+  problems: new Problems(),
+};
+
+// While the page is paused, only the latest content of each panel is kept.
+const held = new Map();
+let paused = false;
+
+at("pause").addEventListener("click", (event) => {
+  paused = !paused;
+  event.target.setAttribute("aria-pressed", String(paused));
+  say(event.target, paused ? "Continue" : "Pause");
+  for (const [name, panel] of held) views[name].show(panel);
+  held.clear();
+});
+
+function lose(sentence) {
+  at("state").classList.add("lost");
+  say(at("state"), sentence);
+}
+
+const events = new EventSource("/events");
+for (const [name, view] of Object.entries(views)) {
+  events.addEventListener(name, (event) => {
+    const panel = JSON.parse(event.data);
+    if (paused) held.set(name, panel);
+    else view.show(panel);
+  });
+}
+events.addEventListener("open", () => {
+  at("state").classList.remove("lost");
+  say(at("state"), at("state").dataset.job ?? "connected");
+});
+events.addEventListener("closed", () => {
+  events.close();
+  lose("the server has ended; the page shows the last state");
+});
+events.addEventListener("error", () => lose("no connection; trying again"));
+
+// The token is in a cookie by now; the history of the browser need not have it.
+if (location.search !== "") history.replaceState(null, "", location.pathname);

@@ -1,0 +1,108 @@
+"""Tests of `slackline dashboard`: its mistakes in one line, its address, and its end."""
+
+import http.client
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slackline.cli import main
+from slackline.telemetry import FileHeader, encode, file_of
+
+pytest.importorskip("aiohttp", reason="the page needs slackline[dashboard]")
+
+COMMAND = [sys.executable, "-c", "from slackline.cli import main; raise SystemExit(main())"]
+
+
+def header(version: int) -> str:
+    record = FileHeader(
+        version=version,
+        rank=0,
+        time_ns=0,
+        monotonic_ns=0,
+        host="host",
+        clock="boot",
+        process=1,
+    )
+    return f"{encode(record)}\n"
+
+
+def refused(directory: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    assert main(["dashboard", *options, str(directory)]) == 2
+    return capsys.readouterr().err.removeprefix("slackline: ").rstrip("\n")
+
+
+def test_a_directory_without_records_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nowhere = tmp_path / "nowhere"
+    assert refused(nowhere, capsys) == f"there is no directory {str(nowhere)!r}"
+    none = f"{str(tmp_path)!r} has no telemetry: no file rank-*.jsonl with a record"
+    assert refused(tmp_path, capsys) == none
+    file_of(tmp_path, 0).touch()
+    assert refused(tmp_path, capsys) == none
+
+
+def test_records_of_another_version_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file_of(tmp_path, 0).write_text(header(1))
+    assert refused(tmp_path, capsys) == (
+        f"{file_of(tmp_path, 0)}:1: the records have version 1 of the schema, and this slackline "
+        "reads version 2; the rest of the file is left out"
+    )
+
+
+def test_a_file_with_nothing_but_a_cut_line_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file_of(tmp_path, 0).write_text(header(2)[:20])
+    assert refused(tmp_path, capsys) == (
+        f"{file_of(tmp_path, 0)}:1: the last line is cut; it may still be written"
+    )
+
+
+def test_a_wrong_port_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file_of(tmp_path, 0).write_text(header(2))
+    message = "the page's port must be 0 to 65535, not 70000"
+    assert refused(tmp_path, capsys, "--port", "70000") == message
+
+
+def test_a_missing_package_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file_of(tmp_path, 0).write_text(header(2))
+    for name in [each for each in sys.modules if each.startswith("slackline.dashboard")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    assert refused(tmp_path, capsys) == (
+        "the page needs the package aiohttp: pip install 'slackline[dashboard]'"
+    )
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
+def test_a_signal_ends_the_command(tmp_path: Path, number: signal.Signals) -> None:
+    file_of(tmp_path, 0).write_text(header(2))
+    process = subprocess.Popen(
+        [*COMMAND, "dashboard", "--port", "0", str(tmp_path)],
+        env=os.environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.startswith(f"the page of {tmp_path}: http://127.0.0.1:")
+    port = int(line.partition("127.0.0.1:")[2].partition("/")[0])
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", "/")
+    assert connection.getresponse().status == 200
+    connection.close()
+    process.send_signal(number)
+    _, error = process.communicate(timeout=30)
+    assert (process.returncode, error) == (0, "")
