@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,7 +17,7 @@ from slackline.dashboard._steps import overview, step_times
 from slackline.dashboard._timeline import timeline
 from slackline.monitor import Finding, Job
 
-__all__ = ["PANELS", "Feed"]
+__all__ = ["PANELS", "Feed", "pause_after"]
 
 _Result = TypeVar("_Result")
 
@@ -32,7 +33,9 @@ PANELS: Mapping[str, Callable[[Job], dict[str, Any]]] = {
 """The function that computes each panel."""
 
 _INTERVAL = timedelta(milliseconds=500)
-"""The time between two readings of the files."""
+"""The least time between two readings of the files."""
+_LEAST_IDLE = 4
+"""The least ratio of the time between two readings to the time that the first one has taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,9 @@ class Feed:
 
     async def _follow(self) -> None:
         while not self._closed:
+            began_s = time.monotonic()
             texts = await self._in_thread(self._read, self.readers > 0)
+            pause = pause_after(timedelta(seconds=time.monotonic() - began_s))
             async with self._changed:
                 for name, text in texts.items():
                     if name not in self._panels or self._panels[name].text != text:
@@ -124,7 +129,7 @@ class Feed:
                         self._panels[name] = _Panel(self._version, text)
                 self._changed.notify_all()
             with suppress(TimeoutError):  # no reader has come meanwhile
-                await asyncio.wait_for(self._wanted.wait(), _INTERVAL.total_seconds())
+                await asyncio.wait_for(self._wanted.wait(), pause.total_seconds())
             self._wanted.clear()
 
     def _news(self, known: Mapping[str, int]) -> list[tuple[str, int, str]]:
@@ -155,3 +160,11 @@ class Feed:
             return {}
         self._stale = False
         return {name: json.dumps(panel(self._job)) for name, panel in PANELS.items()}
+
+
+def pause_after(reading: timedelta) -> timedelta:
+    """Return the pause after a reading that has taken the given time.
+
+    In a job with many ranks the readings take at most a fifth of a core's time.
+    """
+    return max(_INTERVAL, _LEAST_IDLE * reading)

@@ -3,6 +3,7 @@
 import http.client
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -106,3 +107,15 @@ def test_a_signal_ends_the_command(tmp_path: Path, number: signal.Signals) -> No
     process.send_signal(number)
     _, error = process.communicate(timeout=30)
     assert (process.returncode, error) == (0, "")
+
+
+def test_run_refuses_a_port_in_use_before_any_rank_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("raise SystemExit(3)")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["run", "--dashboard-port", str(port), str(script)]) == 2
+    message = f"port {port} of 127.0.0.1 is in use: choose another one, or 0 for any free port"
+    assert capsys.readouterr().err == f"slackline: {message}\n"

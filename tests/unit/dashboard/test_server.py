@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from job_records import header, report, step, verdict, write
 pytest.importorskip("aiohttp", reason="the page needs slackline[dashboard]")
 
 from slackline.dashboard import Dashboard
+from slackline.dashboard._feed import pause_after
 from slackline.dashboard._guard import host_of
 from slackline.errors import UsageError
 from slackline.monitor import Job
@@ -262,6 +264,11 @@ def test_a_port_in_use_is_named() -> None:
     assert str(raised.value) == (
         f"port {port} of 127.0.0.1 is in use: choose another one, or 0 for any free port"
     )
+
+
+def test_readings_that_take_long_are_less_frequent() -> None:
+    assert pause_after(timedelta(milliseconds=20)) == timedelta(milliseconds=500)
+    assert pause_after(timedelta(seconds=2)) == timedelta(seconds=8)
 
 
 def test_text_from_records_never_becomes_markup() -> None:
