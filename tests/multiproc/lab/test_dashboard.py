@@ -1,0 +1,108 @@
+"""Test of `slackline run --dashboard` in a lab: the page names the right link, soon."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser_pages import open_page, opened_browser
+
+from slackline.telemetry import LinkVerdict, read_directory
+
+_SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
+
+_TRAIN = """
+import sys, time, torch
+import torch.distributed as dist
+from slackline.overlap import DataParallel
+torch.set_num_threads(1)
+dist.init_process_group("slackline")
+model = torch.nn.Sequential(*(torch.nn.Linear(128, 128) for _ in range(4)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+end, going = time.monotonic() + float(sys.argv[1]), torch.ones(1)
+with DataParallel(model, optimizer, group_bytes=65536) as wrapped:
+    while going.item():
+        optimizer.zero_grad()
+        wrapped(torch.randn(8, 128)).square().mean().backward()
+        optimizer.step()
+        going[0] = float(time.monotonic() < end)
+        dist.broadcast(going, 0)
+dist.destroy_process_group()
+"""
+
+_NOTE_TIMES = """
+window.seen = {};
+new MutationObserver(() => {
+  for (const cell of document.querySelectorAll('#links td.cell')) {
+    for (const condition of ['slow', 'cut', 'silent']) {
+      const name = `${cell.dataset.link} ${condition}`;
+      if (cell.classList.contains(condition) && !(name in seen)) seen[name] = Date.now();
+    }
+  }
+}).observe(document, {subtree: true, childList: true, attributes: true});
+"""
+"""A script of the browser that keeps the time at which a cell has first shown a condition."""
+
+_MOST_MS = 5000
+"""The longest time from a verdict to its appearance on the page."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_the_page_shows_a_slow_link_and_a_nic_that_is_cut(tmp_path: Path) -> None:
+    with opened_browser() as browser:
+        _watch(browser, tmp_path)
+
+
+def _watch(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_TRAIN)
+    faults = ("--fault", "link 0-1 delay 30ms from 15s for 10s", "--fault", "nic 2.1 down from 20s")
+    lab = ("--lab", "--ranks", "3", "--nics", "2", "--rate", "200Mbit", *faults)
+    process = subprocess.Popen(
+        [*_SLACKLINE, "run", *lab, "--dashboard-port", "0", "--keep", "kept", "train.py", "35"],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        said = ""
+        while (found := re.search(r"the page of this job: (http://\S+)", said)) is None:
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        page, errors = open_page(browser, found[1], script=_NOTE_TIMES)
+        page.locator("#links td.slow").first.wait_for(timeout=60_000)
+        page.locator("#links td:is(.cut, .silent)[data-link*='2']").first.wait_for(timeout=60_000)
+        ended = page.get_by_text("the server has ended; the page shows the last state")
+        ended.wait_for(timeout=60_000)
+        seen: dict[str, int] = page.evaluate("seen")
+        assert errors == []
+        assert process.wait(60) == 0
+    finally:
+        process.terminate()
+        _, rest = process.communicate()
+    verdicts = [
+        record
+        for record in read_directory(tmp_path / "kept" / "telemetry")
+        if isinstance(record, LinkVerdict)
+    ]
+    slow = _first(verdicts, {0, 1}, ("slow",))
+    cut = next(each for each in verdicts if each.condition in ("cut", "silent") and each.rail == 1)
+    assert 2 in (cut.source, cut.target)
+    for each in (slow, cut):
+        shown_ms = seen[f"{each.source}>{each.target} {each.condition}"]
+        assert shown_ms - each.time_ns / 1e6 < _MOST_MS, (each, seen, rest)
+
+
+def _first(verdicts: list[LinkVerdict], ends: set[int], conditions: tuple[str, ...]) -> LinkVerdict:
+    found = [
+        each
+        for each in verdicts
+        if {each.source, each.target} == ends and each.condition in conditions
+    ]
+    return min(found, key=lambda each: each.time_ns)
