@@ -71,7 +71,8 @@ class DataParallel(nn.Module):
         first hundred steps. If the group does not add in rank order, the last bits of sums may
         depend on the size.
         `telemetry`: the directory for this rank's step summaries. None reads SLACKLINE_TELEMETRY.
-        `on_step`: called in the training thread when the last parameter of a step is updated.
+        `on_step`: called in the training thread when the last parameter of a step is updated, with
+        the step's summary, whose `scalars()` is a dictionary of figures for a logger.
 
         Blocks until all ranks have made the same call. Raises UsageError for a model that cannot be
         wrapped, and MismatchError if the ranks' models differ.

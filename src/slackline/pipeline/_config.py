@@ -1,6 +1,6 @@
 """The configuration of a schedule beyond the parameters of torch's schedules."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -8,6 +8,7 @@ from pathlib import Path
 from slackline.env import DELEGATIONS
 from slackline.errors import UsageError
 from slackline.pipeline._policy import POLICIES
+from slackline.pipeline._record import StepRecord
 
 __all__ = ["ScheduleConfig"]
 
@@ -18,8 +19,8 @@ _MICROSECOND = timedelta(microseconds=1)
 class ScheduleConfig:
     """Options of a pipeline schedule that are seldom changed; a wrong value raises UsageError.
 
-    All ranks must have equal values, except for `split_backward`, `delegation`, `telemetry` and
-    `keep_records`.
+    All ranks must have equal values, except for `split_backward`, `delegation`, `telemetry`,
+    `keep_records` and `on_step`.
     """
 
     policy: str | None = None
@@ -64,6 +65,12 @@ class ScheduleConfig:
     """The directory for this rank's step records; None reads SLACKLINE_TELEMETRY."""
     keep_records: int = 64
     """The number of steps, the latest ones, whose records `Schedule.records` holds."""
+    on_step: Callable[[StepRecord], None] | None = None
+    """A function that the computing thread calls with the record of each training step, at the end
+    of the step.
+
+    An exception of the function is an error in the step, which ends the group on every rank.
+    """
 
     def __post_init__(self) -> None:
         if self.policy is not None and self.policy not in POLICIES:

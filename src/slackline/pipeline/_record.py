@@ -139,6 +139,22 @@ class StepRecord:
         ]
         return round(median(each)) if each else None
 
+    def scalars(self) -> dict[str, float]:
+        """Return the figures of the step by name, as loggers of training take them.
+
+        Names that end in `_ms` have milliseconds and names that end in `_bytes` bytes;
+        `waiting_share` is the part of the step in which the rank was idle, from 0 to 1.
+        """
+        return {
+            "wall_ms": self.wall_ns / 1e6,
+            "computing_ms": self.computing_ns / 1e6,
+            "waiting_ms": self.waiting_ns / 1e6,
+            "sending_ms": self.sending_ns / 1e6,
+            "waiting_share": self.waiting_ns / self.wall_ns if self.wall_ns else 0.0,
+            "sent_bytes": float(sum(sent.nbytes for sent in self.sends)),
+            "received_bytes": float(sum(came.nbytes for came in self.came)),
+        }
+
     def order_of(self) -> list[str]:
         """Return the instructions as text, such as "2F0", in the order of their computation."""
         return [str(span.instruction) for span in self.spans]

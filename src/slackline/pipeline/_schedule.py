@@ -354,6 +354,8 @@ class Schedule:
         self._records.append(record)
         self._delegation.learn(record)
         self._write_telemetry(telemetry_of(record, self._job_rank))
+        if self._config.on_step is not None:
+            self._config.on_step(record)
         del self._records[: -self._config.keep_records]
 
     def _decided(self, reason: str) -> None:

@@ -222,6 +222,19 @@ class StepSummary:
     group_step_exposed_ns: tuple[int, ...] = ()
     """As above, from the call of `step` to the next forward."""
 
+    def scalars(self) -> dict[str, float]:
+        """Return the figures of the step by name, as loggers of training take them.
+
+        Names that end in `_ms` have milliseconds and names that end in `_bytes` bytes;
+        `exposed_share` is the part of the step that waited for communication, from 0 to 1.
+        """
+        times = ("wall", "forward", "backward", "optimizer", "exposed", "hidden")
+        return {
+            **{f"{name}_ms": getattr(self, f"{name}_ns") / 1e6 for name in times},
+            "exposed_share": self.exposed_ns / self.wall_ns if self.wall_ns else 0.0,
+            "reduced_bytes": float(self.reduced_bytes),
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class GroupOpened:
