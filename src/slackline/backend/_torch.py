@@ -1,7 +1,5 @@
 """The adapter to torch's untyped interfaces: names whose types torch's stubs lack or get wrong."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from datetime import timedelta
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +15,6 @@ __all__ = [
     "Store",
     "TorchGroup",
     "backend_options",
-    "fast_record",
     "excluded_from_compile",
     "reduction_number",
 ]
@@ -51,20 +48,6 @@ def reduction_number(op: Any) -> int:
 def backend_options(name: str, timeout: timedelta) -> Any:
     """Return torch's options object of a backend, from which torch reads the timeout."""
     return c10d.Backend.Options(name, timeout)
-
-
-def fast_record(
-    name: str, tensors: Sequence[torch.Tensor], facts: Mapping[str, int | str]
-) -> AbstractContextManager[object]:
-    """Return a context that records a user event in torch's profile.
-
-    The event shows `facts`, and the shapes of `tensors` if the profiler records shapes.
-    """
-    record: Any = torch._C._profiler
-    found: AbstractContextManager[object] = record._RecordFunctionFast(
-        name, list(tensors), {**facts, "scope": "user_scope"}
-    )
-    return found
 
 
 def excluded_from_compile(kind: type[_Kind]) -> type[_Kind]:

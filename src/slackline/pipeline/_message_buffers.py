@@ -78,8 +78,10 @@ class MessageBuffers:
         given = [tensor for tensor in tensors if tensor is not None]
         self._ready = self._device.copies().to_host(copy, given)
 
-    def post(self, buffer: Tensor, posting: Callable[[], Transfer], *, inline: bool) -> None:
+    def post(self, buffer: Tensor, posting: Callable[[], Transfer], *, inline: bool) -> Transfer:
         """Call `posting` once the copies of the message are done; reuse `buffer` after the send.
+
+        Returns the handle of the send.
 
         With `inline`, the caller's thread does everything and blocks until the send has ended. The
         error of a failed send is raised here if it is inline, else in a later call of `outgoing`.
@@ -94,6 +96,7 @@ class MessageBuffers:
         if inline:
             transfer.wait()
         self._sending.append((transfer, buffer))
+        return transfer
 
     def land(self, buffer: Tensor, start: int, entries: Entries) -> Landed:
         """Copy an arrived message to the stage's device; return a function that gives its tensors.

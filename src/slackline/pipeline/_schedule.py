@@ -151,7 +151,9 @@ class Schedule:
         buffers = MessageBuffers(mine[0].group, self._group.staging_device(device))
         on_cuda = device.type == "cuda"
         throttle: LaunchThrottle = DeviceThrottle(device) if on_cuda else NoThrottle()
-        self._transport = Transport(self._nic, buffers, placement, n_microbatches, first_tag)
+        self._transport = Transport(
+            self._nic, buffers, placement, n_microbatches, first_tag, self._group.group_name
+        )
         self._workers = {
             stage.stage_index: Worker(
                 stage,

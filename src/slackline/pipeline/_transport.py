@@ -18,6 +18,7 @@ from itertools import islice
 
 from torch import Tensor
 
+from slackline._profile import Facts, profiling, recorded_transfer
 from slackline.errors import InternalError
 from slackline.nic import Completion, Group, Transfer
 from slackline.pipeline._message import (
@@ -89,7 +90,13 @@ class Transport:
         placement: Sequence[int],
         microbatches: int,
         first_tag: int,
+        name: str = "",
     ) -> None:
+        """Create a transport over `nic`, whose tags from `first_tag` on belong to the transport.
+
+        `name` is torch's name of the group, which torch's profiles show; empty without one.
+        """
+        self._name = name
         self._nic, self._buffers = nic, buffers
         self._placement = placement
         self._microbatches = microbatches
@@ -138,9 +145,9 @@ class Transport:
         # The header is sent after the copies of the body, so its time includes no computation.
         self._buffers.fill(body, entries, tensors)
         peer, priority = self._placement[stage], not address[1]
-        self._post(buffer, peer, self._tag(address, 0), priority, inline=inline, header=True)
+        self._post(buffer, peer, address, 0, priority, inline=inline)
         if not fits:
-            self._post(body, peer, self._tag(address, 1), priority, inline=inline)
+            self._post(body, peer, address, 1, priority, inline=inline)
         self._remember(address, nbytes)
         return nbytes
 
@@ -242,28 +249,38 @@ class Transport:
 
     def _post_receive(self, address: Address, buffer: Tensor, header: Header | None) -> None:
         receive = _Receive(address, buffer, header)
-        transfer = self._nic.recv(
+        peer, part = self._placement[_sender(address).stage], int(header is not None)
+        posting = partial(
+            self._nic.recv,
             buffer.data_ptr(),
             buffer.numel(),
             DType.UINT8,
-            self._placement[_sender(address).stage],
-            self._tag(address, header is not None),
+            peer,
+            self._tag(address, part),
             timeout=_NO_LIMIT,
         )
+        if profiling():
+            facts = self._facts(address, part, peer)
+            transfer = recorded_transfer("recv", posting, False, [buffer], facts)
+        else:
+            transfer = posting()
         self._receives.add(transfer, receive)
 
     def _post(
         self,
         buffer: Tensor,
         peer: int,
-        tag: int,
+        address: Address,
+        part: int,
         priority: int,
         *,
         inline: bool,
-        header: bool = False,
     ) -> None:
+        """Post the send of a message's part: 0 begins with the header, 1 is a separate body."""
+        tag = self._tag(address, part)
+
         def post() -> Transfer:
-            if header:
+            if part == 0:
                 stamp(buffer.data_ptr(), time.monotonic_ns())
             transfer = self._nic.send(
                 buffer.data_ptr(),
@@ -280,7 +297,22 @@ class Transport:
             return transfer
 
         self._sends.poll()
-        self._buffers.post(buffer, post, inline=inline)
+        handing = partial(self._buffers.post, buffer, post, inline=inline)
+        if profiling():
+            facts = self._facts(address, part, peer)
+            recorded_transfer("send", handing, inline, [buffer], facts)
+        else:
+            handing()
+
+    def _facts(self, address: Address, part: int, peer: int) -> Facts:
+        """Return the names and values that a profile shows for one part of a message."""
+        return {
+            "group": self._name,
+            "peer": peer,
+            "tag": self._tag(address, part),
+            "sequence": self._step,
+            "message": name_of(_sender(address)),
+        }
 
     def _tag(self, address: Address, part: int) -> int:
         stage, backward, microbatch = address

@@ -6,7 +6,6 @@ _reductions, _data_movement, _point_to_point ─ _posting ─ nic.Group
                                                   └ _staging: slackline.staging (copies)
 
 _sparse     sums of sparse tensors
-_profile    events of operations in torch's profiles
 """
 
 from slackline.backend.operations._data_movement import DataMovement

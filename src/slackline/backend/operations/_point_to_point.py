@@ -7,11 +7,11 @@ from functools import partial
 import torch
 from torch import distributed as dist
 
+from slackline._profile import Facts
 from slackline.backend._torch import excluded_from_compile
 from slackline.backend.operations._arguments import only_tensor
 from slackline.backend.operations._codes import moved_as
 from slackline.backend.operations._posting import Poster
-from slackline.backend.operations._profile import Facts
 from slackline.backend.operations._staging import Order
 from slackline.errors import TimeoutError, UsageError
 from slackline.staging import HostBuffers

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import torch
 from torch import distributed as dist
 
+from slackline._profile import Facts, profiling, recorded_work
 from slackline.backend._identity import Identity
 from slackline.backend._torch import Store, excluded_from_compile
-from slackline.backend.operations._profile import Facts, profiling, recorded
 from slackline.backend.operations._staging import GroupStaging, Order
 from slackline.backend.operations._work import (
     CoalescedWork,
@@ -132,7 +132,7 @@ class Poster(Identity):
         def post() -> dist.Work:
             return self._post(posting, buffers, results, limit, blocking, order)
 
-        return recorded(name, post, blocking, results, self._facts(message))
+        return recorded_work(name, post, blocking, results, self._facts(message))
 
     def _run_in_pieces(
         self,
@@ -151,7 +151,7 @@ class Poster(Identity):
         if not profiling():
             return post(limit)
         blocking = opts is not None and not opts.asyncOp
-        return recorded(name, lambda: post(limit), blocking, results, self._facts(None))
+        return recorded_work(name, lambda: post(limit), blocking, results, self._facts(None))
 
     def _facts(self, message: Facts | None) -> Facts:
         said = {"sequence": self._collectives - 1} if message is None else message

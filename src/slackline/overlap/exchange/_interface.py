@@ -2,18 +2,20 @@
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
+from slackline._profile import Facts, profiling, recorded_transfer
 from slackline.errors import UsageError
 from slackline.overlap.exchange._layout import layout
 from slackline.telemetry import rails_of
 from slackline.wire import DType, ReduceOp
 
 if TYPE_CHECKING:
-    from slackline.nic import Group
+    from slackline.nic import Group, Transfer
 
 __all__ = ["Exchange", "NicExchange", "Pending", "wire_type"]
 
@@ -110,8 +112,11 @@ class NicExchange:
 
     matches_by_key = True
 
-    def __init__(self, group: "Group", keys: int) -> None:
-        """Reserve `keys` message tags of the group for reductions, the same tags on every rank."""
+    def __init__(self, group: "Group", keys: int, name: str = "") -> None:
+        """Reserve `keys` message tags of the group for reductions, the same tags on every rank.
+
+        `name` is torch's name of the group, which torch's profiles show; empty without one.
+        """
         self.rank = group.rank
         self.size = group.size
         # With two ranks, the sums in both orders of the terms are bit-identical.
@@ -119,6 +124,9 @@ class NicExchange:
         self._group = group
         self._first_tag = group.tag_allocator.reserve_reductions(keys)
         self._blocks: list[int] = []
+        self._name = name
+        self._posted = [0] * keys
+        """The number of reductions so far with each key; equal on all ranks after a step."""
 
     def allocate(self, requests: Sequence[tuple[int, torch.dtype]]) -> list[Tensor]:
         sizes = [count * dtype.itemsize for count, dtype in requests]
@@ -157,27 +165,53 @@ class NicExchange:
         all_reduce = self._group.all_reduce
 
         def post(priority: int) -> Pending:
-            return all_reduce(address, address, count, dtype, op, tag=tag, priority=priority)
+            sequence = self._posted[key]
+            self._posted[key] = sequence + 1
+            if not profiling():
+                return all_reduce(address, address, count, dtype, op, tag=tag, priority=priority)
+            posting = partial(
+                all_reduce, address, address, count, dtype, op, tag=tag, priority=priority
+            )
+            return recorded_transfer(
+                "all_reduce", posting, False, [flat], self._facts(key, sequence)
+            )
 
         return post
 
     def agree(self, key: int, bits: Tensor) -> None:
         address = bits.data_ptr()
-        tag = self._first_tag + key
-        self._group.all_reduce(
-            address, address, bits.numel(), DType.UINT8, ReduceOp.MAX, tag=tag, blocking=True
+        sequence = self._posted[key]
+        self._posted[key] = sequence + 1
+        posting = partial(
+            self._group.all_reduce,
+            address,
+            address,
+            bits.numel(),
+            DType.UINT8,
+            ReduceOp.MAX,
+            tag=self._first_tag + key,
+            blocking=True,
         )
+        if not profiling():
+            posting()
+            return
+        recorded_transfer("all_reduce", posting, True, [bits], self._facts(key, sequence))
 
     def broadcast(self, tensors: Sequence[Tensor]) -> None:
-        posted = [
-            self._group.broadcast(
-                tensor.data_ptr(), tensor.numel() * tensor.itemsize, DType.UINT8, 0
-            )
-            for tensor in tensors
-            if tensor.numel()
-        ]
+        posted = [self._broadcast(tensor) for tensor in tensors if tensor.numel()]
         for transfer in posted:
             transfer.wait()
+
+    def _broadcast(self, tensor: Tensor) -> "Transfer":
+        nbytes = tensor.numel() * tensor.itemsize
+        posting = partial(self._group.broadcast, tensor.data_ptr(), nbytes, DType.UINT8, 0)
+        if not profiling():
+            return posting()
+        return recorded_transfer("broadcast", posting, False, [tensor], {"group": self._name})
+
+    def _facts(self, key: int, sequence: int) -> Facts:
+        """Return the names and values that a profile shows for a reduction."""
+        return {"group": self._name, "tag": self._first_tag + key, "sequence": sequence}
 
     def share(self, text: bytes) -> list[bytes]:
         lengths = torch.zeros(self.size, dtype=torch.int64)

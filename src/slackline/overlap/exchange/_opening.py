@@ -35,7 +35,7 @@ def open_exchange(
             return ProcessGroupExchange(group, device)
         from slackline.backend import group_of  # imported late: only this case needs the engine
 
-        group = group_of(group)
+        return NicExchange(group_of(group), keys, group.group_name)
     if group is None:
         raise UsageError("there is no default process group; call init_process_group first")
     return NicExchange(group, keys)

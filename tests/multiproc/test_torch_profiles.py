@@ -1,0 +1,103 @@
+"""Tests of the events in torch's profiles of operations that overlap and pipeline post."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.distributed.pipelining import PipelineStage
+
+from slackline.overlap import DataParallel
+from slackline.pipeline import Schedule, ScheduleConfig
+
+FACTS = ("bytes", "group", "peer", "tag", "sequence", "message")
+
+
+def traced(step, *names):
+    """Call `step` under a profiler; return, for each name, the facts of the posts of
+    "slackline:NAME" in the trace that the profiler exports.
+
+    Each post must lie within an event that lasts until an operation's end.
+    """
+    with torch.profiler.profile(record_shapes=True) as profile:
+        step()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profile.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    return {name: posts(events, f"slackline:{name}") for name in names}
+
+
+def posts(events, name):
+    whole = [each for each in events if each["name"] == name]
+    found = [each for each in events if each["name"] == f"{name} posted"]
+    assert len(whole) == len(found)
+    for post in found:
+        assert any(
+            around["ts"] <= post["ts"] and post["ts"] + post["dur"] <= around["ts"] + around["dur"]
+            for around in whole
+        )
+    return [
+        {fact: post["args"][fact] for fact in FACTS if fact in post["args"]}
+        | {"shapes": post["args"]["Input Dims"]}
+        for post in sorted(found, key=lambda each: each["ts"])
+    ]
+
+
+def overlapped(rank, size):
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2, bias=False))
+    optimizer = torch.optim.SGD(layers.parameters(), lr=0.1)
+    model = DataParallel(layers, optimizer, group_bytes=0)
+
+    def step():
+        model(torch.ones(3, 8) * rank).sum().backward()
+        optimizer.step()
+        model.synchronize()
+
+    step()  # number 0 of each gradient, before the profile
+    found = traced(step, "all_reduce")
+    model.close()
+    return found["all_reduce"]
+
+
+def test_a_profile_shows_the_reductions_of_gradients_on_every_rank(job):
+    first, second = job(2, overlapped)
+    assert first == second
+    assert sorted((each["bytes"], each["shapes"]) for each in first) == [
+        (20, [[5]]),
+        (36, [[9]]),
+        (132, [[33]]),
+    ]  # a reduction has one element more, which counts the ranks that have the gradient
+    assert [(each["group"], each["sequence"]) for each in first] == [("0", 1)] * 3
+    assert len({each["tag"] for each in first}) == 3
+
+
+def pipelined(rank, size):
+    torch.manual_seed(rank)
+    stage = PipelineStage(nn.Linear(6, 6), rank, size, torch.device("cpu"))
+    config = ScheduleConfig(delegation="always")
+    schedule = Schedule(stage, 2, nn.functional.mse_loss, schedule="1f1b", config=config)
+    x = torch.ones(4, 6)
+
+    def step():
+        schedule.step(*([x] if rank == 0 else []), target=x if rank == 1 else None)
+
+    step()
+    step()  # From the second step on, a message is one transfer: its length is known.
+    return traced(step, "send", "recv")
+
+
+def test_a_profile_shows_the_messages_of_a_pipeline_on_both_ends(job):
+    above, below = job(2, pipelined)
+    assert [each["message"] for each in above["send"]] == ["stage 0, F0", "stage 0, F1"]
+    for sender, receiver in ((above, below), (below, above)):
+        sent = sorted(sender["send"], key=lambda each: each["tag"])
+        received = sorted(receiver["recv"], key=lambda each: each["tag"])
+        for one, other in zip(sent, received, strict=True):
+            assert one.pop("peer") != other.pop("peer")
+            assert one == other
+            assert (one["group"], one["sequence"]) == ("0", 2)
+            assert one["bytes"] > 2 * 6 * 4
+    assert {each["message"] for each in below["send"]} == {"stage 1, B0", "stage 1, B1"}
