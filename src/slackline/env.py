@@ -140,6 +140,10 @@ class Environment:
     """The directory that traces and counters are written to."""
     telemetry_limit: int | None = None
     """The number of bytes of a rank's telemetry file beyond which records are left out: "1GiB"."""
+    flight_recorder: Path | None = None
+    """The directory to which each rank writes its latest operations when one has failed."""
+    flight_recorder_entries: int | None = None
+    """The number of operations that the flight recorder of each rank keeps: "2000"."""
     group_bytes: int | None = None
     """The most bytes of gradients in one reduction of slackline.overlap: "1MiB"; "0B" reduces each
     gradient alone."""
@@ -258,6 +262,12 @@ def _positive_bytes(text: str) -> int:
     return size
 
 
+def _entries(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text)):
+        raise UsageError(f"a number of recorded operations must be 1 to 99999999, not {text!r}")
+    return int(text)
+
+
 def _delegation(text: str) -> str:
     if text not in DELEGATIONS:
         raise UsageError(f"delegation must be one of {', '.join(DELEGATIONS)}, not {text!r}")
@@ -302,6 +312,8 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "faults": str,
     "telemetry": Path,
     "telemetry_limit": _positive_bytes,
+    "flight_recorder": Path,
+    "flight_recorder_entries": _entries,
     "group_bytes": parse_bytes,
     "schedule": str,
     "schedule_memory": _memory,

@@ -40,6 +40,8 @@ def test_every_variable_is_read_in_its_unit() -> None:
         "SLACKLINE_FAULTS": "link 0-1 delay 30ms",
         "SLACKLINE_TELEMETRY": "traces",
         "SLACKLINE_TELEMETRY_LIMIT": "100MiB",
+        "SLACKLINE_FLIGHT_RECORDER": "dumps",
+        "SLACKLINE_FLIGHT_RECORDER_ENTRIES": "500",
         "SLACKLINE_GROUP_BYTES": "1MiB",
         "SLACKLINE_SCHEDULE": "1f1b",
         "SLACKLINE_SCHEDULE_MEMORY": "4,7/2,none",
@@ -65,6 +67,8 @@ def test_every_variable_is_read_in_its_unit() -> None:
         faults="link 0-1 delay 30ms",
         telemetry=Path("traces"),
         telemetry_limit=100 << 20,
+        flight_recorder=Path("dumps"),
+        flight_recorder_entries=500,
         group_bytes=1 << 20,
         schedule="1f1b",
         schedule_memory=(4, Fraction(7, 2), None),
@@ -97,8 +101,13 @@ WRONG = {
         "SLACKLINE_PLAN, SLACKLINE_SHARES, SLACKLINE_NIC, SLACKLINE_NIC_CHECK, SLACKLINE_CIRCUIT, "
         "SLACKLINE_AGGREGATOR, SLACKLINE_RAILS, SLACKLINE_TIMEOUT, SLACKLINE_SEGMENT, "
         "SLACKLINE_ARENA, SLACKLINE_INTERFACE, SLACKLINE_CONGESTION, SLACKLINE_TLS, SLACKLINE_KEY, "
-        "SLACKLINE_FAULTS, SLACKLINE_TELEMETRY, SLACKLINE_TELEMETRY_LIMIT, SLACKLINE_GROUP_BYTES, "
+        "SLACKLINE_FAULTS, SLACKLINE_TELEMETRY, SLACKLINE_TELEMETRY_LIMIT, "
+        "SLACKLINE_FLIGHT_RECORDER, SLACKLINE_FLIGHT_RECORDER_ENTRIES, SLACKLINE_GROUP_BYTES, "
         "SLACKLINE_SCHEDULE, SLACKLINE_SCHEDULE_MEMORY, SLACKLINE_DELEGATION, SLACKLINE_AS"
+    ),
+    ("SLACKLINE_FLIGHT_RECORDER_ENTRIES", "0"): (
+        "SLACKLINE_FLIGHT_RECORDER_ENTRIES: a number of recorded operations must be 1 to "
+        "99999999, not '0'"
     ),
     ("SLACKLINE_SHARES", "fair"): (
         "SLACKLINE_SHARES: shares must be one of auto, measured, equal, not 'fair'"

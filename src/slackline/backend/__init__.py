@@ -9,6 +9,9 @@
     _memory         tensors in registered memory; the nic's group under a torch group
     _membership     the members of a group after losses of ranks; slackline.elastic decides on them
     _replacement    replacement of torch's default group by a group of the present members
+    flight/         the latest operations, for torch's analyser of hangs
+    _flight_dump    the dump of these operations that a program asks for
+    _debug          pages in torch's debug server: _debug_pages at rank 0, _debug_answers on ranks
     _failures       recovery of slackline's errors from errors of torch
     _torch          the adapter to torch's untyped interfaces
 
@@ -17,7 +20,10 @@ point.
 """
 
 from slackline.backend._context import Context, create
+from slackline.backend._debug import debug_handlers
+from slackline.backend._debug_answers import links
 from slackline.backend._failures import failure_of
+from slackline.backend._flight_dump import dump_flight_recorder
 from slackline.backend._group import SlacklineGroup
 from slackline.backend._membership import KeyValueStore, Membership
 from slackline.backend._memory import counters, empty, group_of, slackline_group, zeros
@@ -32,9 +38,12 @@ __all__ = [
     "counters",
     "create",
     "create_served",
+    "debug_handlers",
+    "dump_flight_recorder",
     "empty",
     "failure_of",
     "group_of",
+    "links",
     "replace_default_group",
     "slackline_group",
     "zeros",

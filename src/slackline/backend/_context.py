@@ -16,6 +16,7 @@ from slackline.backend._group import SlacklineGroup
 from slackline.backend._membership import first_membership
 from slackline.backend._store_prefix import agree_on_prefix
 from slackline.backend._torch import BackendOptions, PrefixStore, Store
+from slackline.backend.flight import FlightRecorder, RecordedNic, recorded_nic
 from slackline.env import Environment
 from slackline.errors import UsageError
 from slackline.nic import Group, NativeNic, Nic, NicOptions
@@ -101,6 +102,27 @@ class Context:
         for group in made:
             group.settle()
 
+    def open_groups(self) -> list[SlacklineGroup]:
+        """Return the process groups that are open in this process, in no order."""
+        with self._lock:
+            return [group for group in self._made if group.nic in self._groups]
+
+    def recorder(self) -> FlightRecorder:
+        """Return the flight recorder of the running engine.
+
+        Raises UsageError if no group is open, or if no variable has asked for the recorder.
+        """
+        with self._lock:
+            nic = self._nic
+        if nic is None:
+            raise UsageError("there is no flight recorder: this process has no open group")
+        if not isinstance(nic, RecordedNic):
+            raise UsageError(
+                "the flight recorder is off: set SLACKLINE_FLIGHT_RECORDER to a directory, or "
+                "SLACKLINE_FLIGHT_RECORDER_ENTRIES to a number, before the first group opens"
+            )
+        return nic.recorder
+
     def abort(self, reason: str) -> None:
         """Abort all posted operations of all groups, on this rank and on its peers."""
         with self._lock:
@@ -182,8 +204,12 @@ class Context:
 
 
 def open_native(options: NicOptions | None) -> Nic:
-    """Open the native engine with `options`, or with options from the environment variables."""
-    return NativeNic(options or NicOptions.from_env(Environment.read()))
+    """Open the native engine with `options`, or with options from the environment variables.
+
+    The engine's operations are recorded if a variable asks for the flight recorder.
+    """
+    environment = Environment.read()
+    return recorded_nic(NativeNic(options or NicOptions.from_env(environment)), environment)
 
 
 create = Context(open_native)

@@ -6,6 +6,7 @@ from datetime import timedelta
 from slackline.backend._identity import NAME
 from slackline.backend._membership import Membership
 from slackline.backend._torch import Store, excluded_from_compile
+from slackline.backend.flight import RecordedGroup
 from slackline.backend.operations import DataMovement, DeviceOf, PointToPoint, Reductions
 from slackline.nic import Group
 from slackline.staging import device_of
@@ -45,6 +46,16 @@ class SlacklineGroup(Reductions, DataMovement, PointToPoint):
     def nic(self) -> Group:
         """The NIC engine's Group under this process group."""
         return self._nic
+
+    def _set_group_name(self, name: str) -> None:
+        super()._set_group_name(name)
+        if isinstance(self._nic, RecordedGroup):
+            self._nic.record.name = name
+
+    def _set_group_desc(self, desc: str) -> None:
+        super()._set_group_desc(desc)
+        if isinstance(self._nic, RecordedGroup):
+            self._nic.record.description = desc
 
     def shutdown(self) -> None:
         """End the process group in good order; block until posted operations are flushed.

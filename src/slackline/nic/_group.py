@@ -29,6 +29,7 @@ from slackline.nic.collectives import (
 )
 from slackline.nic.offload import Star
 from slackline.plan.collective import Collective
+from slackline.telemetry import LinkReport
 from slackline.wire import DType, ReduceOp
 
 __all__ = ["NativeGroup"]
@@ -52,6 +53,7 @@ class NativeGroup(Operations):
         on_close: Callable[[NativeGroup], None],
         lost: Callable[[], frozenset[int]],
         health: Callable[[], list[Judgement]],
+        link_reports: Callable[[], list[LinkReport]],
         counters: Callable[[], Mapping[str, int]],
         prepare: Callable[[], None],
     ) -> None:
@@ -60,6 +62,7 @@ class NativeGroup(Operations):
         self.timeout = timeout
         self._on_close = on_close
         self.lost, self.health, self.counters = lost, health, counters
+        self.link_reports = link_reports
         self._run = native.run
         self._star: Star | None = None
         self._sharing: Sharing | None = None

@@ -129,6 +129,8 @@ class Monitor:
         self._write = write
         self._grows = grows
         self._reports = None if write is None else LinkReports(self._rank, self._start_ns, write)
+        self._asked = list[LinkReport | ClockOffset]()
+        self._asked_reports = LinkReports(self._rank, self._start_ns, self._asked.append)
 
     @property
     def links(self) -> frozenset[int]:
@@ -154,6 +156,20 @@ class Monitor:
         """Return the health of both directions of each wire, in the order of peers and rails."""
         with self._lock:
             return self._tracker.judgements(time.monotonic_ns())
+
+    def reports(self) -> list[LinkReport]:
+        """Return a report on each rail, shared memory included, in the order of the engine.
+
+        The first call reports the time since the monitor was made, each later call the time since
+        the previous call.
+        """
+        rails = list(self._rails())
+        now_ns = time.monotonic_ns()
+        with self._lock:
+            self._asked_reports.take(now_ns, rails, self._reasons(now_ns))
+            found = [each for each in self._asked if isinstance(each, LinkReport)]
+            self._asked.clear()
+        return found
 
     def look(self, now_ns: int) -> bool:
         """Sample every wire, report changed conditions; return whether any frames were sent.
@@ -188,6 +204,9 @@ class Monitor:
         """Return the health of both directions of each rail, or None if no report is due."""
         if self._reports is None or not self._reports.due(now_ns):
             return None
+        return self._reasons(now_ns)
+
+    def _reasons(self, now_ns: int) -> dict[tuple[int, int, int], str]:
         states, judgements = self._tracker.states(), self._tracker.judgements(now_ns)
         return {
             (state.source, state.target, state.rail): judgement.reason
@@ -196,11 +215,15 @@ class Monitor:
 
     def _wires(self) -> Iterator[tuple[int, Status]]:
         """Yield (peer, status) of every rail over TCP or UDP that has not ended."""
+        for peer, status in self._rails():
+            self._made.add(status.link)
+            if status.kind != "shm" and status.state != "ended":
+                yield peer, status
+
+    def _rails(self) -> Iterator[tuple[int, Status]]:
+        """Yield (peer, status) of every rail of the watched links, whatever its kind and state."""
         for status in self._engine.rails():
-            peer = self._peers.get(status.link)
-            if peer is not None:
-                self._made.add(status.link)
-            if peer is not None and status.kind != "shm" and status.state != "ended":
+            if (peer := self._peers.get(status.link)) is not None:
                 yield peer, status
 
     def _watch(self) -> None:

@@ -124,6 +124,7 @@ class NativeNic:
                 on_close=partial(self._forget, monitor, device_thread),
                 lost=partial(_lost, engine, links),
                 health=monitor.judgements,
+                link_reports=monitor.reports,
                 counters=partial(_counters, engine, self._devices),
                 prepare=partial(self._network.prepare, links),
             )

@@ -180,3 +180,17 @@ def test_wires_of_a_real_group_are_watched_and_shared_memory_is_not(
 ) -> None:
     options = NicOptions(rails=rails, arena_bytes=64 << 20)
     assert run_ranks(2, _ways, options=options)[0] == ways
+
+
+def test_a_request_reports_every_rail_since_the_request_before() -> None:
+    script = Script(time.monotonic_ns())
+    monitor = Monitor(script, [-1, 7, 8], 0)
+    script.status.bytes_sent = 3000
+    first, shared = monitor.reports()
+    assert (first.rank, first.peer, first.kind, first.sent_bytes) == (0, 1, "tcp", 3000)
+    assert (shared.peer, shared.kind, shared.sent_bytes) == (2, "shm", 0)
+    script.status.bytes_sent = 3500
+    script.alive = False
+    again, _ = monitor.reports()
+    assert (again.sent_bytes, again.state) == (500, "ended")
+    assert again.interval_ns == again.at_ns - first.at_ns
