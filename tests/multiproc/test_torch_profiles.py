@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+from torch import distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage
 
@@ -18,10 +19,13 @@ def traced(step, *names):
     """Call `step` under a profiler; return, for each name, the facts of the posts of
     "slackline:NAME" in the trace that the profiler exports.
 
-    Each post must lie within an event that lasts until an operation's end.
+    Each post must lie within an event that lasts until an operation's end. The engine reports the
+    ends in a thread of its own, so the group is destroyed, which waits for that thread, before the
+    profile ends.
     """
     with torch.profiler.profile(record_shapes=True) as profile:
         step()
+        dist.destroy_process_group()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profile.export_chrome_trace(str(path))
@@ -45,7 +49,12 @@ def posts(events, name):
     ]
 
 
-def overlapped(rank, size):
+def start(rank, size, path):
+    dist.init_process_group("slackline", init_method=f"file://{path}", rank=rank, world_size=size)
+
+
+def overlapped(rank, size, path):
+    start(rank, size, path)
     torch.manual_seed(0)
     layers = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2, bias=False))
     optimizer = torch.optim.SGD(layers.parameters(), lr=0.1)
@@ -57,13 +66,16 @@ def overlapped(rank, size):
         model.synchronize()
 
     step()  # number 0 of each gradient, before the profile
-    found = traced(step, "all_reduce")
-    model.close()
-    return found["all_reduce"]
+
+    def last():
+        step()
+        model.close()
+
+    return traced(last, "all_reduce")["all_reduce"]
 
 
 def test_a_profile_shows_the_reductions_of_gradients_on_every_rank(job):
-    first, second = job(2, overlapped)
+    first, second = job(2, overlapped, bare=True)
     assert first == second
     assert sorted((each["bytes"], each["shapes"]) for each in first) == [
         (20, [[5]]),
@@ -74,7 +86,8 @@ def test_a_profile_shows_the_reductions_of_gradients_on_every_rank(job):
     assert len({each["tag"] for each in first}) == 3
 
 
-def pipelined(rank, size):
+def pipelined(rank, size, path):
+    start(rank, size, path)
     torch.manual_seed(rank)
     stage = PipelineStage(nn.Linear(6, 6), rank, size, torch.device("cpu"))
     config = ScheduleConfig(delegation="always")
@@ -90,7 +103,7 @@ def pipelined(rank, size):
 
 
 def test_a_profile_shows_the_messages_of_a_pipeline_on_both_ends(job):
-    above, below = job(2, pipelined)
+    above, below = job(2, pipelined, bare=True)
     assert [each["message"] for each in above["send"]] == ["stage 0, F0", "stage 0, F1"]
     for sender, receiver in ((above, below), (below, above)):
         sent = sorted(sender["send"], key=lambda each: each["tag"])
