@@ -1,25 +1,29 @@
 """State of a job, followed through the telemetry that its ranks write into one directory.
 
-    _job      all ranks, links, decisions and findings of a job
-    _rank     one rank: its process, its steps, its operations
-    _history  the step times of a whole run, in bounded memory
-    _link     one rail of a link, as the rank at one end sees it
+    _job        all ranks, links, decisions and findings of a job
+    _rank       one rank: its process, its steps, its operations
+    _history    the step times of a whole run, in bounded memory
+    _link       one rail of a link, as the rank at one end sees it
+    _direction  one direction of a rail, with its rate and its disturbance
 
 `Job.update` reads the records that ranks have added, so that a job can be watched while it runs and
 read afterwards. Nothing here writes, and nothing here needs torch.
 """
 
+from slackline.monitor._direction import Direction
 from slackline.monitor._history import StepHistory, Steps
 from slackline.monitor._job import Finding, Job, verdict_of
 from slackline.monitor._link import Link
-from slackline.monitor._rank import OperationTotals, Rank
+from slackline.monitor._rank import OperationTotals, Rank, State
 
 __all__ = [
+    "Direction",
     "Finding",
     "Job",
     "Link",
     "OperationTotals",
     "Rank",
+    "State",
     "StepHistory",
     "Steps",
     "verdict_of",

@@ -1,12 +1,14 @@
 """A job: all of its ranks, links, decisions and findings."""
 
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from slackline.errors import UsageError
 from slackline.health import Condition, Deduplicator, Episode, Verdict
+from slackline.monitor._direction import Direction, directions_of
 from slackline.monitor._link import Link
 from slackline.monitor._rank import Rank
 from slackline.telemetry import (
@@ -72,6 +74,10 @@ class Job:
         """All rails with reports, by rank, peer and index of the rail."""
         self.decisions: deque[Decision] = deque(maxlen=_KEPT_DECISIONS)
         """The latest decisions of all ranks."""
+        self.decision_counts: Counter[tuple[int, str]] = Counter()
+        """The number of decisions so far, by rank and subject."""
+        self.begun_ns = 0
+        """The Unix time at which the first process began to write; 0 before its first record."""
         self.settings: dict[tuple[int, str], Setting] = {}
         """The latest value of each setting, by rank and name."""
         self.findings: deque[Finding] = deque(maxlen=_KEPT_FINDINGS)
@@ -95,6 +101,24 @@ class Job:
         raise UsageError(
             f"{str(self.directory)!r} has no telemetry: no file rank-*.jsonl with a record"
         )
+
+    @classmethod
+    def recorded(cls, directory: Path) -> Self:
+        """Return the job whose ranks have written into `directory`, with all records so far.
+
+        Raises UsageError if `directory` is not a directory, and if it has no records that this
+        version can read.
+        """
+        job = cls(directory)
+        try:
+            job.update()
+        except OSError as error:
+            raise UsageError(f"{error.filename!r} cannot be read: {error.strerror}") from error
+        if not job.ranks:
+            if job.problems:
+                raise UsageError(job.problems[0])
+            raise UsageError(f"the directory {str(job.directory)!r} has no records of telemetry")
+        return job
 
     @property
     def episodes(self) -> list[Episode]:
@@ -120,6 +144,10 @@ class Job:
         headers = [rank.header for rank in self.ranks.values() if rank.header is not None]
         latest = [each for offsets in self._offsets.values() for each in offsets]
         return align([*headers, *latest])
+
+    def directions(self) -> list[Direction]:
+        """Return both directions of each rail with reports, the most disturbed ones first."""
+        return directions_of(self.links, self.ranks, self.episodes)
 
     def update(self) -> int:
         """Read the records that ranks have added since the last call; return their number."""
@@ -147,6 +175,7 @@ class Job:
                 rank.processes += 1
                 rank.counters = rank.run = None
                 rank.seen_ns = max(rank.seen_ns, record.time_ns)
+                self.begun_ns = min(self.begun_ns or record.time_ns, record.time_ns)
             case StepSummary():
                 rank.take_step(record)
             case PipelineStep():
@@ -155,6 +184,7 @@ class Job:
                 rank.take_operations(record)
             case GroupOpened():
                 rank.groups[record.epoch] = record
+                rank.counters = None
             case LinkReport():
                 place = record.rank, record.peer, record.rail
                 time_ns = rank.unix_ns(record.at_ns)
@@ -168,6 +198,7 @@ class Job:
                 self._verdicts.append(record)
             case Decision():
                 self.decisions.append(record)
+                self.decision_counts[record.rank, record.subject] += 1
             case Setting():
                 self.settings[record.rank, record.name] = record
             case Counters():

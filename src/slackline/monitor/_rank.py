@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass
+from enum import StrEnum
 
 from slackline.monitor._history import StepHistory, Steps
 from slackline.telemetry import (
@@ -9,13 +10,14 @@ from slackline.telemetry import (
     FileHeader,
     GroupOpened,
     MedianStep,
+    Operation,
     Operations,
     PipelineStep,
     RunSummary,
     StepSummary,
 )
 
-__all__ = ["OperationTotals", "Rank"]
+__all__ = ["OperationTotals", "Rank", "State"]
 
 _KEPT_STEPS = 2000
 _KEPT_BATCHES = 40
@@ -23,6 +25,20 @@ _KEPT_BATCHES = 40
 
 _RECENT_STEPS = 50
 """The number of latest steps whose median is a rank's present pace."""
+
+_SILENT_NS = 5_000_000_000
+"""The age of a rank's latest record from which the rank counts as silent."""
+
+
+class State(StrEnum):
+    """The state of a rank, as far as its records show."""
+
+    RUNNING = "running"
+    """The rank has written a record in the last five seconds."""
+    SILENT = "silent"
+    """The rank has written nothing for longer: it computes, hangs, or was killed."""
+    ENDED = "ended"
+    """The rank has written its final record."""
 
 
 @dataclass(slots=True)
@@ -39,6 +55,14 @@ class OperationTotals:
     """The sum of the times from each operation's post to its end."""
     waited_ns: int = 0
     """The sum of the times for which a thread was blocked until an operation's end."""
+
+    def add(self, operation: Operation) -> None:
+        """Add an operation that has ended."""
+        self.count += 1
+        self.failed += operation.failed
+        self.bytes += operation.bytes
+        self.running_ns += operation.ended_ns - operation.posted_ns
+        self.waited_ns += operation.waited_ns
 
 
 class Rank:
@@ -61,6 +85,8 @@ class Rank:
         """The latest optimizer steps, the oldest first."""
         self.history = StepHistory()
         """The times of all optimizer steps, summed up."""
+        self.wall_ns = 0
+        """The duration of all optimizer steps of the first optimizer."""
         self.exposed_ns = 0
         """Exposed communication in all optimizer steps."""
         self.hidden_ns = 0
@@ -73,16 +99,39 @@ class Rank:
         """The latest pipeline steps, the oldest first."""
         self.pipeline_history = StepHistory()
         """The times of all pipeline steps, summed up; a wait for other stages counts as exposed."""
+        self.pipeline_wall_ns = 0
+        """The duration of all pipeline steps."""
+        self.pipeline_computing_ns = 0
+        """Time of all pipeline steps in which the rank computed."""
+        self.pipeline_waiting_ns = 0
+        """Time of all pipeline steps in which no instruction was ready."""
         self.operations: deque[Operations] = deque(maxlen=_KEPT_BATCHES)
         """The latest batches of operations, the oldest first."""
         self.totals: dict[str, OperationTotals] = {}
         """Sums over all operations of the program, by kind: "all_reduce", "send"."""
+        self.group_totals: dict[tuple[tuple[int, ...], str], OperationTotals] = {}
+        """The same sums by the members of the operations' group and by kind. Groups whose opening
+        is missing from the file share the key without members."""
         self.lost = 0
         """The number of records and operations that are missing from the rank's file."""
         self.counters: Counters | None = None
         """The engine's counters at its end; None while the engine runs."""
         self.run: RunSummary | None = None
         """The sums over all steps; None until the wrapper around the optimizer is closed."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the rank has written its final record.
+
+        The final record of a rank with an engine is `Counters`, of another rank `RunSummary`.
+        """
+        return (self.counters if self.groups else self.run) is not None
+
+    def state(self, now_ns: int) -> State:
+        """Return the rank's state at the Unix time `now_ns`."""
+        if self.ended:
+            return State.ENDED
+        return State.SILENT if now_ns - self.seen_ns > _SILENT_NS else State.RUNNING
 
     def unix_ns(self, monotonic_ns: int) -> int:
         """Convert a time of the rank's CLOCK_MONOTONIC to Unix time of its host, in nanoseconds.
@@ -104,20 +153,19 @@ class Rank:
         for each in batch.each():
             if each.internal:
                 continue
-            totals = self.totals.setdefault(each.kind, OperationTotals())
-            totals.count += 1
-            totals.failed += each.failed
-            totals.bytes += each.bytes
-            totals.running_ns += each.ended_ns - each.posted_ns
-            totals.waited_ns += each.waited_ns
+            opened = self.groups.get(each.group)
+            members = () if opened is None else opened.members
+            self.totals.setdefault(each.kind, OperationTotals()).add(each)
+            self.group_totals.setdefault((members, each.kind), OperationTotals()).add(each)
             self.seen_ns = max(self.seen_ns, self.unix_ns(each.ended_ns))
 
     def take_step(self, step: StepSummary) -> None:
         """Add an optimizer step."""
         self.steps.append(step)
         first = step.optimizer == 0
-        self.step_count += first
         wall_ns = step.wall_ns if first else 0
+        self.step_count += first
+        self.wall_ns += wall_ns
         self.history.add(Steps(first, wall_ns, wall_ns, step.exposed_ns, step.time_ns))
         self.exposed_ns += step.exposed_ns
         self.hidden_ns += step.hidden_ns
@@ -129,3 +177,6 @@ class Rank:
         self.pipeline_count += 1
         ended_ns = step.time_ns + step.wall_ns
         self.pipeline_history.add(Steps(1, step.wall_ns, step.wall_ns, step.waiting_ns, ended_ns))
+        self.pipeline_wall_ns += step.wall_ns
+        self.pipeline_computing_ns += step.computing_ns
+        self.pipeline_waiting_ns += step.waiting_ns

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from slackline.errors import UsageError
-from slackline.monitor import Job
+from slackline.health import Condition
+from slackline.monitor import Job, State
 from slackline.telemetry import (
     SCHEMA_VERSION,
     ClockOffset,
@@ -18,7 +19,9 @@ from slackline.telemetry import (
     LinkReport,
     LinkVerdict,
     Operations,
+    PipelineStep,
     Record,
+    RunSummary,
     StepSummary,
     encode,
     file_of,
@@ -60,7 +63,7 @@ def _step(rank: int, number: int) -> StepSummary:
     )
 
 
-def _link(rank: int, peer: int, at_ns: int) -> LinkReport:
+def _link(rank: int, peer: int, at_ns: int, *, outward: str = "") -> LinkReport:
     return LinkReport(
         rank=rank,
         peer=peer,
@@ -76,8 +79,8 @@ def _link(rank: int, peer: int, at_ns: int) -> LinkReport:
         queued_bytes=0,
         unconfirmed_bytes=0,
         state="up",
-        outward="",
-        inward="",
+        outward=outward,
+        inward="inward",
     )
 
 
@@ -92,6 +95,12 @@ def _verdict(rank: int, source: int, target: int, after_ns: int, condition: str)
         target=target,
         over_ns=0 if condition == "back" else 30_000_000,
         reason=f"link {source}>{target} {condition}",
+    )
+
+
+def _opened(rank: int, epoch: int = 1, members: tuple[int, ...] = (0, 1)) -> GroupOpened:
+    return GroupOpened(
+        rank=rank, time_ns=_START_NS, size=len(members), epoch=epoch, members=members
     )
 
 
@@ -251,3 +260,94 @@ def test_all_steps_are_in_the_history(tmp_path: Path) -> None:
         (1, 20_000_000, 6_000_000),
         (1, 20_000_000, 5_000_000),
     ]
+
+
+def test_a_rank_is_silent_after_five_seconds_and_ends_with_its_last_record(tmp_path: Path) -> None:
+    _write(tmp_path, 0, _header(0), _opened(0))
+    _write(tmp_path, 1, _header(1))
+    job = Job(tmp_path)
+    job.update()
+    ranks = job.ranks
+    assert ranks[0].state(_START_NS + 5 * _SECOND_NS) is State.RUNNING
+    assert ranks[0].state(_START_NS + 5 * _SECOND_NS + 1) is State.SILENT
+    run = RunSummary(rank=0, steps=1, wall_ns=1, exposed_ns=0, reduced_bytes=0)
+    _write(tmp_path, 0, run)
+    _write(tmp_path, 1, RunSummary(rank=1, steps=1, wall_ns=1, exposed_ns=0, reduced_bytes=0))
+    job.update()
+    assert not ranks[0].ended, "its engine still runs"
+    assert ranks[1].ended, "it has no engine"
+    _write(tmp_path, 0, Counters(rank=0, time_ns=_START_NS, values={}))
+    job.update()
+    assert ranks[0].state(_START_NS) is State.ENDED
+    _write(tmp_path, 0, _opened(0))
+    job.update()
+    assert ranks[0].state(_START_NS) is State.RUNNING, "it has opened a group again"
+
+
+def test_sums_of_pipelines_decisions_and_groups_keep_growing(tmp_path: Path) -> None:
+    rows = "[1,0,-1,400,1,7,-1,0,0,1,1,1000,1100,2000,500,0]"
+    step = PipelineStep(
+        rank=0,
+        step=0,
+        time_ns=_START_NS,
+        wall_ns=100,
+        computing_ns=70,
+        waiting_ns=20,
+        plan="1f1b",
+        policy="ready",
+    )
+    chosen = Decision(rank=0, time_ns=1, subject="plan", choice="ring", reason="measured")
+    _write(tmp_path, 0, _header(0), _opened(0, 7, (0, 2)), _step(0, 0), step, step, chosen, chosen)
+    _write(tmp_path, 0, Operations(rank=0, lost=0, rows=rows))
+    _write(tmp_path, 0, Operations(rank=0, lost=0, rows=rows.replace(",7,", ",8,")))
+    job = Job(tmp_path)
+    job.update()
+    rank = job.ranks[0]
+    assert rank.wall_ns == 20_000_000
+    assert (rank.pipeline_count, rank.pipeline_wall_ns) == (2, 200)
+    assert (rank.pipeline_computing_ns, rank.pipeline_waiting_ns) == (140, 40)
+    assert job.decision_counts == {(0, "plan"): 2}
+    assert job.begun_ns == _START_NS
+    assert rank.totals["all_reduce"].count == 2
+    assert {key: totals.bytes for key, totals in rank.group_totals.items()} == {
+        ((0, 2), "all_reduce"): 400,
+        ((), "all_reduce"): 400,
+    }
+
+
+def test_disturbed_directions_come_first(tmp_path: Path) -> None:
+    _write(tmp_path, 0, _header(0), _link(0, 1, 7 * _SECOND_NS, outward="link 0>1 is well"))
+    _write(tmp_path, 1, _header(1), _verdict(1, 0, 1, 1, "slow"), _verdict(1, 2, 1, 1, "cut"))
+    _write(tmp_path, 2, _header(2), _link(2, 1, 7 * _SECOND_NS), _step(2, 6 * _SECOND_NS))
+    job = Job(tmp_path)
+    job.update()
+    found = job.directions()
+    assert [(each.source, each.target, each.condition) for each in found] == [
+        (1, 2, Condition.CUT),
+        (2, 1, Condition.CUT),
+        (0, 1, Condition.SLOW),
+        (1, 0, None),
+    ]
+    assert [each.bits_per_second for each in found] == [0, 0, 200e6, 100e6], "2's data have stopped"
+    assert [each.sentence for each in found[2:]] == ["link 0>1 slow", "inward"]
+    assert [each.over_ns for each in found[2:]] == [30_000_000, 0]
+
+
+def test_a_directory_without_records_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        Job.recorded(tmp_path)
+    assert str(refused.value) == f"the directory {str(tmp_path)!r} has no records of telemetry"
+    header = encode(_header(0)).replace(f'"version":{SCHEMA_VERSION}', '"version":1')
+    file_of(tmp_path, 0).write_text(f"{header}\n")
+    with pytest.raises(UsageError) as refused:
+        Job.recorded(tmp_path)
+    assert str(refused.value) == (
+        f"{file_of(tmp_path, 0)}:1: the records have version 1 of the schema, and this slackline "
+        f"reads version {SCHEMA_VERSION}; the rest of the file is left out"
+    )
+    _write(tmp_path, 1, _header(1))
+    assert list(Job.recorded(tmp_path).ranks) == [1]
+    file_of(tmp_path, 2).mkdir()
+    with pytest.raises(UsageError) as refused:
+        Job.recorded(tmp_path)
+    assert str(refused.value) == f"{str(file_of(tmp_path, 2))!r} cannot be read: Is a directory"
