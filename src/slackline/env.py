@@ -1,6 +1,7 @@
 """The only reader of the environment: all SLACKLINE_* variables, checked, in one frozen object."""
 
 import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -22,6 +23,7 @@ __all__ = [
     "Environment",
     "cache_folder",
     "parse_circuit",
+    "runtime_folders",
     "serves",
 ]
 
@@ -85,6 +87,19 @@ def cache_folder(source: Mapping[str, str] | None = None) -> Path:
     # The XDG specification requires that relative paths are ignored.
     root = Path(base) if base.startswith("/") else Path.home() / ".cache"
     return root / "slackline"
+
+
+def runtime_folders(source: Mapping[str, str] | None = None) -> tuple[Path, ...]:
+    """Return slackline's folders for the files of this user's running programs, the best one first.
+
+    The first one is in XDG_RUNTIME_DIR, if the variable names a directory. The last one is in the
+    directory for temporary files, since programs of one user may have different environments.
+    """
+    given = os.environ if source is None else source
+    base = given.get("XDG_RUNTIME_DIR", "")
+    own = Path(base) if base.startswith("/") and Path(base).is_dir() else None
+    shared = Path(tempfile.gettempdir()) / f"slackline-{os.getuid()}"
+    return (shared,) if own is None else (own / "slackline", shared)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,7 @@ def _start(
     return subprocess.Popen(
         [*_SLACKLINE, "run", "--ranks", str(ranks), *map(str, arguments)],
         cwd=directory,
-        env=environment | {"TMPDIR": str(directory), **variables},
+        env=environment | {"TMPDIR": str(directory), "XDG_RUNTIME_DIR": "", **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -224,12 +224,14 @@ def test_a_signal_ends_all_ranks_and_one_that_ignores_it_is_killed(
 ) -> None:
     path = script("if rank == 1:\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + _SLEEPER)
     with _sleeping(path) as (process, _):
+        (announced,) = path.parent.glob("slackline-*/jobs/*.json")
         process.send_signal(number)
         out, err = process.communicate(timeout=110)
         assert process.returncode == 128 + number
         assert out == "up\n"
         assert f"ended by {number.name}; all ranks have left\n" in err
         assert "Traceback" not in err
+        assert not announced.exists()
     assert not list(path.parent.glob("slackline-run-*"))
 
 

@@ -2,6 +2,8 @@
 
     __init__.py   the command and its error handling
     run.py        `slackline run`: run a script on several ranks and print what communication cost
+    top.py        `slackline top`: the ranks and links of a running job on a terminal
+    _top/         the screen of `slackline top`
     tune.py       `slackline tune`: find settings with which a script's steps are shorter
     _tune/        the search for these settings
     lab.py        `slackline lab`: a virtual network on this machine
@@ -42,6 +44,7 @@ from slackline.cli import (
     reproduce,
     run,
     simulate,
+    top,
     trace,
     tune,
     what_if,
@@ -60,6 +63,7 @@ app = typer.Typer(
 )
 app.command(name="run", context_settings=run.SETTINGS)(run.run)
 app.command(name="tune", context_settings=tune.SETTINGS)(tune.tune)
+app.command(name="top")(top.top)
 app.add_typer(plan.app, name="plan")
 app.add_typer(lab.app, name="lab")
 app.add_typer(circuit.app, name="circuit")

@@ -13,7 +13,7 @@ import shutil
 import signal
 import tempfile
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +24,7 @@ from slackline import monitor
 from slackline._file_tail import FileTail
 from slackline.cli._display._report import Report
 from slackline.cli._display._screen import Screen, open_screen
+from slackline.cli._job._announced import announced
 from slackline.cli._job._config import NO_CONFIG, read_config
 from slackline.cli._job._failed_job import explain
 from slackline.cli._job._hosts import DEFAULT_PORT, Hosts, find_hosts
@@ -184,6 +185,7 @@ def run(
         open_page(dashboard_port) if shown else nullcontext() as page,
         collected_signals() as received,
         open_stage(options, plan, world, place, no_group_ns=fault_wait_ns) as stage,
+        ExitStack() as while_running,
     ):
         if chosen.nic is not None and chosen.nic != "software":
             from slackline.nic.offload import Devices
@@ -219,6 +221,7 @@ def run(
         if page is not None:
             page.start(monitor.Job(telemetry))
             screen.note(f"the page of this job: {page.url}")
+        while_running.enter_context(announced(directory, script, world, screen.note))
         job = Job(
             directory,
             ranks=ranks,

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from types import FrameType
 from typing import NoReturn, Self
 
+from slackline._process_start import started
 from slackline.errors import UsageError
 from slackline.faults import Plan
 from slackline.lab import _names as names
@@ -18,7 +19,7 @@ from slackline.lab._fabrics import Fabric, KernelFabric, PathCount, UserFabric, 
 from slackline.lab._options import LabOptions, check_name
 from slackline.lab._ownership import Record, clean
 from slackline.lab._ranks import Processes
-from slackline.lab._system import execute, namespace_pids, require, started
+from slackline.lab._system import execute, namespace_pids, require
 
 __all__ = ["Lab"]
 

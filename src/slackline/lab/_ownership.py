@@ -15,10 +15,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Self
 
+from slackline._process_start import started
 from slackline.errors import UsageError
 from slackline.lab import _names as names
 from slackline.lab._commands import delete_namespace
-from slackline.lab._system import NAMESPACES, SETTINGS, execute, namespace_pids, started
+from slackline.lab._system import NAMESPACES, SETTINGS, execute, namespace_pids
 
 __all__ = ["RUNTIME", "Record", "clean", "control_socket", "log_of", "records"]
 

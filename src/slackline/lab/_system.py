@@ -10,7 +10,7 @@ from pathlib import Path
 from slackline.errors import UsageError
 from slackline.lab._commands import Batch
 
-__all__ = ["NAMESPACES", "SETTINGS", "execute", "namespace_pids", "require", "started"]
+__all__ = ["NAMESPACES", "SETTINGS", "execute", "namespace_pids", "require"]
 
 NAMESPACES = Path("/run/netns")
 """The directory of the network namespaces that `ip netns` knows."""
@@ -72,16 +72,3 @@ def namespace_pids(name: str) -> list[int]:
         if (seen.st_ino, seen.st_dev) == (wanted.st_ino, wanted.st_dev):
             found.append(int(entry.name))
     return found
-
-
-def started(pid: int) -> int | None:
-    """Return the start time of a process in clock ticks since boot; None if it is not running.
-
-    Process id and start time together name one process uniquely until the next boot.
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else int(fields[19])

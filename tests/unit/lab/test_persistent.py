@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from slackline._process_start import started
 from slackline.errors import UsageError
 from slackline.lab import find
 from slackline.lab._ownership import Record
-from slackline.lab._system import started
 
 Write = Callable[..., Record]
 

@@ -12,4 +12,5 @@ _causes      the failed ranks, and the rank that likely caused the failure
 _failed_job  the explanation of a failed job
 _page        the page about a job, if its packages are installed
 _kept_job    the command line of a job whose telemetry is kept
+_announced   the running jobs of this user, which other commands find
 """

@@ -1,0 +1,152 @@
+"""Tests of the screen of `slackline top`: its lines in windows of any size."""
+
+from pathlib import Path
+
+import pytest
+from monitored_files import SECOND_NS, START_NS, header, write_job, write_records
+
+from slackline.cli._top._lines import Column, lines_of, printable
+from slackline.cli._top._render import divide, screen_of
+from slackline.cli._top._view import View, view_of
+from slackline.monitor import Job
+from slackline.telemetry import Counters, PipelineStep
+
+_NOW_NS = START_NS + 64 * SECOND_NS
+
+
+def _view(directory: Path, now_ns: int = _NOW_NS) -> View:
+    job = Job(directory)
+    job.update()
+    return view_of(job, now_ns)
+
+
+def _plain(view: View, width: int, height: int | None = None) -> list[str]:
+    return [line.plain for line in screen_of(view, width, height)]
+
+
+def test_a_wide_screen_shows_everything(tmp_path: Path) -> None:
+    write_job(tmp_path)
+    assert _plain(_view(tmp_path), 120) == [
+        "3 ranks on 3 hosts, 0:01:04, step 4, 1 direction disturbed",
+        "",
+        "rank  host   state    step  steps/s  exposed  share  operations",
+        "   0  host0  running     4     50.0  5.00 ms  25.0%           2",
+        "   1  host1  running     4     50.0  5.00 ms  25.0%           2",
+        "   2  host2  running     4     50.0  5.00 ms  25.0%           2",
+        "",
+        "link  rail  kind  state          rate  round trip  condition",
+        "0>1      0  tcp   slow   100.0 Mbit/s    31.40 ms  "
+        "link 0>1 is slow since 1.0 s: 31 ms over its usual 0.2 ms",
+        "0>2      0  tcp          100.0 Mbit/s     0.40 ms  "
+        "link 0>2 is well: 0.2 ms one way as usual",
+        "1>0      0  tcp          100.0 Mbit/s     0.40 ms  "
+        "link 1>0 is well: 0.2 ms one way as usual",
+        "1>2      0  tcp          100.0 Mbit/s     0.40 ms  "
+        "link 1>2 is well: 0.2 ms one way as usual",
+        "2>0      0  tcp          100.0 Mbit/s     0.40 ms  "
+        "link 2>0 is well: 0.2 ms one way as usual",
+        "2>1      0  tcp          100.0 Mbit/s     0.40 ms  "
+        "link 2>1 is well: 0.2 ms one way as usual",
+        "",
+        "     at  finding",
+        "0:00:02  link 0>1 is slow since 1.0 s: 31 ms over its usual 0.2 ms",
+        "",
+        "     at  rank  decision  choice and reason",
+        "0:01:01     0  plan      ring from 64KiB: measured 1.2 ms",
+    ]
+
+
+def test_a_narrow_screen_leaves_columns_out(tmp_path: Path) -> None:
+    write_job(tmp_path)
+    lines = _plain(_view(tmp_path), 40)
+    assert lines[2:4] == [
+        "rank  state    step  steps/s  share",
+        "   0  running     4     50.0  25.0%",
+    ]
+    assert lines[7:9] == [
+        "link  state          rate  condition",
+        "0>1   slow   100.0 Mbit/s  link 0>1 is …",
+    ]
+    assert max(map(len, lines)) <= 40
+
+
+@pytest.mark.parametrize("width", [1, 5, 20, 33, 80, 300])
+@pytest.mark.parametrize("height", [1, 2, 4, 7, 10, 24, 100])
+def test_a_screen_fits_its_window(tmp_path: Path, width: int, height: int) -> None:
+    write_job(tmp_path, ranks=12)
+    lines = _plain(_view(tmp_path), width, height)
+    assert 1 <= len(lines) <= height
+    assert max(map(len, lines)) <= width
+
+
+def test_a_low_screen_has_the_worst_links_and_counts_the_others(tmp_path: Path) -> None:
+    write_job(tmp_path, ranks=4)
+    lines = _plain(_view(tmp_path), 100, 18)
+    assert len(lines) == 18
+    assert lines[1:6] == [
+        "",
+        "rank  host   state    step  steps/s  exposed  share  operations",
+        "   0  host0  running     4     50.0  5.00 ms  25.0%           2",
+        "   1  host1  running     4     50.0  5.00 ms  25.0%           2",
+        "   2  host2  running     4     50.0  5.00 ms  25.0%           2",
+    ]
+    assert [line[:4] for line in lines[7:11]] == ["", "link", "0>1 ", "0>2 "]
+    assert lines[11:13] == ["and 10 more", ""]
+
+
+def test_rows_are_divided_evenly_and_the_first_tables_come_first() -> None:
+    assert divide(30, [4, 12, 1]) == [4, 12, 1]
+    assert divide(17, [4, 12, 1]) == [4, 6, 1]
+    assert divide(9, [4, 12, 1]) == [1, 1, 1]
+    assert divide(8, [4, 12, 1]) == [2, 2, 0]
+    assert divide(2, [4, 12, 1]) == [0, 0, 0]
+    assert divide(-1, [4]) == [0]
+
+
+def test_ranks_are_silent_and_ended(tmp_path: Path) -> None:
+    write_job(tmp_path, ranks=2)
+    write_records(tmp_path, 1, Counters(rank=1, time_ns=START_NS + 61 * SECOND_NS, values={}))
+    lines = _plain(_view(tmp_path, START_NS + 81 * SECOND_NS), 120)
+    assert lines[0].startswith("2 ranks on 2 hosts, 0:01:21, step 4, 1 rank silent")
+    assert [line[13:29].strip() for line in lines[3:5]] == ["silent for 20 s", "ended"]
+    write_records(tmp_path, 0, Counters(rank=0, time_ns=START_NS + 62 * SECOND_NS, values={}))
+    head = _plain(_view(tmp_path, START_NS + 3600 * SECOND_NS), 120)[0]
+    assert head.startswith("2 ranks on 2 hosts, 0:01:02, step 4, ended")
+
+
+def test_a_pipeline_s_steps_count_where_there_is_no_optimizer_s(tmp_path: Path) -> None:
+    steps = [
+        PipelineStep(
+            rank=0,
+            step=number,
+            time_ns=START_NS,
+            wall_ns=100_000_000,
+            computing_ns=70_000_000,
+            waiting_ns=25_000_000,
+            plan="1f1b",
+            policy="ready",
+        )
+        for number in range(3)
+    ]
+    write_records(tmp_path, 0, header(0), *steps)
+    write_records(tmp_path, 1, header(1))
+    lines = _plain(_view(tmp_path, START_NS), 120)
+    assert [line.split() for line in lines[3:5]] == [
+        ["0", "host0", "running", "3", "10.0", "25.00", "ms", "25.0%", "0"],
+        ["1", "host1", "running", "-", "-", "-", "-", "0"],
+    ]
+
+
+def test_a_job_without_a_record_says_so(tmp_path: Path) -> None:
+    assert _plain(_view(tmp_path), 80) == ["no rank has written a record yet"]
+
+
+def test_text_of_a_file_cannot_move_the_cursor(tmp_path: Path) -> None:
+    assert printable("a\x1b[2Jb\nc\u202e") == "a?[2Jb?c?"
+    write_records(tmp_path, 0, header(0, host="h\x1b[31m"))
+    assert "h?[31m" in _plain(_view(tmp_path), 80)[3]
+
+
+def test_wide_characters_take_two_cells() -> None:
+    columns = (Column("a"), Column("b", right=False))
+    assert lines_of(columns, [("1", "主机"), ("2", "x")], 6) == ["a  b", "1  主…", "2  x"]
