@@ -102,7 +102,7 @@ $(VENV)/.tools: constraints.txt | $(BIN)/python
 
 $(VENV)/.package: $(VENV)/.tools pyproject.toml $(NATIVE)
 	$(PIP) --no-build-isolation -C build-dir=$(EXTENSION) -C cmake.define.SLACKLINE_NATIVE_TESTS=ON \
-	  -e '.[test,dev,docs,wheel,tls,circuit,forecast,trace,opentelemetry,dashboard]'
+	  -e '.[test,dev,docs,wheel,tls,circuit,forecast,trace,opentelemetry,dashboard,metrics]'
 	@touch $@
 
 # gcc's thread sanitizer needs a fixed address layout on kernels with many random bits; a container may refuse it.

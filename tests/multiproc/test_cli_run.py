@@ -118,7 +118,8 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     )
     (folder / "job.toml").write_text('ranks = 7\nplan = "ring"\ntimeout = "40s"\n')
     asked = ("--fault", "rank 1 kill from 1h", "--keep", kept, "--config", "job.toml")
-    options = (*asked, "--timeout", "20s", path, "--ranks", "9", "-x")
+    served = ("--metrics-listen", "127.0.0.1:0")
+    options = (*asked, *served, "--timeout", "20s", path, "--ranks", "9", "-x")
     return Ended(ranks, *_run(*options, directory=folder, ranks=ranks, SLACKLINE_PLAN="mesh"), kept)
 
 
@@ -146,6 +147,11 @@ def test_everything_is_kept_on_request(ended: Ended) -> None:
     texts = {file.read_text() for file in ended.kept.rglob("stdout.log")}
     said = f"['--ranks', '9', '-x'] {ended.ranks} 1\n"
     assert texts == {f"{rank} {said}" for rank in range(ended.ranks)}
+
+
+def test_the_address_of_the_metrics_is_told(ended: Ended) -> None:
+    told = r"^slackline run: metrics for Prometheus at http://127\.0\.0\.1:\d+/metrics$"
+    assert len(re.findall(told, ended.err, re.MULTILINE)) == 1
 
 
 def test_faults_of_a_job_that_opens_no_group_are_told_not_to_have_occurred(ended: Ended) -> None:

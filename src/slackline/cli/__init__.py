@@ -4,6 +4,8 @@
     run.py        `slackline run`: run a script on several ranks and print what communication cost
     top.py        `slackline top`: the ranks and links of a running job on a terminal
     _top/         the screen of `slackline top`
+    metrics.py    `slackline metrics`: a job's metrics for Prometheus
+    _metrics/     these metrics, and the endpoint that Prometheus scrapes
     tune.py       `slackline tune`: find settings with which a script's steps are shorter
     _tune/        the search for these settings
     lab.py        `slackline lab`: a virtual network on this machine
@@ -40,6 +42,7 @@ from slackline.cli import (
     dashboard,
     doctor,
     lab,
+    metrics,
     plan,
     reproduce,
     run,
@@ -64,6 +67,7 @@ app = typer.Typer(
 app.command(name="run", context_settings=run.SETTINGS)(run.run)
 app.command(name="tune", context_settings=tune.SETTINGS)(tune.tune)
 app.command(name="top")(top.top)
+app.command(name="metrics")(metrics.metrics)
 app.add_typer(plan.app, name="plan")
 app.add_typer(lab.app, name="lab")
 app.add_typer(circuit.app, name="circuit")

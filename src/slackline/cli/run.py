@@ -33,6 +33,7 @@ from slackline.cli._job._launch import HERE, Job, thread_settings, usable_cores
 from slackline.cli._job._options import SETTINGS, Arguments, LabFlag, Nics, Rate, Switch
 from slackline.cli._job._page import open_page
 from slackline.cli._job._stage import NO_GROUP_NS, Stage, lab_options, open_stage
+from slackline.cli._metrics._options import served_metrics
 from slackline.env import Environment
 from slackline.errors import UsageError
 from slackline.faults import Plan, parse_all
@@ -128,6 +129,21 @@ def run(
         int | None,
         typer.Option(help="Serve this page at this port; 0 for any free port. Default: 8470."),
     ] = None,
+    metrics: Annotated[
+        bool, typer.Option("--metrics", help="Serve metrics for Prometheus at 127.0.0.1:9464.")
+    ] = False,
+    metrics_listen: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Serve them at this address: 127.0.0.1:9500."),
+    ] = None,
+    metrics_token: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Answer only requests with the token in this file; needed for an address that "
+            "other machines can reach. Default: none.",
+        ),
+    ] = None,
     lab: LabFlag = False,
     hosts: Annotated[
         str | None,
@@ -181,6 +197,7 @@ def run(
     place = HERE if machines is None else machines.place(ranks)
     shown = (dashboard or dashboard_port is not None) and place.first == 0
     with (
+        served_metrics(asked=metrics, listen=metrics_listen, token=metrics_token) as serve_metrics,
         open_screen() as screen,
         open_page(dashboard_port) if shown else nullcontext() as page,
         collected_signals() as received,
@@ -221,6 +238,8 @@ def run(
         if page is not None:
             page.start(monitor.Job(telemetry))
             screen.note(f"the page of this job: {page.url}")
+        if (where := serve_metrics(telemetry)) is not None:
+            screen.note(f"metrics for Prometheus at {where}")
         while_running.enter_context(announced(directory, script, world, screen.note))
         job = Job(
             directory,

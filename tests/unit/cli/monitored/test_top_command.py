@@ -139,7 +139,7 @@ def test_a_directory_without_records_is_named(
 ) -> None:
     assert main(["top", str(tmp_path), "--once"]) == 2
     assert capsys.readouterr().err == (
-        f"slackline: the directory {str(tmp_path)!r} has no records of telemetry\n"
+        f"slackline: {str(tmp_path)!r} has no telemetry: no file rank-*.jsonl with a record\n"
     )
     assert main(["top", str(tmp_path / "nowhere"), "--once"]) == 2
     assert capsys.readouterr().err == (
