@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from slackline.cli._metrics._labels import MOST_GROUPS, OTHER, grouped_links, members_text
+from slackline.cli._metrics._labels import MOST_GROUPS, OTHER, group_text, grouped_links
 from slackline.health import Condition, Episode
 from slackline.monitor import Job, Link, OperationTotals, Rank, State
 
@@ -183,7 +183,7 @@ def _bounded(rank: Rank) -> dict[tuple[str, str], OperationTotals]:
     found: dict[tuple[str, str], OperationTotals] = {}
     for (members, kind), totals in rank.group_totals.items():
         if members not in names:
-            names[members] = members_text(members) if len(names) < MOST_GROUPS else OTHER
+            names[members] = group_text(members) if len(names) < MOST_GROUPS else OTHER
         into = found.setdefault((kind, names[members]), OperationTotals())
         into.count += totals.count
         into.failed += totals.failed

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
+from slackline.cli._display._ranks_text import ranks_text
 from slackline.monitor import Link
 
-__all__ = ["MOST_GROUPS", "MOST_RAILS", "OTHER", "grouped_links", "members_text"]
+__all__ = ["MOST_GROUPS", "MOST_RAILS", "OTHER", "grouped_links", "group_text"]
 
 OTHER = "other"
 """The value that stands for all values beyond a bound."""
@@ -15,26 +16,10 @@ MOST_RAILS = 1024
 MOST_GROUPS = 8
 """The most groups of a rank with time series of their own."""
 
-_LONGEST = 48
 
-
-def members_text(members: Iterable[int]) -> str:
-    """Return the ranks of a group as text: "0-3" for (0, 1, 2, 3), "0,2" for (0, 2).
-
-    The result is "unknown" without members. A longer text than 48 characters is cut, and the number
-    of members follows.
-    """
-    ranks = list(members)
-    runs: list[tuple[int, int]] = []
-    for rank in ranks:
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1] = runs[-1][0], rank
-        else:
-            runs.append((rank, rank))
-    text = ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
-    if len(text) > _LONGEST:
-        return f"{text[:_LONGEST]}... ({len(ranks)} ranks)"
-    return text or "unknown"
+def group_text(members: Iterable[int]) -> str:
+    """Return the name of a group, made from its ranks: "0-3"; "unknown" without members."""
+    return ranks_text(members) or "unknown"
 
 
 def grouped_links(

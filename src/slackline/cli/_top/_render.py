@@ -1,19 +1,24 @@
 """A view of a job as lines that fit a window."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from rich.text import Text
 
+from slackline.cli._display._ranks_text import ranks_text
 from slackline.cli._top._lines import Column, cut, lines_of, printable
 from slackline.cli._top._view import RankView, View
 from slackline.monitor import Direction, State
+from slackline.telemetry import Decision
 
 __all__ = ["divide", "screen_of"]
 
 _MOST_ROWS = 20
 """The most rows of a table without a window's height, the table of ranks excepted."""
+
+_MOST_RANKS_WIDTH = 16
+"""The most characters of the ranks that have made a decision."""
 
 _FRAME = 2
 """The lines of a table besides its rows: an empty line and the names of the columns."""
@@ -37,7 +42,7 @@ _LINKS = (
     Column("round trip", 2),
 )
 _FINDINGS = (Column("at", 1),)
-_DECISIONS = (Column("at", 3), Column("rank", 2), Column("decision", 1, right=False))
+_DECISIONS = (Column("at", 3), Column("ranks", 2), Column("decision", 1, right=False))
 
 _STYLES = {State.RUNNING: "", State.SILENT: "red", State.ENDED: "dim"}
 
@@ -129,8 +134,8 @@ def _count(number: int, word: str) -> str:
 def _tables(view: View) -> list[_Table]:
     findings = [(_at(view, each.time_ns), each.sentence) for each in view.findings]
     decisions = [
-        (_at(view, d.time_ns), str(d.rank), d.subject, f"{d.choice}: {d.reason}")
-        for d in view.decisions
+        (_at(view, d.time_ns), ranks_text(ranks, _MOST_RANKS_WIDTH), d.subject, _choice(d))
+        for d, ranks in _merged(view.decisions)
     ]
     return [
         _Table(
@@ -151,6 +156,27 @@ def _tables(view: View) -> list[_Table]:
             sentence="telemetry that is missing",
         ),
     ]
+
+
+def _merged(decisions: Iterable[Decision]) -> list[tuple[Decision, list[int]]]:
+    """Return each decision with the ranks that have made the same decision, in rising order.
+
+    A decision that a rank has made twice has two entries.
+    """
+    found: list[tuple[Decision, list[int]]] = []
+    newest: dict[tuple[str, str], list[int]] = {}
+    for decision in decisions:
+        same = decision.subject, _choice(decision)
+        if decision.rank in newest.get(same, [decision.rank]):
+            newest[same] = []
+            found.append((decision, newest[same]))
+        newest[same].append(decision.rank)
+        newest[same].sort()
+    return found
+
+
+def _choice(decision: Decision) -> str:
+    return f"{decision.choice}: {decision.reason}"
 
 
 def _rank(rank: RankView) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from slackline.cli import main
 from slackline.cli._metrics._collector import metrics_text
 from slackline.cli._metrics._endpoint import Endpoint
-from slackline.cli._metrics._labels import MOST_GROUPS, members_text
+from slackline.cli._metrics._labels import MOST_GROUPS, group_text
 from slackline.cli._metrics._options import served_metrics
 from slackline.monitor import Job
 from slackline.telemetry import Counters, GroupOpened, LinkReport, LinkVerdict, Operations
@@ -228,7 +228,7 @@ def test_groups_beyond_the_bound_are_one_group(tmp_path: Path) -> None:
     ],
 )
 def test_a_group_is_named_by_its_ranks(members: tuple[int, ...], text: str) -> None:
-    assert members_text(members) == text
+    assert group_text(members) == text
 
 
 def test_a_token_opens_the_endpoint(recorded: Job) -> None:

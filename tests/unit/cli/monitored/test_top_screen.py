@@ -9,7 +9,7 @@ from slackline.cli._top._lines import Column, lines_of, printable
 from slackline.cli._top._render import divide, screen_of
 from slackline.cli._top._view import View, view_of
 from slackline.monitor import Job
-from slackline.telemetry import Counters, PipelineStep
+from slackline.telemetry import Counters, Decision, PipelineStep
 
 _NOW_NS = START_NS + 64 * SECOND_NS
 
@@ -51,8 +51,8 @@ def test_a_wide_screen_shows_everything(tmp_path: Path) -> None:
         "     at  finding",
         "0:00:02  link 0>1 is slow since 1.0 s: 31 ms over its usual 0.2 ms",
         "",
-        "     at  rank  decision  choice and reason",
-        "0:01:01     0  plan      ring from 64KiB: measured 1.2 ms",
+        "     at  ranks  decision  choice and reason",
+        "0:01:01      0  plan      ring from 64KiB: measured 1.2 ms",
     ]
 
 
@@ -101,6 +101,27 @@ def test_rows_are_divided_evenly_and_the_first_tables_come_first() -> None:
     assert divide(8, [4, 12, 1]) == [2, 2, 0]
     assert divide(2, [4, 12, 1]) == [0, 0, 0]
     assert divide(-1, [4]) == [0]
+
+
+def test_a_decision_of_several_ranks_is_one_row(tmp_path: Path) -> None:
+    for rank in range(4):
+        chosen = [
+            Decision(
+                rank=rank,
+                time_ns=START_NS + second * SECOND_NS,
+                subject=subject,
+                choice="ring",
+                reason="measured",
+            )
+            for second, subject in [(10, "plan"), (20 + rank, "shares"), (30, "plan")]
+        ]
+        write_records(tmp_path, rank, header(rank), *(chosen[:1] if rank == 1 else chosen))
+    lines = _plain(_view(tmp_path), 80)
+    assert lines[lines.index("     at  ranks  decision  choice and reason") + 1 :] == [
+        "0:00:30  0,2-3  plan      ring: measured",
+        "0:00:23  0,2-3  shares    ring: measured",
+        "0:00:10    0-3  plan      ring: measured",
+    ]
 
 
 def test_ranks_are_silent_and_ended(tmp_path: Path) -> None:
