@@ -112,7 +112,7 @@ def _rank_metrics(ranks: Iterable[Rank], now_ns: int) -> Iterator[Metric]:
         ),
         (
             "slackline_hidden_seconds",
-            "Time in which reductions ran and the training thread did not wait, in steps with details.",
+            "Time in which reductions ran behind the training thread, in steps with details.",
             [rank.hidden_ns / 1e9 for rank in found],
         ),
         (
