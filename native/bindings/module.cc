@@ -189,6 +189,7 @@ NB_MODULE(_native, m) {
   bind_device(group);
 
   bind_rails(m);
+  bind_open_operations(m);
 
   // Silence the leak warnings in a forked process. The child's copies of the parent's objects must
   // not be destroyed, so the copies are left in place.
@@ -336,6 +337,17 @@ NB_MODULE(_native, m) {
           "Return (rows, count, lost) of the records since the previous call: rows of JSON joined "
           "by commas, their number, and the number of records that found the ring full. One thread "
           "at a time may call.")
+      .def("pending", &Engine::pending, nb::call_guard<nb::gil_scoped_release>(),
+           "Return the operations that have not ended, the oldest first.")
+      .def(
+          "failures",
+          [](Engine& self) {
+            FailureLog::Taken taken = self.failures();
+            return std::make_tuple(std::move(taken.operations), taken.left_out);
+          },
+          nb::call_guard<nb::gil_scoped_release>(),
+          "Return (operations, left_out): the first operations that have failed since the previous "
+          "call, and the number of the others.")
       .def("counters", &Engine::counters, nb::call_guard<nb::gil_scoped_release>())
       .def("close", &Engine::close, "timeout_ns"_a, nb::call_guard<nb::gil_scoped_release>());
 }

@@ -67,6 +67,10 @@ Failure to_failure(const FailureTuple& failure) {
   return Failure{static_cast<Fault>(fault), message, rank, peer, -1, -1};
 }
 
+FailureTuple to_tuple(const Failure& f) {
+  return {static_cast<int>(f.fault), f.message, f.rank, f.peer, f.tag, f.sequence};
+}
+
 std::uintptr_t key_of(const std::shared_ptr<Request>& request) {
   return reinterpret_cast<std::uintptr_t>(request.get());
 }
@@ -115,9 +119,7 @@ void bind_operations(nb::module_& m) {
           "failure",
           [](const BoundRequest& j) -> std::optional<FailureTuple> {
             if (!j.request->finished() || !j.request->failure) return std::nullopt;
-            const Failure& f = j.request->failure;
-            return FailureTuple{
-                static_cast<int>(f.fault), f.message, f.rank, f.peer, f.tag, f.sequence};
+            return to_tuple(j.request->failure);
           },
           "Return (fault, message, rank, peer, tag, sequence) of a failed operation, else None.")
       .def(

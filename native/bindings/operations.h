@@ -26,10 +26,12 @@ struct BoundQueue {
 };
 
 Failure to_failure(const FailureTuple& failure);
+FailureTuple to_tuple(const Failure& failure);
 
 // Return the key by which Python recognizes an operation when the operation has ended.
 std::uintptr_t key_of(const std::shared_ptr<Request>& request);
 
 void bind_operations(nanobind::module_& m);
+void bind_open_operations(nanobind::module_& m);
 
 }  // namespace slackline

@@ -429,6 +429,69 @@ class RailStatus:
     def probe_count(self) -> int:
         """The number of all probes of the rail so far."""
 
+class OpenOperation:
+    """
+    An operation that has not ended or has failed. Its kind, size and number are those of slackline.telemetry.Operation.
+    """
+
+    @property
+    def collective(self) -> int: ...
+
+    @property
+    def receives(self) -> bool: ...
+
+    @property
+    def peer(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def group(self) -> int: ...
+
+    @property
+    def tag(self) -> int: ...
+
+    @property
+    def sequence(self) -> int: ...
+
+    @property
+    def internal(self) -> int: ...
+
+    @property
+    def plan(self) -> int: ...
+
+    @property
+    def posted_ns(self) -> int: ...
+
+    @property
+    def usual_ns(self) -> int:
+        """
+        The mean duration of earlier operations of this kind and size; 0 before the first.
+        """
+
+    @property
+    def missing(self) -> list[tuple[int, str]]:
+        """
+        The ranks of the group whose parts are missing: "silent" without any frame of the operation, "begun" with some, "taking" if data for the rank are not confirmed.
+        """
+
+    @property
+    def waits_for(self) -> str:
+        """The missing parts in words; empty for a failed operation."""
+
+    @property
+    def refused(self) -> bool:
+        """
+        Whether the operation failed when it was posted, before any of its data moved.
+        """
+
+    @property
+    def failure(self) -> tuple[int, str, int, int, int, int] | None:
+        """
+        The failure, a tuple as Request.failure returns; None for a pending operation.
+        """
+
 class Engine:
     """The NIC engine of one rank."""
 
@@ -518,6 +581,14 @@ class Engine:
     def logged_operations(self) -> tuple[bytes, int, int]:
         """
         Return (rows, count, lost) of the records since the previous call: rows of JSON joined by commas, their number, and the number of records that found the ring full. One thread at a time may call.
+        """
+
+    def pending(self) -> list[OpenOperation]:
+        """Return the operations that have not ended, the oldest first."""
+
+    def failures(self) -> tuple[list[OpenOperation], int]:
+        """
+        Return (operations, left_out): the first operations that have failed since the previous call, and the number of the others.
         """
 
     def counters(self) -> dict[str, int]: ...

@@ -43,6 +43,35 @@ std::string describe_operation(wire::Collective collective, wire::ReduceOp op, w
   return text + ")";
 }
 
+// Return, for each rank of the group, whether the request still needs data from it. `*device` says
+// whether the group's device works on some part.
+std::vector<bool> awaited_by(const Request& request, bool* device) {
+  std::vector<bool> awaited(request.flows.size(), false);
+  *device = false;
+  for (const Chunk& chunk : request.chunks) {
+    for (const Segment& segment : chunk.segments) {
+      *device = *device || segment.handed;
+      if (segment.handed) continue;
+      for (std::size_t i = segment.position; i < chunk.step_list->steps.size(); ++i) {
+        const Step& step = chunk.step_list->steps[i];
+        if (step.opcode == Opcode::kSend || step.opcode == Opcode::kReduceAll) continue;
+        bool here = false;
+        for (const PendingPayload* s = segment.first; s != nullptr; s = s->next)
+          here = here || s->peer == step.peer;
+        if (!here) awaited[step.peer] = true;
+        if (step.opcode != Opcode::kBuffer) break;
+      }
+    }
+  }
+  return awaited;
+}
+
+// Return whether the request has data for `rank` that the rank has not taken.
+bool takes_data(const Request& request, std::size_t rank) {
+  const PeerFlow& flow = request.flows[rank];
+  return request.group->links[rank] != nullptr && (!flow.credit_blocked.empty() || flow.sent > 0);
+}
+
 }  // namespace
 
 std::string Engine::describe(const Request& request) const {
@@ -94,23 +123,8 @@ std::string Engine::waiting_for(const Request& request, int* peer) const {
     return "the end of " + describe(*earlier) + " sequence " + std::to_string(earlier->sequence()) +
            ", which waits for " + waiting_for(*earlier, peer);
   }
-  std::vector<bool> awaited(request.flows.size(), false);
   bool device = false;
-  for (const Chunk& chunk : request.chunks) {
-    for (const Segment& segment : chunk.segments) {
-      device = device || segment.handed;
-      if (segment.handed) continue;
-      for (std::size_t i = segment.position; i < chunk.step_list->steps.size(); ++i) {
-        const Step& step = chunk.step_list->steps[i];
-        if (step.opcode == Opcode::kSend || step.opcode == Opcode::kReduceAll) continue;
-        bool here = false;
-        for (const PendingPayload* s = segment.first; s != nullptr; s = s->next)
-          here = here || s->peer == step.peer;
-        if (!here) awaited[step.peer] = true;
-        if (step.opcode != Opcode::kBuffer) break;
-      }
-    }
-  }
+  const std::vector<bool> awaited = awaited_by(request, &device);
   std::string text;
   if (device) text = "its device (" + request.group->device->name + ")";
   for (std::size_t rank = 0; rank < awaited.size(); ++rank) {
@@ -130,8 +144,7 @@ std::string Engine::waiting_for(const Request& request, int* peer) const {
   }
   if (text.empty()) {
     for (std::size_t rank = 0; rank < request.flows.size(); ++rank) {
-      if (request.group->links[rank] == nullptr) continue;
-      if (!request.flows[rank].credit_blocked.empty() || request.flows[rank].sent > 0) {
+      if (takes_data(request, rank)) {
         if (*peer < 0) *peer = static_cast<int>(rank);
         text +=
             (text.empty() ? "rank " : ", rank ") + std::to_string(rank) + " to take what was sent";
@@ -139,6 +152,26 @@ std::string Engine::waiting_for(const Request& request, int* peer) const {
     }
   }
   return text.empty() ? "its peers" : text;
+}
+
+// Return the other ranks whose parts of the request are missing. An operation without missing parts
+// waits for an earlier operation, for its device, or for any sender.
+std::vector<MissingPart> Engine::missing(const Request& request) const {
+  if ((request.any && request.any_source < 0) || request.undivided) return {};
+  if (const Request* earlier = open_before(request)) return missing(*earlier);
+  bool device = false;
+  const std::vector<bool> awaited = awaited_by(request, &device);
+  std::vector<MissingPart> parts;
+  for (std::size_t rank = 0; rank < awaited.size(); ++rank) {
+    if (awaited[rank])
+      parts.push_back({static_cast<int>(rank),
+                       request.flows[rank].heard ? PartState::kBegun : PartState::kSilent});
+  }
+  if (!parts.empty() || device) return parts;
+  for (std::size_t rank = 0; rank < request.flows.size(); ++rank) {
+    if (takes_data(request, rank)) parts.push_back({static_cast<int>(rank), PartState::kTaking});
+  }
+  return parts;
 }
 
 // Return the failure for data of an operation that this rank has finished without the data. The

@@ -31,6 +31,7 @@
 #include "group.h"
 #include "link.h"
 #include "membership.h"
+#include "open_operations.h"
 #include "rail_status.h"
 #include "slackline/arena.h"
 #include "slackline/engine.h"
@@ -137,6 +138,9 @@ class Engine final : public FrameSink {
   void close_group(Group& group, std::int64_t timeout_ns);
   void abort_group(Group& group, const std::string& reason);
   void close(std::int64_t timeout_ns);
+  std::vector<OpenOperation> pending();  // the operations that have not ended, the oldest first
+  // Return the operations that have failed since the previous call.
+  FailureLog::Taken failures();
   // Return the engine's counters. After close() the values no longer change.
   std::map<std::string, std::uint64_t> counters();
   // Throws Elsewhere in a process that was forked from the engine's own. Every call that takes the
@@ -284,7 +288,12 @@ class Engine final : public FrameSink {
   std::optional<Key> posted_instead(const Request& request, int rank) const;
   std::string describe(const Request& request) const;
   std::string waiting_for(const Request& request, int* peer) const;
+  std::vector<MissingPart> missing(const Request& request) const;
   Failure mismatch(const Request& request, const wire::Header& header) const;
+
+  // open_operations.cc
+  OpenOperation open_operation(const Request& request) const;
+  void note_failure(const Request& request);
 
   // rails.cc
   bool drop_ring(std::uint64_t offset);
@@ -376,6 +385,8 @@ class Engine final : public FrameSink {
   std::vector<PendingPayload*> idle_pending_;
   std::vector<const void*> reduce_sources_;  // sources and targets of the current reduction
   std::vector<void*> reduce_targets_;
+  Durations durations_;
+  FailureLog failures_;
   std::uint64_t operations_ = 0;
   std::uint64_t bytes_reduced_ = 0;
   std::uint64_t sleeps_ = 0;

@@ -36,6 +36,7 @@ void Engine::fail(Request& request, Failure failure, bool tell_peers) {
   if (failure.tag < 0) failure.tag = request.user_tag();
   if (failure.sequence < 0) failure.sequence = request.sequence();
   request.failure = std::move(failure);
+  note_failure(request);
   if (request.offloaded) withdraw(request);
   std::erase(any_source_, alive);
   std::erase(held_, alive);

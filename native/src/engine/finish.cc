@@ -25,6 +25,8 @@ void Engine::finish(Request& request, RequestState state) {
   retire(request);
   ++operations_;
   request.ended_ns = now_ns();
+  if (state == RequestState::kDone)
+    durations_.add(request.collective, request.total, request.ended_ns - request.posted_ns);
   if (operation_log.enabled()) operation_log.add(record_of(request));
   request.replay_copy.reset();
   request.state.store(state, std::memory_order_release);

@@ -270,6 +270,7 @@ void Engine::start_barriers(const Group& group) {
 void Engine::start(const std::shared_ptr<Request>& request) {
   if (request->finished()) return;
   if (operation_log.enabled() && request->started_ns == 0) request->started_ns = now_ns();
+  request->refused = true;
   if (request->group->broken) {
     Failure failure = request->group->broken;
     fail(*request, std::move(failure), false);
@@ -290,6 +291,7 @@ void Engine::start(const std::shared_ptr<Request>& request) {
     fail(*request, Failure(*aborted), sparse(*request->group));
     return;
   }
+  request->refused = false;
   if (request->group->fallback) begin_replay_copy(*request);
   promise(*request);
   std::size_t longest = 0;

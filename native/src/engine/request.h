@@ -173,6 +173,7 @@ struct Request : std::enable_shared_from_this<Request> {
   std::size_t open_segments = 0;    // segments that have not passed the end of their step list
   std::size_t open_sends = 0;       // sent frames whose memory is still in use
   bool active = false;              // registered in the engine's table
+  bool refused = false;             // failed before any of its data moved
   bool wants_callback = false;
   std::shared_ptr<CompletionQueue> queue;  // of the thread that waits for the end, or null
   bool async_counted = false;
