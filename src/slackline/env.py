@@ -153,6 +153,12 @@ class Environment:
     """
     telemetry: Path | None = None
     """The directory that traces and counters are written to."""
+    reports: Path | None = None
+    """The directory for reports of failures and hangs; without it, the directory of the
+    telemetry."""
+    hang: timedelta | None = None
+    """The time after which an operation that waits counts as hanging and is reported: "30s"; "0s"
+    reports no hangs."""
     telemetry_limit: int | None = None
     """The number of bytes of a rank's telemetry file beyond which records are left out: "1GiB"."""
     flight_recorder: Path | None = None
@@ -270,6 +276,10 @@ def _timeout(text: str) -> timedelta:
     return timedelta(microseconds=nanoseconds // 1000)
 
 
+def _hang(text: str) -> timedelta:
+    return timedelta(microseconds=parse_duration_ns(text) // 1000)
+
+
 def _positive_bytes(text: str) -> int:
     size = parse_bytes(text)
     if size == 0:
@@ -326,6 +336,8 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "key": Path,
     "faults": str,
     "telemetry": Path,
+    "reports": Path,
+    "hang": _hang,
     "telemetry_limit": _positive_bytes,
     "flight_recorder": Path,
     "flight_recorder_entries": _entries,

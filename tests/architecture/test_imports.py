@@ -19,7 +19,7 @@ MAKERS_OF_ENVIRONMENTS |= {"reproduce/_accuracy.py"}
 TORCH_FREE = ("slackline", "slackline.wire", "slackline.plan", "slackline.nic", "slackline.lab")
 TORCH_FREE += ("slackline.faults", "slackline.health", "slackline.sim", "slackline.cli")
 TORCH_FREE += ("slackline.plan.pipeline", "slackline.circuit", "slackline.reproduce")
-TORCH_FREE += ("slackline.predict", "slackline.trace")
+TORCH_FREE += ("slackline.predict", "slackline.trace", "slackline.report", "slackline.postmortem")
 
 
 def run(code: str) -> str:

@@ -39,6 +39,8 @@ def test_every_variable_is_read_in_its_unit() -> None:
         "SLACKLINE_KEY": "job.key",
         "SLACKLINE_FAULTS": "link 0-1 delay 30ms",
         "SLACKLINE_TELEMETRY": "traces",
+        "SLACKLINE_REPORTS": "reports",
+        "SLACKLINE_HANG": "90s",
         "SLACKLINE_TELEMETRY_LIMIT": "100MiB",
         "SLACKLINE_FLIGHT_RECORDER": "dumps",
         "SLACKLINE_FLIGHT_RECORDER_ENTRIES": "500",
@@ -66,6 +68,8 @@ def test_every_variable_is_read_in_its_unit() -> None:
         key=Path("job.key"),
         faults="link 0-1 delay 30ms",
         telemetry=Path("traces"),
+        reports=Path("reports"),
+        hang=timedelta(seconds=90),
         telemetry_limit=100 << 20,
         flight_recorder=Path("dumps"),
         flight_recorder_entries=500,
@@ -101,9 +105,10 @@ WRONG = {
         "SLACKLINE_PLAN, SLACKLINE_SHARES, SLACKLINE_NIC, SLACKLINE_NIC_CHECK, SLACKLINE_CIRCUIT, "
         "SLACKLINE_AGGREGATOR, SLACKLINE_RAILS, SLACKLINE_TIMEOUT, SLACKLINE_SEGMENT, "
         "SLACKLINE_ARENA, SLACKLINE_INTERFACE, SLACKLINE_CONGESTION, SLACKLINE_TLS, SLACKLINE_KEY, "
-        "SLACKLINE_FAULTS, SLACKLINE_TELEMETRY, SLACKLINE_TELEMETRY_LIMIT, "
-        "SLACKLINE_FLIGHT_RECORDER, SLACKLINE_FLIGHT_RECORDER_ENTRIES, SLACKLINE_GROUP_BYTES, "
-        "SLACKLINE_SCHEDULE, SLACKLINE_SCHEDULE_MEMORY, SLACKLINE_DELEGATION, SLACKLINE_AS"
+        "SLACKLINE_FAULTS, SLACKLINE_TELEMETRY, SLACKLINE_REPORTS, SLACKLINE_HANG, "
+        "SLACKLINE_TELEMETRY_LIMIT, SLACKLINE_FLIGHT_RECORDER, SLACKLINE_FLIGHT_RECORDER_ENTRIES, "
+        "SLACKLINE_GROUP_BYTES, SLACKLINE_SCHEDULE, SLACKLINE_SCHEDULE_MEMORY, "
+        "SLACKLINE_DELEGATION, SLACKLINE_AS"
     ),
     ("SLACKLINE_FLIGHT_RECORDER_ENTRIES", "0"): (
         "SLACKLINE_FLIGHT_RECORDER_ENTRIES: a number of recorded operations must be 1 to "

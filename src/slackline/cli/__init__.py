@@ -19,6 +19,7 @@
     what_if.py    `slackline what-if`: step times of a measured run on another network
     trace.py      `slackline trace`: a run as a trace for Perfetto, Chrome or OpenTelemetry
     dashboard.py  `slackline dashboard`: a page about a job, live and afterwards
+    why.py        `slackline why`: the cause of a job's end, from its ranks' reports
     circuit.py    `slackline circuit`: the circuits as Verilog, and the FPGA resources they need
     _apply.py     a measured run, run again with changes
     _job/         a job: its options, hosts, processes, faults, exit codes and files
@@ -51,6 +52,7 @@ from slackline.cli import (
     trace,
     tune,
     what_if,
+    why,
 )
 from slackline.errors import UsageError
 
@@ -78,6 +80,7 @@ app.command(name="simulate")(simulate.simulate)
 app.add_typer(reproduce.app, name="reproduce")
 app.command(name="what-if")(what_if.what_if)
 app.command(name="trace")(trace.trace)
+app.command(name="why")(why.why)
 
 
 def _version(asked: bool) -> None:

@@ -225,6 +225,7 @@ def run(
                 keep, job_of(script, arguments or [], options, ranks, faults or [], variables)
             )
         settings = {**stage.settings, **asked, "SLACKLINE_TELEMETRY": str(telemetry)}
+        settings["SLACKLINE_REPORTS"] = str(telemetry)  # they are kept with the telemetry
         cores = usable_cores()
         for said in given.replaced(os.environ, asked):
             screen.note(said)

@@ -166,10 +166,15 @@ class Monitor:
         rails = list(self._rails())
         now_ns = time.monotonic_ns()
         with self._lock:
-            self._asked_reports.take(now_ns, rails, self._reasons(now_ns))
+            self._asked_reports.take(now_ns, rails, self._sentences_at(now_ns))
             found = [each for each in self._asked if isinstance(each, LinkReport)]
             self._asked.clear()
         return found
+
+    def sentences(self) -> dict[tuple[int, int, int], str]:
+        """Return the health of both directions of each rail, by source, target and rail."""
+        with self._lock:
+            return self._sentences_at(time.monotonic_ns())
 
     def look(self, now_ns: int) -> bool:
         """Sample every wire, report changed conditions; return whether any frames were sent.
@@ -201,12 +206,12 @@ class Monitor:
         return moved
 
     def _sentences(self, now_ns: int) -> dict[tuple[int, int, int], str] | None:
-        """Return the health of both directions of each rail, or None if no report is due."""
+        """Return `sentences`, or None if no report is due; the lock must be held."""
         if self._reports is None or not self._reports.due(now_ns):
             return None
-        return self._reasons(now_ns)
+        return self._sentences_at(now_ns)
 
-    def _reasons(self, now_ns: int) -> dict[tuple[int, int, int], str]:
+    def _sentences_at(self, now_ns: int) -> dict[tuple[int, int, int], str]:
         states, judgements = self._tracker.states(), self._tracker.judgements(now_ns)
         return {
             (state.source, state.target, state.rail): judgement.reason

@@ -22,6 +22,7 @@ from slackline.nic._interface import Store
 from slackline.nic._numa import SYSFS, on_the_nodes_processors
 from slackline.nic._options import NicOptions
 from slackline.nic._records import Records
+from slackline.nic._reports import Reports
 from slackline.nic.collectives import Completions, PlanBook, plan_number, ranks_per_host, starts
 from slackline.nic.connect import Network, Rendezvous, exchange_descriptors
 from slackline.nic.offload import Devices, DeviceThread, reach
@@ -62,6 +63,7 @@ class NativeNic:
             settings=self.options.origins(environment),
         )
         self._monitors = Monitors(self._records)
+        self._reports = Reports(environment.reports or environment.telemetry, environment.hang)
         self._closed = False
         self._process = os.getpid()
         # The engine's threads must end before the interpreter does.
@@ -85,6 +87,8 @@ class NativeNic:
         with self._lock:
             if self._closed:
                 raise ClosedError("the nic is closed", rank=rank)
+            job = tuple(members or range(size))
+            self._reports.opening(job[rank])
             device_bytes = self._devices.payload_bytes if self._devices and size > 1 else 0
             descriptor = self._network.descriptor(device_bytes)
             rendezvous = exchange_descriptors(store, rank, size, descriptor, self._network.key)
@@ -107,14 +111,9 @@ class NativeNic:
             native = engine.open_group(rendezvous.epoch, rank, links, book.order == "rank")
             device_thread = self._attach(native, rendezvous, book.device_plan) if size > 1 else None
             assert self._completions is not None
-            self._records.opened(
-                rank if members is None else members[rank],
-                size,
-                epoch=rendezvous.epoch,
-                members=members or (),
-                links=links,
-            )
+            self._records.opened(job[rank], size, epoch=rendezvous.epoch, members=job, links=links)
             monitor = self._monitors.watch(engine, links, rank, members, grows=not shared)
+            self._reports.opened(engine, rendezvous.epoch, job, links, monitor.sentences)
             group = NativeGroup(
                 engine,
                 native,
@@ -201,6 +200,7 @@ class NativeNic:
         atexit.unregister(self._end)
         if os.getpid() != self._process:
             return  # In a forked child the engine and its threads belong to the parent.
+        self._reports.close()
         self._monitors.close()
         if self._engine is not None:
             self._engine.close(_CLOSE_NS)

@@ -22,9 +22,10 @@ from slackline.telemetry._files import (
     read_directory,
     read_file,
 )
+from slackline.telemetry._host import clock_name, host_name
 from slackline.telemetry._journal import DEFAULT_LIMIT_BYTES
 from slackline.telemetry._lines import decode, encode
-from slackline.telemetry._operations import Operation, Operations
+from slackline.telemetry._operations import Operation, Operations, kind_of, plan_name_of
 from slackline.telemetry._records import (
     SCHEMA_VERSION,
     ClockOffset,
@@ -70,10 +71,14 @@ __all__ = [
     "Totals",
     "Writer",
     "align",
+    "clock_name",
     "decode",
     "encode",
     "file_of",
+    "host_name",
+    "kind_of",
     "merge",
+    "plan_name_of",
     "rails_of",
     "read_all",
     "read_directory",

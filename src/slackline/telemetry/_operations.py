@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 
 from slackline.plan.collective import Collective, names
 
-__all__ = ["COLUMNS", "Operation", "Operations", "rows_from"]
+__all__ = ["COLUMNS", "Operation", "Operations", "kind_of", "plan_name_of", "rows_from"]
 
 _SHARED_MEMORY = 31
 """The bit of the column `rails` that stands for shared memory."""
@@ -59,16 +59,12 @@ class Operation:
     @property
     def kind(self) -> str:
         """The operation's name: "all_reduce", "send", "recv"."""
-        if self.collective == Collective.POINT_TO_POINT:
-            return "recv" if self.receives else "send"
-        return Collective(self.collective).label
+        return kind_of(self.collective, receives=bool(self.receives))
 
     @property
     def plan_name(self) -> str:
         """The name of the plan, such as "ring"; empty for a message."""
-        if self.collective == Collective.POINT_TO_POINT or not self.plan:
-            return ""
-        return names(Collective(self.collective), helpers=1, by_host=True)[self.plan - 1]
+        return plan_name_of(self.collective, self.plan)
 
     @property
     def rail_names(self) -> tuple[str, ...]:
@@ -105,6 +101,20 @@ class Operations:
         for row in json.loads(f"[{self.rows}]"):
             used |= row[_RAILS]
         return _names_of(used)
+
+
+def kind_of(collective: int, *, receives: bool) -> str:
+    """Return the name of an operation, such as "all_reduce" or "recv", from its code."""
+    if collective == Collective.POINT_TO_POINT:
+        return "recv" if receives else "send"
+    return Collective(collective).label
+
+
+def plan_name_of(collective: int, plan: int) -> str:
+    """Return the name of the plan with this number; empty for a message."""
+    if collective == Collective.POINT_TO_POINT or not plan:
+        return ""
+    return names(Collective(collective), helpers=1, by_host=True)[plan - 1]
 
 
 def rows_from(given: object) -> str:

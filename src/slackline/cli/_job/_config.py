@@ -24,6 +24,7 @@ __all__ = ["KEYS", "NO_CONFIG", "Config", "config_text", "read_config", "variabl
 
 _SET_BY_THE_COMMAND = {
     "telemetry": "slackline run sets the directory; --keep keeps its files",
+    "reports": "slackline run keeps the reports of failures with the telemetry",
     "faults": "faults are options of the command: --fault",
 }
 

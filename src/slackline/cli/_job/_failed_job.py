@@ -1,4 +1,6 @@
-"""The explanation of a failed job: the rank that failed first, and its last output."""
+"""The explanation of a failed job: the rank that failed first, its last output, and the cause."""
+
+from pathlib import Path
 
 from slackline.cli._display._screen import Screen
 from slackline.cli._job._causes import how
@@ -11,7 +13,9 @@ _LAST_WORDS = 30
 
 
 def explain(job: Job, ending: Ending, screen: Screen, *, shown: bool) -> None:
-    """Report the rank that failed first, and show its last output.
+    """Report the rank that failed first, show its last output, and say why the job failed.
+
+    The cause comes from the reports and the telemetry in the job's directory, if there are any.
 
     With `shown`, rank 0's output is on the screen already: output is left out if it is rank 0's, or
     ends like rank 0's.
@@ -32,3 +36,15 @@ def explain(job: Job, ending: Ending, screen: Screen, *, shown: bool) -> None:
     same = [other.rank for other in alike if other.exitcode == cause.exitcode]
     also = f"; so did {ranks_named(same)}" if same else ""
     screen.note(f"rank {cause.rank} {cause.reason}{also}")
+    for sentence in _reasons(job.directory):
+        screen.note(sentence)
+
+
+def _reasons(directory: Path) -> tuple[str, ...]:
+    """Return the sentences of `slackline why`; none for a job whose ranks opened no group."""
+    from slackline.postmortem import explain as explain_evidence
+    from slackline.postmortem import gather
+
+    evidence = gather(directory)
+    told = any(each.report or each.dump or each.seen_ns for each in evidence.ranks.values())
+    return explain_evidence(evidence).sentences if told else ()

@@ -19,7 +19,7 @@ def job_of(
     environment: Mapping[str, str],
 ) -> Job:
     """Return the job of a command line in an environment, which has the variables of options."""
-    names = sorted(Environment.variables().keys() - {"SLACKLINE_TELEMETRY"})
+    names = sorted(Environment.variables().keys() - {"SLACKLINE_TELEMETRY", "SLACKLINE_REPORTS"})
     return Job(
         folder=str(Path.cwd()),
         script=str(script.absolute()),

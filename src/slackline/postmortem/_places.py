@@ -1,0 +1,47 @@
+"""The line of the script that a thread is in."""
+
+import re
+from collections.abc import Sequence
+
+from slackline.postmortem._evidence import RankEvidence
+from slackline.report import Frame, Thread
+
+__all__ = ["place_of", "position", "script_frame"]
+
+_LIBRARY = re.compile(
+    r"/(site-packages|dist-packages)/|/lib/python3[^/]*/|^<|"
+    r"/slackline/(backend|elastic|lab|nic|overlap|pipeline|report|staging|telemetry|testing)/|"
+    r"/slackline/(_\w+|env|errors|units)\.py$"
+)
+"""The paths of source files that belong to Python, to an installed package or to slackline."""
+
+
+def script_frame(frames: Sequence[Frame]) -> Frame | None:
+    """Return the innermost frame of the script itself; the outermost frame if none is its own."""
+    own = [frame for frame in frames if _LIBRARY.search(frame.file) is None]
+    if own:
+        return own[0]
+    return frames[-1] if frames else None
+
+
+def place_of(frame: Frame) -> str:
+    """Return a frame in words: "train.py:12 in step"."""
+    function = "" if frame.function == "<module>" else f" in {frame.function}"
+    return f"{frame.file}:{frame.line}{function}"
+
+
+def position(rank: RankEvidence) -> Frame | None:
+    """Return the script's line that the rank's main thread was last seen in, None if unknown.
+
+    The stacks at a signal are later than those of the report.
+    """
+    stacks: list[tuple[Thread, ...]] = []
+    if rank.dump is not None:
+        stacks.append(rank.dump.threads)
+    if rank.events:
+        stacks.append(rank.events[-1].threads)
+    for threads in stacks:
+        for thread in threads:
+            if thread.main and (frame := script_frame(thread.frames)) is not None:
+                return frame
+    return None

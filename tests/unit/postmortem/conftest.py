@@ -1,0 +1,7 @@
+"""Tests of explanations of jobs' ends. Modules beside this file can be imported by tests."""
+
+import sys
+from pathlib import Path
+
+if str(Path(__file__).parent) not in sys.path:
+    sys.path.insert(0, str(Path(__file__).parent))
