@@ -1,7 +1,7 @@
 """Facts that several rules need: failed operations, exceptions, and an operation on all ranks."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from slackline.postmortem._evidence import Evidence, RankEvidence
@@ -92,13 +92,15 @@ class Shared:
         }
         return named - set(self.states)
 
-    def stuck(self) -> list[tuple[int, int]]:
-        """Return (waiting rank, other rank) for each missing part of a rank that has posted."""
+    def stuck(self, unknown: Collection[int] = ()) -> list[tuple[int, int]]:
+        """Return (waiting rank, other rank) for each missing part of a rank that has posted, or
+        that is in `unknown`.
+        """
         return sorted(
             (rank, part.rank)
             for rank, (_, state) in self.states.items()
             for part in state.missing
-            if part.rank in self.states or part.state != "silent"
+            if part.rank in self.states or part.rank in unknown or part.state != "silent"
         )
 
 

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from slackline.postmortem._evidence import RankEvidence
 from slackline.report import Frame, Thread
 
-__all__ = ["place_of", "position", "script_frame"]
+__all__ = ["communicates", "place_of", "position", "script_frame"]
+
+_COMMUNICATION = re.compile(r"/slackline/(backend|nic|overlap|pipeline)/|/torch/distributed/")
 
 _LIBRARY = re.compile(
     r"/(site-packages|dist-packages)/|/lib/python3[^/]*/|^<|"
@@ -35,6 +37,20 @@ def position(rank: RankEvidence) -> Frame | None:
 
     The stacks at a signal are later than those of the report.
     """
+    return script_frame(_main_stack(rank))
+
+
+def communicates(rank: RankEvidence) -> bool:
+    """Return whether the rank's main thread was last seen in a call of slackline or of torch's
+    distributed package.
+    """
+    frames = _main_stack(rank)
+    frame = script_frame(frames)
+    inner = frames[: frames.index(frame)] if frame is not None else ()
+    return any(_COMMUNICATION.search(each.file) for each in inner)
+
+
+def _main_stack(rank: RankEvidence) -> tuple[Frame, ...]:
     stacks: list[tuple[Thread, ...]] = []
     if rank.dump is not None:
         stacks.append(rank.dump.threads)
@@ -42,6 +58,6 @@ def position(rank: RankEvidence) -> Frame | None:
         stacks.append(rank.events[-1].threads)
     for threads in stacks:
         for thread in threads:
-            if thread.main and (frame := script_frame(thread.frames)) is not None:
-                return frame
-    return None
+            if thread.main and thread.frames:
+                return thread.frames
+    return ()

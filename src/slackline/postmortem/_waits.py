@@ -5,7 +5,7 @@ A rule returns None if it does not apply.
 
 from slackline.postmortem._evidence import Evidence, RankEvidence
 from slackline.postmortem._findings import Shared, failed, key_of, shared
-from slackline.postmortem._places import place_of, position
+from slackline.postmortem._places import communicates, place_of, position
 from slackline.postmortem._words import (
     Explanation,
     capital,
@@ -24,7 +24,17 @@ def waited(evidence: Evidence) -> Explanation | None:
     if operation is None:
         return None
     absent = operation.absent()
-    return _late(evidence, operation, absent) if absent else _stuck(evidence, operation)
+    # A rank that was ended before it could report may wait in the same operation.
+    unknown = {rank for rank in absent if _waits_unreported(evidence, rank)}
+    if absent - unknown:
+        return _late(evidence, operation, absent - unknown)
+    return _stuck(evidence, operation, unknown)
+
+
+def _waits_unreported(evidence: Evidence, rank: int) -> bool:
+    """Return whether a rank has no report and was last seen in a call that communicates."""
+    facts = evidence.ranks.get(rank)
+    return facts is not None and not facts.events and communicates(facts)
 
 
 def _longest(evidence: Evidence) -> Shared | None:
@@ -120,10 +130,14 @@ def _delay(
     )
 
 
-def _stuck(evidence: Evidence, operation: Shared) -> Explanation:
-    """Explain an operation that all ranks have posted, and whose data do not arrive."""
+def _stuck(evidence: Evidence, operation: Shared, unknown: set[int]) -> Explanation:
+    """Explain an operation that all ranks have posted, and whose data do not arrive.
+
+    The ranks in `unknown` have not reported; their stacks show that they waited too.
+    """
     name, waiting = operation_name(operation.operation), tuple(sorted(operation.states))
-    missing = operation.stuck()
+    missing = operation.stuck(unknown)
+    missing.sort(key=lambda pair: not _disturbed(evidence, *pair))
     wait = (
         f"{capital(ranks_named(waiting))} waited since {time_of(operation.since_ns)}, for "
         f"{operation.waited_ns / 1e9:.1f} s."
@@ -150,15 +164,38 @@ def _stuck(evidence: Evidence, operation: Shared) -> Explanation:
         if sentence
     ]
     said = f" The link's health: {health[0]}." if health else ""
+    cause = (
+        f"All ranks that the reports name have called {name}, and the data of rank {other} did not "
+        f"reach rank {rank}{' in time' if _all_ended(evidence) else ''}."
+    )
+    if other in unknown:
+        frame = position(evidence.ranks[other])
+        where = "" if frame is None else f" at {place_of(frame)}"
+        cause = (
+            f"The data of rank {other} for {name} did not reach rank {rank}, and the "
+            f"main thread of "
+            f"rank {other} waited in a call of its own{where}."
+        )
     return Explanation(
         kind="stuck",
-        cause=f"All ranks that the reports name have called {name}, and the data of rank {other} "
-        f"did not reach rank {rank}{' in time' if _all_ended(evidence) else ''}.",
+        cause=cause,
         wait=wait,
         advice=f"Look at the network between rank {other} and rank {rank}.{said}",
         ranks=tuple(sorted({rank, other})),
         waiting=waiting,
         operation=operation.operation,
+    )
+
+
+def _disturbed(evidence: Evidence, rank: int, other: int) -> bool:
+    """Return whether a rail between two ranks was not up, or had data that were not confirmed."""
+    return any(
+        rail.state != "up" or rail.unconfirmed_bytes > 0
+        for end, peer in ((rank, other), (other, rank))
+        if end in evidence.ranks
+        for event in evidence.ranks[end].events[-1:]
+        for rail in event.rails
+        if rail.peer == peer
     )
 
 

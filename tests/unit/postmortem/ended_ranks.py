@@ -98,8 +98,10 @@ def of_rank(rank: int, *events: Event, **facts: Any) -> RankEvidence:
     return RankEvidence(rank=rank, report=report, **given)
 
 
-def a_dump(rank: int, *, fatal: str = "", line: int = 30) -> Dump:
-    threads = (Thread(name="MainThread", main=True, frames=stack(line, "load")),)
+def a_dump(rank: int, *, fatal: str = "", line: int = 30, calls: bool = False) -> Dump:
+    """Return the stacks at a signal; with `calls` the main thread is in a call of slackline."""
+    frames = stack(line, "load") if calls else stack(line, "load")[1:]
+    threads = (Thread(name="MainThread", main=True, frames=frames),)
     return Dump(rank=rank, process=rank, opened_ns=0, fatal=fatal, threads=threads)
 
 

@@ -133,3 +133,17 @@ def test_a_message_without_its_other_end_names_the_sender() -> None:
         "Rank 1 never called the other end of recv tag 3 number 2 (4,000 bytes); its main thread "
         "is at train.py:12 in step."
     )
+
+
+def test_a_rank_that_was_ended_in_its_own_call_is_not_called_late() -> None:
+    ended = of_rank(1, dump=a_dump(1, calls=True))
+    assert told(of_rank(0, _timed_out(1)), ended) == (
+        "stuck",
+        (
+            "The data of rank 1 for all_reduce number 7 (4,000 bytes, plan ring) did "
+            "not reach rank "
+            "0, and the main thread of rank 1 waited in a call of its own at train.py:30 in load.",
+            "Rank 0 waited since 11:59:55 UTC, for 30.0 s.",
+            "Look at the network between rank 1 and rank 0.",
+        ),
+    )
