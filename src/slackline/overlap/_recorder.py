@@ -49,6 +49,7 @@ class _Step:
     forward_ns: int = 0
     backward_ns: int = 0
     optimizer_ns: int = 0
+    run_delay_ns: int = 0
     wall_ns: int = 0
     unix_ns: int = 0
 
@@ -68,6 +69,7 @@ class Recorder:
         decide: Callable[[str, str, str], None] | None = None,
         timeline: Timeline | None = None,
         budget: DetailBudget | None = None,
+        run_delay: Clock | None = None,
         clock: Clock = time.monotonic_ns,
         unix: Clock = time.time_ns,
     ) -> None:
@@ -78,6 +80,7 @@ class Recorder:
         times are read from `clock`, which must be the clock by which reductions state their ends.
         With a `budget`, only steps that the budget allows have details: the times of each group of
         gradients, and hidden time.
+        `run_delay` returns the time for which the training thread has waited for a core so far.
         """
         self.clock = clock
         self._unix = unix
@@ -86,6 +89,8 @@ class Recorder:
         self._rank, self._optimizer = rank, optimizer
         self._timeline = timeline
         self._budget = budget
+        self._run_delay = run_delay
+        self._run_delay_ns = 0 if run_delay is None else run_delay()
         self._number = 0
         self._open = self._begin(clock())
         self._closing: _Step | None = None
@@ -179,6 +184,9 @@ class Recorder:
         self._closing = self._open
         self._closing.unix_ns = self._unix()
         self._closing.wall_ns = now - self._closing.began_ns
+        if self._run_delay is not None:
+            before_ns, self._run_delay_ns = self._run_delay_ns, self._run_delay()
+            self._closing.run_delay_ns = max(0, self._run_delay_ns - before_ns)
         self._open = self._begin(now)
 
     def settled(self) -> None:
@@ -201,6 +209,7 @@ class Recorder:
             forward_ns=step.forward_ns,
             backward_ns=step.backward_ns,
             optimizer_ns=step.optimizer_ns,
+            run_delay_ns=step.run_delay_ns,
             groups=tuple(groups),
             group_bytes=tuple(group.nbytes for group in groups.values()),
             group_posted_ns=tuple(group.posted_ns for group in groups.values()),

@@ -202,6 +202,9 @@ class StepSummary:
     forward."""
     optimizer_ns: int = 0
     """Time in the optimizer's own code, for all parameters, also in the next forward."""
+    run_delay_ns: int = 0
+    """Time for which the training thread could have run and waited for a core, from the previous
+    call of `step` to this call; 0 where the kernel does not state that time."""
     hidden_ns: int = 0
     """Time in which at least one reduction of this step ran and the training thread did not wait
     for communication. This field and the fields below are filled in detailed records if a file or a
