@@ -4,11 +4,11 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_network import MS, US, S
 
 from slackline.health import HealthOptions, Probe
 from slackline.health._clocks import Clocks
 from slackline.health._latency import Latency
+from slackline.testing.simulated_network import MS, US, S
 
 
 def _probes(count: int, offset_ns: int, drift: float, seed: int, there_ns: int = 0) -> list[Probe]:

@@ -1,9 +1,17 @@
 """Tests that a fault in simulated traffic is named: link, direction, time and cause."""
 
 import pytest
-from simulated_network import MS, SAMPLE_EVERY, Clock, Network, S, between, healthy
 
 from slackline.health import Condition, Tracker, Verdict
+from slackline.testing.simulated_network import (
+    MS,
+    SAMPLE_EVERY,
+    Clock,
+    Network,
+    S,
+    between,
+    healthy,
+)
 
 ITERATION = 368 * MS
 """The iteration time of a pipeline: the shortest of the published runs with a delay of 30 ms on one

@@ -4,9 +4,19 @@ clocks."""
 import random
 
 import pytest
-from simulated_network import MS, US, Clock, Network, S, exponential, healthy, normal, pareto
 
 from slackline.health import Tracker
+from slackline.testing.simulated_network import (
+    MS,
+    US,
+    Clock,
+    Network,
+    S,
+    exponential,
+    healthy,
+    normal,
+    pareto,
+)
 
 HOUR = 3600 * S
 

@@ -3,9 +3,8 @@ ranks that leave; ranks that are late."""
 
 from dataclasses import replace
 
-from simulated_network import MS, Network, S, between, healthy
-
 from slackline.health import Condition, RailSample, Tracker, Verdict
+from slackline.testing.simulated_network import MS, Network, S, between, healthy
 
 
 def _known(tracker: Tracker, network: Network, rank: int, until_ns: int) -> list[RailSample]:

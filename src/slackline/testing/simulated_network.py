@@ -10,8 +10,26 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from slackline.health import Probe, RailSample
+
+__all__ = [
+    "MS",
+    "PROBE_EVERY",
+    "SAMPLE_EVERY",
+    "US",
+    "Clock",
+    "Direction",
+    "Jitter",
+    "Network",
+    "S",
+    "between",
+    "exponential",
+    "healthy",
+    "normal",
+    "pareto",
+]
 
 US = 1_000
 MS = 1_000_000
@@ -19,16 +37,20 @@ S = 1_000_000_000
 
 PROBE_EVERY = 50 * MS
 SAMPLE_EVERY = 250 * MS
+SUSPECTED_AFTER = 500 * MS
+"""The time after which the engine suspects a rail that is down, and samples say so."""
 
 Jitter = Callable[[random.Random], float]
 """A random number of nanoseconds that a passage takes beyond the minimum."""
 
 
 def exponential(mean_ns: float) -> Jitter:
+    """Return a jitter with an exponential distribution."""
     return lambda rng: rng.expovariate(1 / mean_ns)
 
 
 def normal(deviation_ns: float) -> Jitter:
+    """Return the absolute value of normal noise."""
     return lambda rng: abs(rng.gauss(0, deviation_ns))
 
 
@@ -45,6 +67,7 @@ class Clock:
     drift: float = 0.0
 
     def read(self, time_ns: int) -> int:
+        """Return the clock's reading at a true time."""
         return time_ns + self.offset_ns + round(time_ns * self.drift)
 
 
@@ -54,9 +77,10 @@ class Direction:
 
     least_ns: int = 100 * US
     jitter: Jitter = field(default_factory=lambda: exponential(20 * US))
-    delay: Callable[[int], int] = lambda _: 0
+    delay: Callable[[int], float] = lambda _: 0
     rate: Callable[[int], float] = lambda _: 117.5e6
     loss: Callable[[int], float] = lambda _: 0.0
+    down: Callable[[int], bool] = lambda _: False
     burst_every_ns: int = 0
     burst_ns: int = 0
 
@@ -64,7 +88,8 @@ class Direction:
 @dataclass
 class Network:
     """A network of `ranks` hosts, all connected. `pauses[r]` lists the intervals in which rank r
-    does nothing."""
+    does nothing.
+    """
 
     ranks: int
     seed: int
@@ -76,11 +101,22 @@ class Network:
     bytes_an_iteration: int = 8_000_000
     several_on_their_way: bool = False
     """If true, probe every 50 ms even if the last probe has not come back."""
+    rail: int = 0
+    """The index of the rail; each rail of several is a network of its own."""
+    ring: bool = False
+    """If true, ranks have links to the next and the previous rank only, and send to the next."""
+
+    def peers(self, rank: int) -> list[int]:
+        """Return the ranks to which a rank has links."""
+        if not self.ring:
+            return [peer for peer in range(self.ranks) if peer != rank]
+        return sorted({(rank - 1) % self.ranks, (rank + 1) % self.ranks} - {rank})
 
     def samples(self, rank: int, until_ns: int) -> Iterator[tuple[int, list[RailSample]]]:
         """Yield, every SAMPLE_EVERY, the time of the rank's own clock and a sample of each of its
-        rails."""
-        peers = [peer for peer in range(self.ranks) if peer != rank]
+        rails.
+        """
+        peers = self.peers(rank)
         ends = {peer: _End(self, rank, peer) for peer in peers}
         for time in range(SAMPLE_EVERY, until_ns + 1, SAMPLE_EVERY):
             yield self.clocks[rank].read(time), [ends[peer].until(time) for peer in peers]
@@ -113,11 +149,12 @@ class _End:
         self._iteration = 0
 
     def until(self, time_ns: int) -> RailSample:
+        """Return the sample of the rail at a true time, which must not fall."""
         network, (rank, peer) = self._network, self._ends
         while self._next_ns < time_ns:
             sent = network.running(rank, self._next_ns)
             self._next_ns = sent + PROBE_EVERY
-            if network.open(sent):
+            if network.open(sent) and not self._down(sent):
                 back = self._probe(sent)
                 if not network.several_on_their_way:
                     self._next_ns = max(self._next_ns, back)
@@ -129,6 +166,8 @@ class _End:
         return RailSample(
             rank=rank,
             peer=peer,
+            rail=network.rail,
+            up=not (self._down(time_ns) and self._down(time_ns - SUSPECTED_AFTER)),
             name=f"tcp {rank}>{peer}",
             frames_sent=self._bytes // 131_072,
             packets_sent=self._packets,
@@ -137,6 +176,12 @@ class _End:
             busy_ns=self._busy_ns,
             probes=tuple(here),
         )
+
+    def _down(self, time_ns: int) -> bool:
+        """Return whether one of the two directions lets nothing through."""
+        rank, peer = self._ends
+        directions = self._network.directions
+        return directions[rank, peer].down(time_ns) or directions[peer, rank].down(time_ns)
 
     def _probe(self, sent: int) -> int:
         """Return the time at which a probe sent now is back."""
@@ -157,7 +202,7 @@ class _End:
             time_ns
             + direction.least_ns
             + round(direction.jitter(self._rng))
-            + direction.delay(time_ns)
+            + round(direction.delay(time_ns))
         )
         if direction.burst_every_ns:
             arrival = max(arrival, self._burst(direction, source, target, time_ns))
@@ -167,7 +212,8 @@ class _End:
 
     def _burst(self, direction: Direction, source: int, target: int, time_ns: int) -> int:
         """Return the time at which a random burst of foreign traffic has left the queue, or 0 if
-        there is no burst at `time_ns`."""
+        there is no burst at `time_ns`.
+        """
         begin, end = self._bursts.get((source, target), (0, 0))
         while end <= time_ns:
             begin = end + round(self._rng.expovariate(1 / direction.burst_every_ns))
@@ -178,6 +224,8 @@ class _End:
     def _transfer(self, time_ns: int) -> None:
         network, (rank, peer) = self._network, self._ends
         direction = network.directions[rank, peer]
+        if self._down(time_ns) or (network.ring and peer != (rank + 1) % network.ranks):
+            return
         size = network.bytes_an_iteration
         self._bytes += size
         self._busy_ns += round(size / direction.rate(time_ns) * 1e9 * self._rng.uniform(1.0, 1.06))
@@ -188,20 +236,22 @@ class _End:
             self._resent += sum(self._rng.random() < lost for _ in range(packets))
 
 
-def healthy(ranks: int, seed: int, **direction: object) -> Network:
+def healthy(ranks: int, seed: int, **direction: Any) -> Network:
     """Return a network with equal links, and with clocks that are hours apart and drift by up to 50
-    ppm."""
+    ppm.
+    """
     rng = random.Random(seed)
     clocks = [
         Clock(rng.randrange(100 * 3600 * S), rng.uniform(-50e-6, 50e-6)) for _ in range(ranks)
     ]
     pairs = [(a, b) for a in range(ranks) for b in range(ranks) if a != b]
-    return Network(ranks, seed, clocks, {pair: Direction(**direction) for pair in pairs})  # type: ignore[arg-type]
+    return Network(ranks, seed, clocks, {pair: Direction(**direction) for pair in pairs})
 
 
 def between(
     begin_ns: int, end_ns: int, amount: float, otherwise: float = 0
 ) -> Callable[[int], float]:
     """Return a function of time that is `amount` from `begin_ns` until `end_ns`, else
-    `otherwise`."""
+    `otherwise`.
+    """
     return lambda time_ns: amount if begin_ns <= time_ns < end_ns else otherwise

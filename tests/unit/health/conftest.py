@@ -1,4 +1,0 @@
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).parent))
