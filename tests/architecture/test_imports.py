@@ -20,6 +20,7 @@ TORCH_FREE = ("slackline", "slackline.wire", "slackline.plan", "slackline.nic", 
 TORCH_FREE += ("slackline.faults", "slackline.health", "slackline.sim", "slackline.cli")
 TORCH_FREE += ("slackline.plan.pipeline", "slackline.circuit", "slackline.reproduce")
 TORCH_FREE += ("slackline.predict", "slackline.trace", "slackline.report", "slackline.postmortem")
+TORCH_FREE += ("slackline.monitor", "slackline.diagnose")
 
 
 def run(code: str) -> str:

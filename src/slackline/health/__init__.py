@@ -6,6 +6,7 @@ A rail is one path between two ranks: a TCP or UDP socket, or a ring in shared m
     _options      thresholds
     _baseline     the baseline: median and noise band of calm readings
     _cusum        a CUSUM change detector
+    _runs         the number of late readings that a verdict needs
     _clocks       offset and drift between two hosts' clocks
     _latency, _throughput, _loss, _queues   detectors, each of one measured quantity of a rail
     _rail         all detectors of one rail
@@ -22,8 +23,11 @@ verdicts. Times are integer nanoseconds, and the caller passes the time of each 
 """
 
 from slackline.health._balance import Balance, Traffic, observe, port_rates, rebalance
+from slackline.health._baseline import Baseline
+from slackline.health._cusum import Cusum
 from slackline.health._deduplicator import Deduplicator, Episode
 from slackline.health._options import HealthOptions
+from slackline.health._runs import Runs
 from slackline.health._samples import Probe, RailSample
 from slackline.health._state import DirectionState, Shift
 from slackline.health._stragglers import Side, Straggler, find_stragglers
@@ -32,6 +36,8 @@ from slackline.health._verdict import Condition, Judgement, Verdict, judge
 
 __all__ = [
     "Balance",
+    "Baseline",
+    "Cusum",
     "Tracker",
     "Condition",
     "Episode",
@@ -40,6 +46,7 @@ __all__ = [
     "Straggler",
     "Deduplicator",
     "Probe",
+    "Runs",
     "RailSample",
     "Shift",
     "Side",

@@ -32,6 +32,8 @@ class Episode:
     """The time of the first report, by the clock of the process that runs the Deduplicator."""
     over_ns: int
     since_ns: int
+    began_ns: int = 0
+    """The time `since_ns` by the clock of `heard_ns`."""
     until_ns: int | None = None
     """The end of the problem, by the clock of the rank that measured `since_ns`; None while the
     problem lasts.
@@ -52,6 +54,11 @@ class Deduplicator:
         self._open: dict[Key, Episode] = {}
         self._stragglers: set[tuple[int, str]] = set()
         self._lines: list[str] = []
+
+    @property
+    def open_episodes(self) -> list[Episode]:
+        """The problems that have not ended, in the order of their first reports."""
+        return list(self._open.values())
 
     def take(self, now_ns: int, rank: int, verdict: Verdict) -> None:
         """Add a verdict that `rank` reported at `now_ns`.
@@ -81,6 +88,7 @@ class Deduplicator:
                 heard_ns=now_ns,
                 over_ns=verdict.over_ns,
                 since_ns=verdict.since_ns,
+                began_ns=now_ns - verdict.time_ns + verdict.since_ns,
                 told_by=rank,
             )
             self._open[key] = episode

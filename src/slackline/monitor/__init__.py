@@ -5,12 +5,14 @@
     _history    the step times of a whole run, in bounded memory
     _link       one rail of a link, as the rank at one end sees it
     _direction  one direction of a rail, with its rate and its disturbance
+    _disturbances  the disturbances of all links, one for each rail and condition
 
 `Job.update` reads the records that ranks have added, so that a job can be watched while it runs and
 read afterwards. Nothing here writes, and nothing here needs torch.
 """
 
 from slackline.monitor._direction import Direction
+from slackline.monitor._disturbances import Disturbance, disturbances
 from slackline.monitor._history import StepHistory, Steps
 from slackline.monitor._job import Finding, Job, verdict_of
 from slackline.monitor._link import Link
@@ -18,6 +20,7 @@ from slackline.monitor._rank import OperationTotals, Rank, State
 
 __all__ = [
     "Direction",
+    "Disturbance",
     "Finding",
     "Job",
     "Link",
@@ -26,5 +29,6 @@ __all__ = [
     "State",
     "StepHistory",
     "Steps",
+    "disturbances",
     "verdict_of",
 ]

@@ -126,6 +126,11 @@ class Job:
         return self._health.episodes
 
     @property
+    def open_episodes(self) -> list[Episode]:
+        """Disturbances of links that have not ended, in the order of their first reports."""
+        return self._health.open_episodes
+
+    @property
     def world_size(self) -> int:
         """The number of ranks in the job: of its largest group, or of the ranks that wrote."""
         opened = [group.size for rank in self.ranks.values() for group in rank.groups.values()]
@@ -156,16 +161,22 @@ class Job:
             if path not in self._tails:
                 self._tails[path] = RecordTail(path, self.problems.append)
             for record in self._tails[path].read():
-                self._take(record)
+                self.take(record)
                 count += 1
-        self.ranks = dict(sorted(self.ranks.items()))
-        self._take_verdicts(time.time_ns())
+        self.settle(time.time_ns())
         return count
 
-    def _rank(self, number: int) -> Rank:
-        return self.ranks.setdefault(number, Rank(number))
+    def finish(self) -> None:
+        """Complete the findings that wait for the reports of other ranks, after the job's end."""
+        for sentence in self._health.finish():
+            self.findings.append(Finding(self._told_ns, sentence))
 
-    def _take(self, record: Record) -> None:
+    def cut_files(self) -> list[str]:
+        """Return a sentence for each file whose last line is not complete."""
+        return [f"{path}: the last line is cut" for path, tail in self._tails.items() if tail.cut]
+
+    def take(self, record: Record) -> None:
+        """Add one record of any rank, which no file needs to hold; `settle` makes the findings."""
         rank = self._rank(record.rank)
         if not isinstance(record, FileHeader | Operations | LinkReport):
             rank.seen_ns = max(rank.seen_ns, getattr(record, "time_ns", 0))
@@ -189,6 +200,7 @@ class Job:
                 place = record.rank, record.peer, record.rail
                 time_ns = rank.unix_ns(record.at_ns)
                 rank.seen_ns = max(rank.seen_ns, time_ns)
+                rank.rail_kinds[str(record.rail)] = record.kind
                 self.links.setdefault(place, Link(*place)).take(time_ns, record)
             case ClockOffset():
                 pair = record.rank, record.peer
@@ -213,14 +225,24 @@ class Job:
             case _:
                 pass
 
-    def _take_verdicts(self, now_ns: int) -> None:
-        """Merge the ranks' verdicts, in the order of their times, to findings."""
+    def settle(self, now_ns: int) -> None:
+        """Merge the ranks' verdicts, in the order of their times, to findings.
+
+        `now_ns` is the Unix time up to which findings are complete.
+        """
         self._health.ranks = self.world_size
         for verdict in sorted(self._verdicts, key=lambda each: each.time_ns):
-            self._tell(verdict.time_ns)
-            self._health.take(verdict.time_ns, verdict.rank, verdict_of(verdict))
+            # A host whose clock is ahead must not delay the finding until its time has come.
+            heard_ns = min(verdict.time_ns, now_ns)
+            self._tell(heard_ns)
+            self._health.take(heard_ns, verdict.rank, verdict_of(verdict))
         self._verdicts.clear()
         self._tell(now_ns)
+
+    def _rank(self, number: int) -> Rank:
+        if number not in self.ranks:
+            self.ranks = dict(sorted({**self.ranks, number: Rank(number)}.items()))
+        return self.ranks[number]
 
     def _tell(self, now_ns: int) -> None:
         """Collect the findings that are complete by `now_ns`, each with its own time."""

@@ -15,11 +15,16 @@ from slackline.telemetry import (
     PipelineStep,
     RunSummary,
     StepSummary,
+    Totals,
+    rails_of,
 )
 
 __all__ = ["OperationTotals", "Rank", "State"]
 
 _KEPT_STEPS = 2000
+_KEPT_PIPELINE_STEPS = 500
+"""The number of pipeline steps that are kept: a step may have hundreds of instructions."""
+
 _KEPT_BATCHES = 40
 """The number of batches of operations that are kept: ten seconds with four batches a second."""
 
@@ -79,8 +84,6 @@ class Rank:
         """The Unix time of the latest record that states a time; 0 before the first."""
         self.groups: dict[int, GroupOpened] = {}
         """The groups that the rank has opened, by their number (epoch)."""
-        self.step_count = 0
-        """The number of optimizer steps of the first optimizer."""
         self.steps: deque[StepSummary] = deque(maxlen=_KEPT_STEPS)
         """The latest optimizer steps, the oldest first."""
         self.history = StepHistory()
@@ -95,7 +98,7 @@ class Rank:
         """Bytes of gradients that the rank gave to reductions in all steps."""
         self.pipeline_count = 0
         """The number of pipeline steps."""
-        self.pipeline: deque[PipelineStep] = deque(maxlen=_KEPT_STEPS)
+        self.pipeline: deque[PipelineStep] = deque(maxlen=_KEPT_PIPELINE_STEPS)
         """The latest pipeline steps, the oldest first."""
         self.pipeline_history = StepHistory()
         """The times of all pipeline steps, summed up; a wait for other stages counts as exposed."""
@@ -105,6 +108,8 @@ class Rank:
         """Time of all pipeline steps in which the rank computed."""
         self.pipeline_waiting_ns = 0
         """Time of all pipeline steps in which no instruction was ready."""
+        self.plan_changes = 0
+        """The number of pipeline steps with another plan than the step before."""
         self.operations: deque[Operations] = deque(maxlen=_KEPT_BATCHES)
         """The latest batches of operations, the oldest first."""
         self.totals: dict[str, OperationTotals] = {}
@@ -112,12 +117,38 @@ class Rank:
         self.group_totals: dict[tuple[tuple[int, ...], str], OperationTotals] = {}
         """The same sums by the members of the operations' group and by kind. Groups whose opening
         is missing from the file share the key without members."""
+        self.rail_kinds: dict[str, str] = {"shm": "shm"}
+        """The kind of each rail, by the rail's name: {"shm": "shm", "0": "tcp"}."""
+        self.failed_ns = 0
+        """The Unix time at which the rank's latest failed operation ended; 0 without one."""
         self.lost = 0
         """The number of records and operations that are missing from the rank's file."""
         self.counters: Counters | None = None
         """The engine's counters at its end; None while the engine runs."""
         self.run: RunSummary | None = None
         """The sums over all steps; None until the wrapper around the optimizer is closed."""
+        self._sums = Totals(number)
+        self._used_rails = 0
+        self._used_names: set[str] = set()
+
+    @property
+    def step_count(self) -> int:
+        """The number of steps of the optimizer that has spent the most time."""
+        return self._sums.run().steps
+
+    @property
+    def rails(self) -> tuple[str, ...]:
+        """The kinds of rails (paths to peers, such as tcp or shm) that carried frames.
+
+        A rank that has died wrote no totals; then the kinds follow from the operations that the
+        rank recorded until then, and from its reports about its links.
+        """
+        if self.run is not None and self.run.rails:
+            return self.run.rails
+        if self.counters is None:
+            known = self._used_names & self.rail_kinds.keys()
+            return tuple(sorted({self.rail_kinds[name] for name in known}))
+        return rails_of(self.counters.values)
 
     @property
     def ended(self) -> bool:
@@ -151,6 +182,11 @@ class Rank:
         self.operations.append(batch)
         self.lost += batch.lost
         for each in batch.each():
+            if each.rails & ~self._used_rails:
+                self._used_rails |= each.rails
+                self._used_names.update(each.rail_names)
+            if each.failed:
+                self.failed_ns = max(self.failed_ns, self.unix_ns(each.ended_ns))
             if each.internal:
                 continue
             opened = self.groups.get(each.group)
@@ -162,9 +198,9 @@ class Rank:
     def take_step(self, step: StepSummary) -> None:
         """Add an optimizer step."""
         self.steps.append(step)
+        self._sums.add(step)
         first = step.optimizer == 0
         wall_ns = step.wall_ns if first else 0
-        self.step_count += first
         self.wall_ns += wall_ns
         self.history.add(Steps(first, wall_ns, wall_ns, step.exposed_ns, step.time_ns))
         self.exposed_ns += step.exposed_ns
@@ -180,3 +216,4 @@ class Rank:
         self.pipeline_wall_ns += step.wall_ns
         self.pipeline_computing_ns += step.computing_ns
         self.pipeline_waiting_ns += step.waiting_ns
+        self.plan_changes += bool(step.change)

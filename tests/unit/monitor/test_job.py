@@ -351,3 +351,57 @@ def test_a_directory_without_records_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refused:
         Job.recorded(tmp_path)
     assert str(refused.value) == f"{str(file_of(tmp_path, 2))!r} cannot be read: Is a directory"
+
+
+def test_records_can_be_passed_without_a_file_and_findings_wait_for_their_time(
+    tmp_path: Path,
+) -> None:
+    job = Job(tmp_path)
+    for record in (_header(0), _header(1), _verdict(0, 0, 1, 10 * _SECOND_NS, "slow")):
+        job.take(record)
+    job.settle(_START_NS + 10 * _SECOND_NS + _SECOND_NS // 2)
+    assert list(job.findings) == []
+    (episode,) = job.open_episodes
+    assert (episode.began_ns, episode.until_ns) == (_START_NS + 10 * _SECOND_NS, None)
+    job.finish()
+    assert [finding.sentence for finding in job.findings] == ["link 0>1 slow"]
+    job.take(_verdict(0, 0, 1, 12 * _SECOND_NS, "back"))
+    job.settle(_START_NS + 12 * _SECOND_NS)
+    assert job.open_episodes == []
+
+
+def test_a_host_whose_clock_is_ahead_does_not_delay_a_finding(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.take(_verdict(0, 0, 1, 1000 * _SECOND_NS, "slow"))
+    for second in (10, 11):
+        job.settle(_START_NS + second * _SECOND_NS)
+    assert [(each.time_ns - _START_NS, each.sentence) for each in job.findings] == [
+        (11 * _SECOND_NS, "link 0>1 slow")
+    ]
+
+
+def test_the_rails_of_a_rank_without_totals_follow_from_its_operations(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.take(_header(0))
+    job.take(_link(0, 1, 7 * _SECOND_NS))
+    assert job.ranks[0].rails == ()
+    used = (1 << 31) | 1
+    row = f"[1,0,-1,400,1,1,-1,0,0,1,{used},1000,1100,{6 * _SECOND_NS},500,1]"
+    job.take(Operations(rank=0, lost=0, rows=row))
+    assert job.ranks[0].rails == ("shm", "tcp")
+    assert job.ranks[0].failed_ns == _START_NS + _SECOND_NS
+    values = {"udp_frames_sent": 3, "tcp_frames_sent": 0}
+    job.take(Counters(rank=0, time_ns=_START_NS, values=values))
+    assert job.ranks[0].rails == ("udp",)
+
+
+def test_a_file_that_ends_within_a_line_is_named(tmp_path: Path) -> None:
+    _write(tmp_path, 0, _header(0))
+    job = Job(tmp_path)
+    job.update()
+    assert job.cut_files() == []
+    path = file_of(tmp_path, 0)
+    with path.open("a") as file:
+        file.write('{"rec')
+    job.update()
+    assert job.cut_files() == [f"{path}: the last line is cut"]

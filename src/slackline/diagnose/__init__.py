@@ -1,0 +1,20 @@
+"""The causes of slow steps: a link, a NIC, the switch, a host, a rank, a data loader, a dead rank.
+
+    _cause      a named cause, and the kinds of causes
+    _pace       change detectors of a rank's computation and of its pauses between steps
+    _hosts      the ranks of each host, and the wires that are in use between hosts
+    _network    links, NICs and switches, from the disturbed links of a job
+    _ranks      slow hosts, slow ranks and slow data loaders, from the pace of all ranks
+    _deaths     dead ranks, from failed operations and from the ends of telemetry files
+    _diagnosis  the diagnosis of a job: all of the above, with a hold against premature names
+    _replay     the diagnosis of a directory, in the order of the records' times
+
+The package reads the state of a job (`slackline.monitor`) and has no clock: the caller passes the
+time. The same records at the same times always give the same causes.
+"""
+
+from slackline.diagnose._cause import Cause, Kind
+from slackline.diagnose._diagnosis import Diagnosis
+from slackline.diagnose._replay import replay
+
+__all__ = ["Cause", "Diagnosis", "Kind", "replay"]

@@ -1,0 +1,46 @@
+"""A named cause of slow steps."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["Cause", "Kind"]
+
+
+class Kind(StrEnum):
+    """The kind of a cause; the comments state the evidence that each name needs."""
+
+    LINK = "link"
+    """One direction of a link, or both, is disturbed, and neither a NIC nor the switch explains
+    it."""
+    NIC = "nic"
+    """All links in use over one NIC of a host, two at least, are disturbed, in both directions."""
+    SWITCH = "switch"
+    """All links in use over one rail, between three hosts at least, are disturbed."""
+    HOST = "host"
+    """A host's ranks compute longer and wait for cores, or all of its ranks compute longer, or its
+    ranks compute longer and answer late."""
+    RANK = "rank"
+    """One rank computes longer than before while most others do not, and waits for no core."""
+    LOADER = "loader"
+    """The time between two steps grows on one rank that computes as before."""
+    DEAD = "dead"
+    """A rank has written nothing for two seconds and no final counters, while operations of others
+    failed or all of its links are silent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """A cause of slow steps, with the evidence for it."""
+
+    kind: Kind
+    """The kind of the cause."""
+    name: str
+    """The name of the affected part: "link 2>3", "NIC 0 of rank 2's host", "rank 3"."""
+    ranks: tuple[int, ...]
+    """The affected ranks in rising order; for a link its source and its target."""
+    rail: int | None = None
+    """The index of the affected rail (path of a link); None if no single rail is affected."""
+    since_ns: int
+    """The Unix time from which the evidence holds."""
+    sentence: str
+    """The sentence that names the cause and the evidence."""

@@ -1,0 +1,73 @@
+"""Dead ranks, from failed operations and from the ends of telemetry files.
+
+A rank that is killed writes no final counters. The other ranks write on: their operations fail, or
+their links to the rank are silent, and a rank whose own operation failed was alive at that time.
+"""
+
+from slackline.diagnose._cause import Cause, Kind
+from slackline.diagnose._hosts import Layout
+from slackline.health import Condition
+from slackline.monitor import Job, Rank
+
+__all__ = ["dead_ranks"]
+
+_SILENT_NS = 2_000_000_000
+"""The time without a record after which a rank may be dead. Running ranks write every second."""
+
+_BROKEN = (Condition.SILENT, Condition.CUT)
+
+
+def dead_ranks(job: Job, plan: Layout, now_ns: int) -> list[Cause]:
+    """Return the ranks that are dead, or stand still, at the Unix time `now_ns`."""
+    causes = []
+    for rank in job.ranks.values():
+        quiet_ns = now_ns - rank.seen_ns
+        if rank.header is None or rank.counters is not None or quiet_ns < _SILENT_NS:
+            continue
+        if rank.failed_ns > rank.seen_ns - _SILENT_NS:
+            continue
+        failed = [each.number for each in job.ranks.values() if _failed_after(each, rank)]
+        if failed:
+            reason = f"operations of {_numbers(failed)} failed"
+        elif _unreachable(job, plan, rank):
+            reason = "all of its links are silent"
+        else:
+            continue
+        causes.append(
+            Cause(
+                kind=Kind.DEAD,
+                name=f"rank {rank.number}",
+                ranks=(rank.number,),
+                since_ns=rank.seen_ns,
+                sentence=(
+                    f"rank {rank.number}: it is dead or stands still: {reason}, and it has written "
+                    f"nothing since {quiet_ns / 1e9:.1f} s"
+                ),
+            )
+        )
+    return causes
+
+
+def _failed_after(other: Rank, rank: Rank) -> bool:
+    """Return whether an operation of another rank failed about when `rank` wrote its last record.
+
+    A record may be younger than the failure that it reports by the time of one batch of records.
+    """
+    return other is not rank and other.failed_ns > rank.seen_ns - _SILENT_NS
+
+
+def _unreachable(job: Job, plan: Layout, rank: Rank) -> bool:
+    """Return whether all peers that report about links of `rank` report them as silent or cut."""
+    peers = {each for each, peer, _ in job.links if peer == rank.number}
+    told = {
+        each.told_by
+        for each in job.open_episodes
+        if rank.number in (each.source, each.target)
+        and each.condition in _BROKEN
+        and each.told_by != rank.number
+    }
+    return bool(peers) and peers <= told
+
+
+def _numbers(ranks: list[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"

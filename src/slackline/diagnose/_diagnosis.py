@@ -1,0 +1,117 @@
+"""The diagnosis of a job: the causes that its ranks' telemetry shows at present."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from slackline.diagnose._cause import Cause, Kind
+from slackline.diagnose._deaths import dead_ranks
+from slackline.diagnose._hosts import layout
+from slackline.diagnose._network import explain
+from slackline.diagnose._pace import Pace
+from slackline.diagnose._ranks import changed_together, slow_ranks
+from slackline.monitor import Job
+from slackline.telemetry import PipelineStep, StepSummary
+
+__all__ = ["Diagnosis"]
+
+_HOLD_NS = 1_000_000_000
+"""The time for which a cause must be the best explanation before it is named: the links of a NIC
+are found slow one after the other."""
+
+_LINGER_NS = 3_000_000_000
+"""The time without evidence after which a named cause is over: links may flap."""
+
+_Place = tuple[Kind, str]
+_Step = TypeVar("_Step", StepSummary, PipelineStep)
+
+
+class Diagnosis:
+    """The causes of a job's slow steps, which `update` derives from the job's state."""
+
+    def __init__(self, job: Job) -> None:
+        """Begin a diagnosis of `job`, whose records another object adds."""
+        self._job = job
+        self._paces: dict[int, Pace] = {}
+        self._read_ns: dict[int, int] = {}
+        self._held_since_ns: dict[_Place, int] = {}
+        self._seen_ns: dict[_Place, int] = {}
+        self._named: dict[_Place, Cause] = {}
+
+    @property
+    def causes(self) -> list[Cause]:
+        """The causes that hold at present, in the order in which they were named."""
+        return list(self._named.values())
+
+    def update(self, now_ns: int) -> list[Cause]:
+        """Return the causes that have become certain by the Unix time `now_ns`, each once.
+
+        Call it a few times a second, after the job has read its records.
+        """
+        self._read_steps()
+        found = {(cause.kind, cause.name): cause for cause in self._candidates(now_ns)}
+        self._held_since_ns = {place: self._held_since_ns.get(place, now_ns) for place in found}
+        fresh = []
+        for place, cause in found.items():
+            self._seen_ns[place] = now_ns
+            if place in self._named:
+                self._named[place] = cause
+            elif now_ns - self._held_since_ns[place] >= _HOLD_NS:
+                self._named[place] = cause
+                fresh.append(cause)
+        for place in list(self._named):
+            if now_ns - self._seen_ns[place] > _LINGER_NS:
+                del self._named[place]
+                del self._seen_ns[place]
+        return fresh
+
+    def _read_steps(self) -> None:
+        """Pass the steps that were added since the last call to the ranks' detectors."""
+        for number, rank in self._job.ranks.items():
+            pace = self._paces.setdefault(number, Pace())
+            read_ns = self._read_ns.get(number, -1)
+            if rank.pipeline:
+                for stage_step in _newer(rank.pipeline, read_ns):
+                    pace.take_pipeline_step(stage_step)
+                    self._read_ns[number] = stage_step.time_ns
+                continue
+            for step in _newer(rank.steps, read_ns, optimizer=0):
+                pace.take(step)
+                self._read_ns[number] = step.time_ns
+
+    def _candidates(self, now_ns: int) -> list[Cause]:
+        """Return the causes that explain the present state best."""
+        plan = layout(self._job, now_ns)
+        dead = dead_ranks(self._job, plan, now_ns)
+        gone = {rank for cause in dead for rank in cause.ranks}
+        network = explain(self._job.open_episodes, plan, now_ns, gone)
+        late = {rank for cause in network if cause.kind is Kind.HOST for rank in cause.ranks}
+        alive = {rank: pace for rank, pace in self._paces.items() if rank not in gone}
+        slow = slow_ranks(alive, plan, late)
+        self._forget_common_changes(alive)
+        hosts = {cause.name for cause in slow if cause.kind is Kind.HOST}
+        return [*dead, *(cause for cause in network if cause.name not in hosts), *slow]
+
+    def _forget_common_changes(self, paces: dict[int, Pace]) -> None:
+        """Learn usual durations anew after a change of most ranks that no host explains."""
+        for quantities in (
+            [pace.compute for pace in paces.values()],
+            [pace.pause for pace in paces.values()],
+        ):
+            if changed_together(paces, quantities) and not any(
+                pace.waits_for_cores for pace in paces.values()
+            ):
+                for pace in paces.values():
+                    pace.restart()
+                return
+
+
+def _newer(steps: Sequence[_Step], read_ns: int, *, optimizer: int | None = None) -> list[_Step]:
+    """Return the steps after the Unix time `read_ns`, of one optimizer if it is given."""
+    found = []
+    for step in reversed(steps):
+        if optimizer is not None and getattr(step, "optimizer", optimizer) != optimizer:
+            continue
+        if step.time_ns <= read_ns:
+            break
+        found.append(step)
+    return found[::-1]

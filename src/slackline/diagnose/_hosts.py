@@ -1,0 +1,71 @@
+"""The ranks of each host, and the wires between hosts that are in use."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slackline.monitor import Job
+
+__all__ = ["Direction", "Layout", "layout"]
+
+_IN_USE_NS = 5_000_000_000
+"""The age of the latest report of a rail with traffic, up to which the rail is in use."""
+
+Direction = tuple[int, int, int]
+"""One direction of a rail: the sending rank, the receiving rank, and the index of the rail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The hosts of a job, numbered from 0 in the order of their first ranks."""
+
+    hosts: Sequence[tuple[int, ...]]
+    """The ranks of each host in rising order."""
+    names: Sequence[str]
+    """The name of each host in sentences: "host alpha", or "the host of rank 2"."""
+    host_of: dict[int, int]
+    """The host of each rank."""
+    used: frozenset[Direction]
+    """The directions that carry traffic between hosts."""
+
+
+def layout(job: Job, now_ns: int) -> Layout:
+    """Return the hosts of a job, and the directions that are in use at the Unix time `now_ns`.
+
+    Ranks with the same host name and no wire between them share a host. Hosts of a lab have the
+    name of the machine in common, but wires between them.
+    """
+    wired = {(rank, peer) for rank, peer, _ in job.links}
+    hosts: list[list[int]] = []
+    labels: list[str] = []
+    for rank in job.ranks.values():
+        label = "" if rank.header is None else rank.header.host
+        for number, members in enumerate(hosts):
+            apart = any((rank.number, other) in wired for other in members)
+            apart |= any((other, rank.number) in wired for other in members)
+            if label and labels[number] == label and not apart:
+                members.append(rank.number)
+                break
+        else:
+            hosts.append([rank.number])
+            labels.append(label)
+    names = [
+        f"host {label}" if label and labels.count(label) == 1 else _of_ranks(members)
+        for label, members in zip(labels, hosts, strict=True)
+    ]
+    used = set()
+    for (rank_number, peer, rail), link in job.links.items():
+        for time_ns, report in reversed(link.reports):
+            if now_ns - time_ns > _IN_USE_NS:
+                break
+            if report.sent_bytes:
+                used.add((rank_number, peer, rail))
+            if report.received_bytes:
+                used.add((peer, rank_number, rail))
+    host_of = {rank: number for number, members in enumerate(hosts) for rank in members}
+    return Layout([tuple(members) for members in hosts], names, host_of, frozenset(used))
+
+
+def _of_ranks(members: Sequence[int]) -> str:
+    """Return a name for a host whose own name does not tell it from others."""
+    numbers = ", ".join(map(str, members))
+    return f"the host of {'rank' if len(members) == 1 else 'ranks'} {numbers}"

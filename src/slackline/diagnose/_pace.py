@@ -1,0 +1,127 @@
+"""Change detectors of a rank's own time in its steps: computation, and pauses between steps.
+
+Time in which a rank waits for communication belongs to neither: a slow peer makes a rank wait
+longer, but does not change its pace.
+"""
+
+from slackline.health import Baseline, Cusum, Runs
+from slackline.telemetry import PipelineStep, StepSummary
+
+__all__ = ["Pace", "Quantity"]
+
+_LEAST_NS = 1_000_000
+"""Growth below this duration counts as jitter."""
+
+_LEAST_SHARE = 0.10
+"""Growth below this fraction of a usual step counts as jitter."""
+
+_LEARN_STEPS = 12
+"""The number of steps from which the usual duration is learned."""
+
+_EVIDENCE, _RECOVERY = 4.0, 8.0
+"""The number of steps in a row, clearly slower than usual or clearly as usual, for a change."""
+
+_MEMORY, _EVERY, _NOISE_FACTOR = 128, 8, 6.0
+_SURE, _MOST_EVIDENCE = 64, 16.0
+_LEVEL_GAIN = 0.3
+_EXPLAINED = 0.5
+"""The part of a longer computation that waits for a core must explain."""
+
+
+class Quantity:
+    """The change detector of one duration of a rank's steps."""
+
+    def __init__(self) -> None:
+        self.cusum = Cusum(_EVIDENCE, _RECOVERY)
+        self.excess_ns = 0.0
+        """The smoothed excess over the usual duration while a change is active."""
+        self._baseline = _baseline()
+        self._runs = Runs(_EVIDENCE, sure=_SURE, most=_MOST_EVIDENCE)
+
+    @property
+    def usual_ns(self) -> float:
+        """The usual duration, 0 before it is learned."""
+        return self._baseline.middle
+
+    def take(self, began_ns: int, value_ns: int, usual_step_ns: float) -> None:
+        """Add the duration of the step that began at the Unix time `began_ns`."""
+        baseline, cusum = self._baseline, self.cusum
+        excess_ns = value_ns - baseline.middle
+        if baseline.known:
+            threshold = max(_LEAST_NS, _LEAST_SHARE * usual_step_ns, baseline.scatter)
+            limit = cusum.threshold / 2 if cusum.active else threshold
+            self._runs.take(late=excess_ns >= limit, told=cusum.active)
+            cusum.evidence = self._runs.evidence
+            turned = cusum.take(excess_ns, threshold, began_ns)
+            if cusum.active:
+                gain = 1.0 if turned else _LEVEL_GAIN
+                self.excess_ns += gain * (excess_ns - self.excess_ns)
+        if not cusum.active:
+            self.excess_ns = 0.0
+            baseline.add(value_ns)
+
+
+class Pace:
+    """The detectors of one rank, which reads the rank's steps in their order."""
+
+    def __init__(self) -> None:
+        self.restart()
+        self._late_in_forward_ns = 0
+        self._late_in_step_ns = 0
+        self._ended_ns: int | None = None
+
+    def restart(self) -> None:
+        """Learn the usual durations anew, after a change of all ranks of the job."""
+        self.compute = Quantity()
+        self.pause = Quantity()
+        self._step = _baseline()
+        self._delay = _baseline()
+        self._delay_ns = 0.0
+
+    @property
+    def waits_for_cores(self) -> bool:
+        """Whether waits for a core explain half of the longer computation at least."""
+        return self.compute.cusum.active and self.delay_ns >= _EXPLAINED * self.compute.excess_ns
+
+    @property
+    def delay_ns(self) -> float:
+        """The excess of the waits for a core in a step over the usual ones, smoothed."""
+        return max(0.0, self._delay_ns - self._delay.middle)
+
+    def take(self, step: StepSummary) -> None:
+        """Add an optimizer step; waits of one step may fall into the wall time of the next one."""
+        in_forward_ns = sum(step.group_forward_exposed_ns)
+        in_backward_ns = sum(step.group_backward_exposed_ns)
+        late_in_step_ns = max(0, sum(step.group_late_ns) - in_forward_ns)
+        in_step_ns = max(0, sum(step.group_step_exposed_ns) - late_in_step_ns)
+        passes_ns = step.forward_ns + step.backward_ns
+        compute_ns = passes_ns - self._late_in_forward_ns - in_backward_ns
+        pause_ns = step.wall_ns - passes_ns - in_step_ns - self._late_in_step_ns
+        self._late_in_forward_ns, self._late_in_step_ns = in_forward_ns, late_in_step_ns
+        if passes_ns:
+            began_ns = step.time_ns - step.wall_ns
+            self._take(began_ns, max(0, compute_ns), max(0, pause_ns), step.run_delay_ns)
+
+    def take_pipeline_step(self, step: PipelineStep) -> None:
+        """Add a step of a pipeline."""
+        pause_ns = 0 if self._ended_ns is None else max(0, step.time_ns - self._ended_ns)
+        self._ended_ns = step.time_ns + step.wall_ns
+        self._take(step.time_ns, step.computing_ns, pause_ns, 0)
+
+    def _take(self, began_ns: int, compute_ns: int, pause_ns: int, delay_ns: int) -> None:
+        own_ns = compute_ns + pause_ns
+        usual_step_ns = self._step.middle
+        self.compute.take(began_ns, compute_ns, usual_step_ns)
+        self.pause.take(began_ns, pause_ns, usual_step_ns)
+        if self.compute.cusum.calm:
+            self._delay.add(delay_ns)
+            self._delay_ns = self._delay.middle
+        else:
+            self._delay_ns += _LEVEL_GAIN * (delay_ns - self._delay_ns)
+        if self.compute.cusum.calm and self.pause.cusum.calm:
+            self._step.add(own_ns)
+
+
+def _baseline() -> Baseline:
+    """Return the baseline of a duration that is read once in a step."""
+    return Baseline(least=_LEARN_STEPS, memory=_MEMORY, every=_EVERY, noise_factor=_NOISE_FACTOR)

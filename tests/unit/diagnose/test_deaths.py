@@ -1,0 +1,90 @@
+"""Tests of dead ranks, and of the diagnosis of a whole directory."""
+
+from pathlib import Path
+
+from invented_records import MS, START_NS, S, counters, failed, header, link, opened, step, verdict
+
+from slackline.diagnose import Diagnosis, Kind, replay
+from slackline.monitor import Job
+from slackline.telemetry import Placed, Record
+
+Timed = tuple[int, Record]
+
+
+def _replayed(tmp_path: Path, records: list[Timed], until_ns: int) -> list[tuple[int, Kind, str]]:
+    placed = [Placed(START_NS + after_ns, 0, record) for after_ns, record in records]
+    found = replay(Job(tmp_path), sorted(placed, key=lambda x: x.time_ns), START_NS + until_ns)
+    return [(named_ns - START_NS, cause.kind, cause.sentence) for named_ns, cause in found]
+
+
+def _until(second: int, ranks: int = 4) -> list[Timed]:
+    """Return the records of ranks that report about their links once a second."""
+    found: list[Timed] = []
+    for rank in range(ranks):
+        found += [(0, header(rank)), (0, opened(rank, ranks))]
+        for peer in set(range(ranks)) - {rank}:
+            found += [(at * S, link(rank, peer, at * S)) for at in range(1, second + 1)]
+    return found
+
+
+def test_a_killed_rank_is_named_although_the_others_have_ended(tmp_path: Path) -> None:
+    records = _until(10)
+    for rank in (0, 2, 3):
+        records += [
+            (10_200 * MS, failed(rank, 10_200 * MS)),
+            (10_300 * MS, counters(rank, 10_300 * MS)),
+        ]
+    assert _replayed(tmp_path, records, 16 * S) == [
+        (
+            13 * S,
+            Kind.DEAD,
+            "rank 1: it is dead or stands still: operations of ranks 0, 2, 3 failed, and it has "
+            "written nothing since 3.0 s",
+        )
+    ]
+
+
+def test_a_rank_whose_host_has_vanished_is_named_and_its_links_are_not(tmp_path: Path) -> None:
+    records = _until(10)
+    for peer in (0, 2, 3):
+        for at in range(11, 18):
+            records += [(at * S, link(peer, other, at * S)) for other in {0, 2, 3} - {peer}]
+        records.append((10_600 * MS, verdict(peer, 1, 10_600 * MS, "silent")))
+    ((_, kind, sentence),) = _replayed(tmp_path, records, 17 * S)
+    assert kind is Kind.DEAD
+    assert sentence.startswith("rank 1: it is dead or stands still: all of its links are silent")
+
+
+def test_a_rank_that_has_ended_is_not_dead_and_neither_is_one_that_computes(tmp_path: Path) -> None:
+    records = _until(10)
+    records += [(10_100 * MS, counters(rank, 10_100 * MS)) for rank in (0, 1, 2)]
+    assert _replayed(tmp_path, records, 30 * S) == []
+
+
+def test_a_rank_whose_own_operation_failed_was_alive(tmp_path: Path) -> None:
+    records = _until(10)
+    records += [(10_200 * MS, failed(rank, 10_200 * MS)) for rank in range(4)]
+    assert _replayed(tmp_path, records, 20 * S) == []
+
+
+def test_the_same_records_give_the_same_causes(tmp_path: Path) -> None:
+    records = _until(20)
+    for number in range(100):
+        slow = number >= 50
+        records += [
+            (number * 200 * MS, step(rank, number, number * 200 * MS, pause_ns=90 * MS))
+            if rank == 3 and slow
+            else (number * 200 * MS, step(rank, number, number * 200 * MS))
+            for rank in range(4)
+        ]
+    found = _replayed(tmp_path, records, 20 * S)
+    assert [kind for _, kind, _ in found] == [Kind.LOADER]
+    assert found == _replayed(tmp_path, records, 20 * S)
+
+
+def test_a_diagnosis_of_nothing_has_no_cause(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    diagnosis = Diagnosis(job)
+    assert diagnosis.update(START_NS) == []
+    assert diagnosis.causes == []
+    assert _replayed(tmp_path, [], START_NS) == []

@@ -1,0 +1,172 @@
+"""Tests of slow hosts, slow ranks and slow data loaders, from the steps of all ranks."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from invented_records import MS, START_NS, S, header, link, opened, step, verdict
+
+from slackline.diagnose import Cause, Diagnosis, Kind
+from slackline.monitor import Job
+from slackline.telemetry import PipelineStep
+
+STEP_NS = 200 * MS
+Change = Callable[[int, int], Mapping[str, Any]]
+"""The changed arguments of `step`, by rank and number of the step."""
+
+
+def _named(
+    tmp_path: Path,
+    change: Change,
+    *,
+    hosts: tuple[str, ...] = ("a", "b", "c", "d"),
+    steps: int = 60,
+) -> list[tuple[int, Cause]]:
+    """Return the named causes of ranks that take a step every 200 ms, with the step's number."""
+    random = Random(5)
+    job = Job(tmp_path)
+    for rank, host in enumerate(hosts):
+        job.take(header(rank, host))
+        job.take(opened(rank, len(hosts)))
+    diagnosis = Diagnosis(job)
+    named = []
+    for number in range(steps):
+        for rank in range(len(hosts)):
+            usual = {"compute_ns": random.randrange(97 * MS, 103 * MS)}
+            changed = {**usual, **change(rank, number)}
+            job.take(step(rank, number, number * STEP_NS, **changed))
+        now_ns = START_NS + number * STEP_NS
+        job.settle(now_ns)
+        named += [(number, cause) for cause in diagnosis.update(now_ns)]
+    return named
+
+
+def _one(rank: int, since: int, **changed: Any) -> Change:
+    return lambda of, number: changed if of == rank and number >= since else {}
+
+
+def test_a_job_as_usual_has_no_cause(tmp_path: Path) -> None:
+    assert _named(tmp_path, lambda rank, number: {}, steps=300) == []
+
+
+def test_a_rank_that_computes_slowly_is_named_within_two_seconds(tmp_path: Path) -> None:
+    ((number, cause),) = _named(tmp_path, _one(2, 30, compute_ns=180 * MS))
+    assert (cause.kind, cause.name, cause.ranks) == (Kind.RANK, "rank 2", (2,))
+    assert cause.sentence == (
+        "rank 2: it computes 80 ms a step longer than its usual 100 ms; "
+        "most other ranks compute as usual"
+    )
+    assert cause.since_ns == START_NS + 30 * STEP_NS - 205 * MS
+    assert 34 <= number <= 40
+
+
+def test_waits_for_a_slow_peer_change_no_rank_s_pace(tmp_path: Path) -> None:
+    def change(rank: int, number: int) -> Mapping[str, Any]:
+        return {"late_ns": 220 * MS if number >= 30 else 20 * MS}
+
+    assert _named(tmp_path, change) == []
+
+
+def test_a_rank_whose_thread_waits_for_cores_names_its_host(tmp_path: Path) -> None:
+    change = _one(1, 30, compute_ns=180 * MS, delay_ns=70 * MS)
+    ((_, cause),) = _named(tmp_path, change)
+    assert (cause.kind, cause.name, cause.ranks) == (Kind.HOST, "host b", (1,))
+    assert cause.sentence == (
+        "host b: its cores are slow or taken: rank 1 computes 79 ms a step longer than its usual "
+        "101 ms and waits 67 ms more for a core"
+    )
+
+
+def test_a_host_whose_ranks_are_all_slower_is_named(tmp_path: Path) -> None:
+    def change(rank: int, number: int) -> Mapping[str, Any]:
+        return {"compute_ns": 150 * MS} if rank in (2, 3) and number >= 30 else {}
+
+    hosts = ("a", "a", "b", "b", "c", "c")
+    ((_, cause),) = _named(tmp_path, change, hosts=hosts)
+    assert (cause.kind, cause.name, cause.ranks) == (Kind.HOST, "host b", (2, 3))
+    assert cause.sentence == (
+        "host b: its cores are slow or taken: all of its 2 ranks compute longer, and those of "
+        "others do not"
+    )
+
+
+def test_a_slow_rank_that_answers_late_too_names_its_host(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    for rank in range(4):
+        job.take(header(rank))
+        job.take(opened(rank, 4))
+    diagnosis = Diagnosis(job)
+    named = []
+    for number in range(60):
+        for rank in range(4):
+            slow = rank == 3 and number >= 30
+            taken = 180 * MS if slow else 100 * MS
+            job.take(step(rank, number, number * STEP_NS, compute_ns=taken))
+            if number % 5 == 0:
+                for peer in set(range(4)) - {rank}:
+                    job.take(link(rank, peer, number * STEP_NS))
+        if number == 32:
+            for peer in range(3):
+                job.take(verdict(peer, 3, number * STEP_NS))
+        now_ns = START_NS + number * STEP_NS
+        job.settle(now_ns)
+        named += diagnosis.update(now_ns)
+    assert [(cause.kind, cause.name) for cause in named] == [(Kind.HOST, "host node3")]
+
+
+def test_a_loader_that_stalls_is_named(tmp_path: Path) -> None:
+    ((_, cause),) = _named(tmp_path, _one(0, 30, pause_ns=85 * MS))
+    assert (cause.kind, cause.name, cause.ranks) == (Kind.LOADER, "the data loader of rank 0", (0,))
+    assert cause.sentence == (
+        "the data loader of rank 0: 80 ms more between two steps than the usual 5.0 ms, while "
+        "the rank computes as usual"
+    )
+
+
+@pytest.mark.parametrize("changed", [{"compute_ns": 180 * MS}, {"pause_ns": 90 * MS}])
+def test_a_change_of_all_ranks_is_not_a_rank_s_and_is_learned(
+    tmp_path: Path, changed: Mapping[str, Any]
+) -> None:
+    def change(rank: int, number: int) -> Mapping[str, Any]:
+        found = dict(changed) if number >= 30 else {}
+        if rank == 2 and number >= 80:
+            found["compute_ns"] = 350 * MS
+        return found
+
+    ((number, cause),) = _named(tmp_path, change, steps=120)
+    assert (cause.kind, cause.name) == (Kind.RANK, "rank 2")
+    assert number >= 80
+
+
+def test_one_long_step_in_twenty_is_no_cause(tmp_path: Path) -> None:
+    def change(rank: int, number: int) -> Mapping[str, Any]:
+        return {"pause_ns": 4 * S} if rank == 0 and number % 20 == 19 else {}
+
+    assert _named(tmp_path, change, steps=200) == []
+
+
+def test_a_slow_stage_of_a_pipeline_is_named(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    for rank in range(4):
+        job.take(header(rank))
+    diagnosis = Diagnosis(job)
+    named = []
+    for number in range(60):
+        for rank in range(4):
+            slow = rank == 1 and number >= 30
+            job.take(
+                PipelineStep(
+                    rank=rank,
+                    step=number,
+                    time_ns=START_NS + number * STEP_NS,
+                    wall_ns=STEP_NS - MS,
+                    computing_ns=160 * MS if slow else 100 * MS,
+                    waiting_ns=30 * MS,
+                    plan="1f1b",
+                    policy="ready",
+                )
+            )
+        named += diagnosis.update(START_NS + number * STEP_NS)
+    assert [(cause.kind, cause.name) for cause in named] == [(Kind.RANK, "rank 1")]
