@@ -12,6 +12,7 @@
     plan.py       `slackline plan`: print and check plans
     _plan_pipeline/   `slackline plan pipeline`
     doctor.py     `slackline doctor`: check that a machine or a cluster is fit for a run
+    diagnose.py   `slackline diagnose`: the causes of slow steps, from a run's telemetry
     aggregate.py  `slackline aggregate`: an aggregation node in software
     simulate.py   `slackline simulate`: simulate the experiment that a file describes
     reproduce.py  `slackline reproduce`: published tables beside the simulator's figures, and the
@@ -41,6 +42,7 @@ from slackline.cli import (
     aggregate,
     circuit,
     dashboard,
+    diagnose,
     doctor,
     lab,
     metrics,
@@ -75,6 +77,7 @@ app.add_typer(lab.app, name="lab")
 app.add_typer(circuit.app, name="circuit")
 app.command(name="doctor")(doctor.doctor)
 app.command(name="dashboard")(dashboard.dashboard)
+app.command(name="diagnose")(diagnose.diagnose)
 app.command(name="aggregate")(aggregate.aggregate)
 app.command(name="simulate")(simulate.simulate)
 app.add_typer(reproduce.app, name="reproduce")

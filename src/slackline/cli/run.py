@@ -250,7 +250,7 @@ def run(
             environment={**os.environ, **settings},
             place=stage.place,
         )
-        report = Report(telemetry, ranks=ranks, first=stage.place.first, world=stage.place.world)
+        report = Report(telemetry, ranks=ranks, first=stage.place.first)
         try:
             _follow(job, stage, report, screen, received)
         finally:

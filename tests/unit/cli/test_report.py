@@ -193,11 +193,11 @@ def test_half_a_line_waits_and_rubbish_is_skipped(tmp_path: Path) -> None:
     path.write_bytes(b"rubbish\n\xff\n" + line[:20])
     report = Report(tmp_path, ranks=1)
     report.update()
-    assert report.ranks[0].steps == []
+    assert report.ranks[0].step_count == 0
     with path.open("ab") as file:
         file.write(line[20:])
     report.update()
-    assert report.ranks[0].steps == [_step(0, 0)]
+    assert list(report.ranks[0].steps) == [_step(0, 0)]
 
 
 def test_sizes_are_rounded_for_people() -> None:
@@ -238,7 +238,39 @@ def test_verdicts_of_all_ranks_are_told_once_and_have_a_row(tmp_path: Path) -> N
         console.print(report.links())
     rows = [line.split("│") for line in capture.get().splitlines() if line.startswith("│")]
     assert [[cell.strip() for cell in row[1:-1]] for row in rows] == [
-        ["0>1", "slow", "12.4 s", "3.0 s", "link 0>1 is slow"]
+        ["0>1", "slow", "1", "3.0 s", "12.4 s", "link 0>1 is slow"]
+    ]
+
+
+def test_a_rail_that_flaps_has_one_row_for_both_directions(tmp_path: Path) -> None:
+    def told(rank: int, condition: str, at_ns: int) -> LinkVerdict:
+        peer = 1 - rank
+        return LinkVerdict(
+            rank=rank,
+            time_ns=at_ns,
+            at_ns=at_ns,
+            since_ns=at_ns,
+            condition=condition,
+            source=rank,
+            target=peer,
+            rail=1,
+            reason=f"link {rank}-{peer} is {condition} for the time {at_ns // 1_000_000_000}",
+        )
+
+    for rank in range(2):
+        with Writer(tmp_path, rank) as writer:
+            for number in range(4):
+                start_ns = (10 + 5 * number) * 1_000_000_000
+                writer.write(told(rank, "silent", start_ns))
+                writer.write(told(rank, "back", start_ns + 500_000_000))
+    report = Report(tmp_path, ranks=2)
+    report.update()
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(report.links())
+    rows = [line.split("│") for line in capture.get().splitlines() if line.startswith("│")]
+    assert [[cell.strip() for cell in row[1:-1]] for row in rows] == [
+        ["0-1", "silent", "4", "2.0 s", "10.0 s", "link 0-1 is silent for the time 25"],
     ]
 
 
@@ -253,7 +285,7 @@ def test_what_the_telemetry_lacks_is_named_with_file_and_line(tmp_path: Path) ->
     report.update()
     assert len(report.ranks[0].steps) == 1
     assert report.problems() == [
-        f"{path}: 7 records are missing: No space left on device",
+        "rank 0: 7 records are missing: No space left on device",
         f"{path}:4: the line is cut or damaged: a telemetry line must be JSON, "
         'not \'{"record":"st\'',
         f"{path}: the last line is cut",

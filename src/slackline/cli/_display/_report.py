@@ -7,160 +7,81 @@ a checkpoint, does not count as training.
 import statistics
 from datetime import timedelta
 from pathlib import Path
-from time import monotonic, monotonic_ns
+from time import monotonic, time_ns
 
 from rich.table import Table
 
-from slackline.cli._display._pipeline_steps import PipelineTimes, pace, pipeline_table, times_of
-from slackline.health import Deduplicator
-from slackline.monitor import verdict_of
-from slackline.telemetry import (
-    Counters,
-    Gap,
-    GroupOpened,
-    LinkReport,
-    LinkVerdict,
-    MedianStep,
-    Operations,
-    PipelineStep,
-    Record,
-    RecordTail,
-    RunSummary,
-    StepSummary,
-    file_of,
-    rails_of,
-)
+from slackline.cli._display._pipeline_steps import pace, pipeline_table
+from slackline.diagnose import Diagnosis, Kind
+from slackline.monitor import Job, Rank, disturbances
+from slackline.telemetry import MedianStep
 
-__all__ = ["RankReport", "Report", "decimal_bytes"]
+__all__ = ["Report", "decimal_bytes"]
 
 _RECENT = 50
 """The number of recent steps that the progress line covers."""
 
-_MOST_EPISODES = 20
+_MOST_DISTURBANCES = 20
 """The most rows of the table of links."""
 
 _MOST_PROBLEMS = 5
 """The largest number of sentences about telemetry that could not be read."""
 
 
-class RankReport:
-    """The telemetry records of one rank, read while the rank writes them."""
-
-    def __init__(self, path: Path) -> None:
-        self.steps: list[StepSummary] = []
-        self.pipeline: list[PipelineTimes] = []
-        self.opened = False
-        self.counters: Counters | None = None
-        self.run: RunSummary | None = None
-        self.verdicts: list[LinkVerdict] = []
-        self.problems: list[str] = []
-        self._used: set[str] = set()
-        self._kinds: dict[str, str] = {"shm": "shm"}
-        self._path = path
-        self._tail = RecordTail(path, self.problems.append)
-
-    def update(self) -> None:
-        """Read the lines that are complete by now; a line that is no record goes to `problems`."""
-        for record in self._tail.read():
-            self._take(record)
-
-    def _take(self, record: Record) -> None:
-        match record:
-            case StepSummary():
-                self.steps.append(record)
-            case PipelineStep():
-                self.pipeline.append(times_of(record))
-            case GroupOpened():
-                self.opened = True
-            case Counters():
-                self.counters = record
-            case RunSummary():
-                self.run = record
-            case LinkVerdict():
-                self.verdicts.append(record)
-            case Operations():
-                self._used.update(record.rail_names)
-            case LinkReport():
-                self._kinds[str(record.rail)] = record.kind
-            case Gap():
-                self.problems.append(
-                    f"{self._path}: {record.lost} records are missing: {record.reason}"
-                )
-            case _:
-                pass
-
-    def problems_at_end(self) -> list[str]:
-        """Return a sentence for each part of the file that could not be read or written."""
-        if self._tail.cut:
-            return [*self.problems, f"{self._path}: the last line is cut"]
-        return self.problems
-
-    @property
-    def rails(self) -> tuple[str, ...]:
-        """The kinds of rails (paths to peers, such as tcp or shm) that carried frames.
-
-        A rank that has died wrote no totals; then the kinds follow from the operations that the
-        rank recorded until then, and from its reports about its links.
-        """
-        if self.run is not None and self.run.rails:
-            return self.run.rails
-        if self.counters is None:
-            return tuple(sorted({self._kinds[rail] for rail in self._used & self._kinds.keys()}))
-        return rails_of(self.counters.values)
-
-
 class Report:
     """The telemetry that a job's ranks write into `directory`, read while it grows."""
 
-    def __init__(
-        self, directory: Path, *, ranks: int, first: int = 0, world: int | None = None
-    ) -> None:
-        """Read the files of `ranks` ranks, from number `first` on; the job has `world` ranks.
-
-        Without `world` the job has no other ranks.
-        """
+    def __init__(self, directory: Path, *, ranks: int, first: int = 0) -> None:
+        """Report on `ranks` ranks, from number `first` on, whose files are in `directory`."""
         self._start_s = monotonic()
-        self._first = first
-        self.ranks = [RankReport(file_of(directory, rank)) for rank in range(first, first + ranks)]
-        self._deduplicator = Deduplicator(ranks if world is None else world)
+        self._numbers = range(first, first + ranks)
+        self.job = Job(directory)
+        """The state of the job."""
+        self._diagnosis = Diagnosis(self.job)
+
+    @property
+    def ranks(self) -> list[Rank]:
+        """The ranks in rising order; a rank that has written nothing is empty."""
+        known = self.job.ranks
+        return [known[number] if number in known else Rank(number) for number in self._numbers]
 
     def update(self) -> None:
         """Read the records that the ranks have added since the last call."""
-        for rank in self.ranks:
-            rank.update()
+        self.job.update()
 
     def opened(self) -> list[int]:
         """Return the ranks that have opened a group of slackline."""
-        return [number for number, rank in enumerate(self.ranks, self._first) if rank.opened]
+        return [rank.number for rank in self.ranks if rank.groups]
 
     def news(self, *, ended: bool = False) -> list[str]:
-        """Return new messages about links and ranks, one line each.
+        """Return new messages about links and ranks, and new causes of slow steps, one line each.
 
         `ended` also returns messages that would otherwise be held back for a while.
         """
-        now_ns = monotonic_ns()
-        for rank in self.ranks:
-            for told in rank.verdicts:
-                self._deduplicator.take(now_ns, told.rank, verdict_of(told))
-            rank.verdicts.clear()
-        return self._deduplicator.finish() if ended else self._deduplicator.lines(now_ns)
+        if ended:
+            self.job.finish()
+        told = [finding.sentence for finding in self.job.findings]
+        self.job.findings.clear()
+        # The message about a single slow link is the cause already.
+        causes = self._diagnosis.update(time_ns())
+        return told + [f"cause: {each.sentence}" for each in causes if each.kind is not Kind.LINK]
 
     def progress(self) -> str:
         """Return the job's progress as one line."""
         elapsed = timedelta(seconds=round(monotonic() - self._start_s))
-        steps = [MedianStep(rank.steps) for rank in self.ranks]
-        counts = [each.count for each in steps]
-        head = f"{len(counts)} {'rank' if len(counts) == 1 else 'ranks'}, {elapsed}"
-        if not min(counts):
-            if not (least := min(len(rank.pipeline) for rank in self.ranks)):
+        ranks = self.ranks
+        head = f"{len(ranks)} {'rank' if len(ranks) == 1 else 'ranks'}, {elapsed}"
+        steps = min(rank.step_count for rank in ranks)
+        if not steps:
+            if not (least := min(rank.pipeline_count for rank in ranks)):
                 return f"{head}: running"
-            recent = [step for rank in self.ranks for step in rank.pipeline[-_RECENT:]]
+            recent = [step for rank in ranks for step in list(rank.pipeline)[-_RECENT:]]
             return f"{head}: step {least}, {pace(recent)}"
-        recently = [MedianStep(rank.steps[-_RECENT:]) for rank in self.ranks]
+        recently = [rank.median_step(_RECENT) for rank in ranks]
         wall_ns = statistics.median(each.wall_ns for each in recently)
         exposed_ns = statistics.median(each.exposed_ns for each in recently)
         return (
-            f"{head}: step {min(counts)}, {1e9 / max(wall_ns, 1):.1f} steps/s, "
+            f"{head}: step {steps}, {1e9 / max(wall_ns, 1):.1f} steps/s, "
             f"{exposed_ns / 1e6:.2f} ms exposed a step ({_share(exposed_ns, wall_ns)})"
         )
 
@@ -171,48 +92,49 @@ class Report:
         table = Table(caption="of the median step; exposed: the training thread stood still")
         for column in ("rank", "steps", "steps/s", "reduced", "exposed", "share", "rails"):
             table.add_column(column, justify="left" if column == "rails" else "right")
-        for number, rank in enumerate(self.ranks, self._first):
-            table.add_row(str(number), *_row(rank))
+        for rank in self.ranks:
+            table.add_row(str(rank.number), *_row(rank))
         return table
 
     def pipelines(self) -> Table | None:
         """Return a table of pipeline steps with a row for each rank; None if no pipeline ran."""
-        return pipeline_table([rank.pipeline for rank in self.ranks], self._first)
+        return pipeline_table(self.ranks)
 
     def problems(self) -> list[str]:
         """Return a sentence for each part of the telemetry that is missing, a few at most."""
-        found = [sentence for rank in self.ranks for sentence in rank.problems_at_end()]
+        found = [*self.job.problems, *self.job.cut_files()]
         if len(found) > _MOST_PROBLEMS:
             more = len(found) - _MOST_PROBLEMS
             return [*found[:_MOST_PROBLEMS], f"and {more} more such notes about the telemetry"]
         return found
 
     def links(self) -> Table | None:
-        """Return a table with a row for each disturbance of a link, or None if there was none."""
-        episodes = self._deduplicator.episodes
-        if not episodes:
+        """Return a table with a row for each rail of a link and condition; None without any."""
+        found = disturbances(self.job.episodes, self.job.links)
+        if not found:
             return None
         table = Table(caption="times count from the opening of the group")
-        for column in ("link", "was", "from", "for", "what was said last"):
-            table.add_column(column, justify="right" if column in ("from", "for") else "left")
-        for each in episodes[:_MOST_EPISODES]:
-            since, until = each.since_ns, each.until_ns
-            lasted = "to the end" if until is None else f"{(until - since) / 1e9:.1f} s"
-            direction = f"{each.source}>{each.target}"
-            table.add_row(direction, each.condition, f"{since / 1e9:.1f} s", lasted, each.reason)
-        if len(episodes) > _MOST_EPISODES:
-            table.add_row("", "", "", "", f"and {len(episodes) - _MOST_EPISODES} more")
+        for column in ("link", "was", "times", "in all", "first at", "said last"):
+            right = column in ("times", "in all", "first at")
+            table.add_column(column, justify="right" if right else "left")
+        for each in found[:_MOST_DISTURBANCES]:
+            first = f"{each.first_ns / 1e9:.1f} s"
+            table.add_row(
+                each.name, each.condition, str(each.times), each.total, first, each.reason
+            )
+        if len(found) > _MOST_DISTURBANCES:
+            table.add_row("", "", "", "", "", f"and {len(found) - _MOST_DISTURBANCES} more")
         return table
 
 
-def _row(rank: RankReport) -> tuple[str, ...]:
+def _row(rank: Rank) -> tuple[str, ...]:
     if not rank.steps:
         return ("0",)
     steps = MedianStep(rank.steps)
     return (
-        str(steps.count),
+        str(rank.step_count),
         f"{1e9 / max(steps.wall_ns, 1):.1f}",
-        decimal_bytes(sum(step.reduced_bytes for step in rank.steps)),
+        decimal_bytes(rank.reduced_bytes),
         f"{steps.exposed_ns / 1e6:.2f} ms",
         _share(steps.exposed_ns, steps.wall_ns),
         "+".join(rank.rails) or "-",

@@ -1,0 +1,91 @@
+"""Tests of `slackline diagnose` on directories of telemetry."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slackline.cli import main
+from slackline.telemetry import SCHEMA_VERSION, FileHeader, StepSummary, encode, file_of
+
+MS = 1_000_000
+START_NS = 1_700_000_000_000_000_000
+
+
+def _write(directory: Path, *, slow: int | None) -> None:
+    """Write 60 steps of four ranks; rank `slow` computes longer from step 30 on."""
+    for rank in range(4):
+        header = FileHeader(
+            version=SCHEMA_VERSION,
+            rank=rank,
+            time_ns=START_NS,
+            monotonic_ns=0,
+            host=f"node{rank}",
+            clock="boot",
+            process=1 + rank,
+        )
+        lines = [encode(header)]
+        for number in range(60):
+            passes_ns = 180 * MS if rank == slow and number >= 30 else 100 * MS
+            record = StepSummary(
+                rank=rank,
+                step=number,
+                time_ns=START_NS + number * 200 * MS,
+                wall_ns=passes_ns + 5 * MS,
+                exposed_ns=0,
+                reduced_bytes=1000,
+                parameters=2,
+                waited=0,
+                forward_ns=passes_ns // 2,
+                backward_ns=passes_ns // 2,
+            )
+            lines.append(encode(record))
+        file_of(directory, rank).write_text("".join(f"{line}\n" for line in lines))
+
+
+def test_the_cause_is_printed_with_its_times(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "kept"
+    telemetry = kept / "telemetry"
+    telemetry.mkdir(parents=True)
+    _write(telemetry, slow=2)
+    assert main(["diagnose", str(kept)]) == 0
+    said = (
+        "since 5.8 s (named at 7.8 s): rank 2: it computes 80 ms a step longer than its usual "
+        "100 ms; most other ranks compute as usual\n"
+    )
+    assert capsys.readouterr().out == said
+    assert main(["diagnose", "--json", str(kept)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (cause,) = found["causes"]
+    assert (cause["kind"], cause["ranks"], cause["rail"]) == ("rank", [2], None)
+    assert cause["since_ns"] == START_NS + 5_815 * MS
+    assert found["problems"] == []
+
+
+def test_a_run_as_usual_has_no_cause_and_a_damaged_line_is_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _write(tmp_path, slow=None)
+    with file_of(tmp_path, 3).open("a") as file:
+        file.write("rubbish\n")
+    assert main(["diagnose", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == (
+        f"note: {file_of(tmp_path, 3)}:62: the line is cut or damaged: a telemetry line must be "
+        "JSON, not 'rubbish'\n"
+        "no cause found in the telemetry of 4 ranks\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [("", "there is no telemetry in {}"), ("missing", "there is no directory {}")],
+)
+def test_a_directory_without_telemetry_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, sentence: str
+) -> None:
+    directory = tmp_path / name
+    assert main(["diagnose", str(directory)]) == 2
+    expected = f"slackline: {sentence.format(repr(str(directory)))}\n"
+    assert capsys.readouterr().err == expected
