@@ -17,6 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import lab
 from _harness.machine import describe_machine
 from _harness.options import Options, parse
 from _harness.report import Report, Row, Target
@@ -24,8 +25,8 @@ from rich.table import Table
 from scenarios import HEALTHY, KINDS, LAWS, Scenario, draw
 from simulated import Outcome, diagnosed
 
-PARTS = ("simulated", "healthy")
-SCENARIOS, QUICK_SCENARIOS = 400, 48
+PARTS = ("simulated", "healthy", "lab")
+SCENARIOS, QUICK_SCENARIOS = 240, 40
 HEALTHY_NS, QUICK_HEALTHY_NS = 3600 * 10**9, 60 * 10**9
 """The length of each of the eight healthy jobs: eight hours together."""
 LEAST_PERCENT = 95.0
@@ -118,6 +119,30 @@ def healthy(options: Options, pool: ProcessPoolExecutor) -> tuple[list[Row], lis
     return rows, [target]
 
 
+def in_lab(options: Options) -> tuple[list[Row], list[Target]]:
+    """Diagnose real jobs on a lab's hosts; without root or with --quick the row is skipped."""
+    name = "lab: right names in %"
+    reason = "only without --quick" if options.quick and options.part is None else None
+    if os.geteuid() != 0:
+        reason = "a lab needs root"
+    if reason is not None:
+        skipped = Row(labels={"part": "lab"}, skipped=reason)
+        return [skipped], [Target(name=name, target=LEAST_PERCENT, measured=None)]
+    cases = lab.QUICK if options.quick else lab.CASES
+    rows = [lab.measure(case) for case in cases]
+    percent = 100 * statistics.mean(int(each.values["right"]) for each in rows)
+    lines = [float(each.values["line_seconds"]) for each in rows if "line_seconds" in each.values]
+    return rows, [
+        Target(name=name, target=LEAST_PERCENT, measured=percent),
+        Target(
+            name="lab: median seconds from the fault to the line of slackline run",
+            target=MOST_SECONDS,
+            measured=statistics.median(lines) if lines else None,
+            bound="at most",
+        ),
+    ]
+
+
 def confusion(rows: list[Row]) -> Table:
     """Return the table of the kinds of faults by the kinds of the first names."""
     kinds = [str(kind or NONE) for kind in KINDS]
@@ -165,6 +190,10 @@ def main() -> None:
             found, judged = healthy(options, pool)
             tables.append(_table("healthy jobs", found))
             rows, targets = rows + found, targets + judged
+    if options.part in (None, "lab"):
+        found, judged = in_lab(options)
+        tables.append(_table("lab", found))
+        rows, targets = rows + found, targets + judged
     Report(machine=machine, rows=rows, targets=targets).print(tables, options)
 
 

@@ -9,7 +9,7 @@ from slackline.diagnose._hosts import layout
 from slackline.diagnose._network import explain
 from slackline.diagnose._pace import Pace
 from slackline.diagnose._ranks import changed_together, slow_ranks
-from slackline.monitor import Job
+from slackline.monitor import Job, Rank
 from slackline.telemetry import PipelineStep, StepSummary
 
 __all__ = ["Diagnosis"]
@@ -20,6 +20,10 @@ are found slow one after the other."""
 
 _LINGER_NS = 3_000_000_000
 """The time without evidence after which a named cause is over: links may flap."""
+
+_OPERATIONS_NS = 1_000_000_000
+"""The age of a step from which its operations are not awaited: ranks write them four times a
+second."""
 
 _Place = tuple[Kind, str]
 _Step = TypeVar("_Step", StepSummary, PipelineStep)
@@ -47,7 +51,7 @@ class Diagnosis:
 
         Call it a few times a second, after the job has read its records.
         """
-        self._read_steps()
+        self._read_steps(now_ns)
         found = {(cause.kind, cause.name): cause for cause in self._candidates(now_ns)}
         self._held_since_ns = {place: self._held_since_ns.get(place, now_ns) for place in found}
         fresh = []
@@ -64,7 +68,7 @@ class Diagnosis:
                 del self._seen_ns[place]
         return fresh
 
-    def _read_steps(self) -> None:
+    def _read_steps(self, now_ns: int) -> None:
         """Pass the steps that were added since the last call to the ranks' detectors."""
         for number, rank in self._job.ranks.items():
             pace = self._paces.setdefault(number, Pace())
@@ -75,7 +79,9 @@ class Diagnosis:
                     self._read_ns[number] = stage_step.time_ns
                 continue
             for step in _newer(rank.steps, read_ns, optimizer=0):
-                pace.take(step)
+                if not _complete(rank, step, now_ns):
+                    break
+                pace.take(step, _waits_within(rank, step))
                 self._read_ns[number] = step.time_ns
 
     def _candidates(self, now_ns: int) -> list[Cause]:
@@ -103,6 +109,23 @@ class Diagnosis:
                 for pace in paces.values():
                     pace.restart()
                 return
+
+
+def _complete(rank: Rank, step: StepSummary, now_ns: int) -> bool:
+    """Return whether the operations of a step have been read; a rank may record none at all."""
+    late = now_ns - step.time_ns >= _OPERATIONS_NS
+    return late or not rank.operations or rank.operations_ns >= step.time_ns
+
+
+def _waits_within(rank: Rank, step: StepSummary) -> list[tuple[int, int]]:
+    """Return the rank's waits for operations that ended within the wall time of a step."""
+    began_ns = step.time_ns - step.wall_ns
+    found = []
+    for wait in reversed(rank.waits):
+        if wait[1] < began_ns:
+            break
+        found.append(wait)
+    return found
 
 
 def _newer(steps: Sequence[_Step], read_ns: int, *, optimizer: int | None = None) -> list[_Step]:

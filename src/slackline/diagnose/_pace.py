@@ -1,8 +1,14 @@
 """Change detectors of a rank's own time in its steps: computation, and pauses between steps.
 
 Time in which a rank waits for communication belongs to neither: a slow peer makes a rank wait
-longer, but does not change its pace.
+longer, but does not change its pace. The records of steps state the waits of `slackline.overlap`,
+and the records of operations also those of the script's own collectives:
+
+    | pause           | forward           | backward      | step called
+      [all_reduce]      [late gradients]    [all_reduce]
 """
+
+from collections.abc import Iterable
 
 from slackline.health import Baseline, Cusum, Runs
 from slackline.telemetry import PipelineStep, StepSummary
@@ -21,9 +27,13 @@ _LEARN_STEPS = 12
 _EVIDENCE, _RECOVERY = 4.0, 8.0
 """The number of steps in a row, clearly slower than usual or clearly as usual, for a change."""
 
-_MEMORY, _EVERY, _NOISE_FACTOR = 128, 8, 6.0
+_MEMORY, _EVERY, _NOISE_FACTOR = 128, 4, 3.0
 _SURE, _MOST_EVIDENCE = 64, 16.0
 _LEVEL_GAIN = 0.3
+_LEAST_WORK = 0.1
+"""The least part of a computation that counts as work: the whole step's waits are known, and not
+those of the computation alone."""
+
 _EXPLAINED = 0.5
 """The part of a longer computation that waits for a core must explain."""
 
@@ -80,16 +90,30 @@ class Pace:
 
     @property
     def waits_for_cores(self) -> bool:
-        """Whether waits for a core explain half of the longer computation at least."""
-        return self.compute.cusum.active and self.delay_ns >= _EXPLAINED * self.compute.excess_ns
+        """Whether waits for a core explain half of the longer computation at least.
+
+        On a busy host waits grow with the work: only waits beyond the usual ones for each
+        nanosecond of work count.
+        """
+        if not self.compute.cusum.active:
+            return False
+        usual_ns, excess_ns = self.compute.usual_ns, self.compute.excess_ns
+        usual_work_ns = max(usual_ns - self._delay.middle, _LEAST_WORK * usual_ns, 1.0)
+        now_ns = usual_ns + excess_ns
+        work_ns = max(now_ns - self._delay_ns, _LEAST_WORK * now_ns)
+        due_ns = self._delay.middle * work_ns / usual_work_ns
+        return self._delay_ns - due_ns >= _EXPLAINED * excess_ns
 
     @property
     def delay_ns(self) -> float:
         """The excess of the waits for a core in a step over the usual ones, smoothed."""
         return max(0.0, self._delay_ns - self._delay.middle)
 
-    def take(self, step: StepSummary) -> None:
-        """Add an optimizer step; waits of one step may fall into the wall time of the next one."""
+    def take(self, step: StepSummary, waits: Iterable[tuple[int, int]] = ()) -> None:
+        """Add an optimizer step; waits of one step may fall into the wall time of the next one.
+
+        `waits` are the times, from and until in Unix time, in which the rank waited for operations.
+        """
         in_forward_ns = sum(step.group_forward_exposed_ns)
         in_backward_ns = sum(step.group_backward_exposed_ns)
         late_in_step_ns = max(0, sum(step.group_late_ns) - in_forward_ns)
@@ -97,9 +121,14 @@ class Pace:
         passes_ns = step.forward_ns + step.backward_ns
         compute_ns = passes_ns - self._late_in_forward_ns - in_backward_ns
         pause_ns = step.wall_ns - passes_ns - in_step_ns - self._late_in_step_ns
+        passes_from_ns, began_ns = step.time_ns - passes_ns, step.time_ns - step.wall_ns
+        waited = list(waits)
+        known_ns = self._late_in_forward_ns + in_backward_ns
+        compute_ns -= max(0, _covered(waited, passes_from_ns, step.time_ns) - known_ns)
+        known_ns = self._late_in_step_ns + in_step_ns
+        pause_ns -= max(0, _covered(waited, began_ns, passes_from_ns) - known_ns)
         self._late_in_forward_ns, self._late_in_step_ns = in_forward_ns, late_in_step_ns
         if passes_ns:
-            began_ns = step.time_ns - step.wall_ns
             self._take(began_ns, max(0, compute_ns), max(0, pause_ns), step.run_delay_ns)
 
     def take_pipeline_step(self, step: PipelineStep) -> None:
@@ -120,6 +149,17 @@ class Pace:
             self._delay_ns += _LEVEL_GAIN * (delay_ns - self._delay_ns)
         if self.compute.cusum.calm and self.pause.cusum.calm:
             self._step.add(own_ns)
+
+
+def _covered(spans: list[tuple[int, int]], from_ns: int, until_ns: int) -> int:
+    """Return the time within [from_ns, until_ns] that at least one of the spans covers."""
+    covered_ns, reached_ns = 0, from_ns
+    for start_ns, end_ns in sorted(spans):
+        start_ns, end_ns = max(start_ns, reached_ns), min(end_ns, until_ns)
+        if start_ns < end_ns:
+            covered_ns += end_ns - start_ns
+            reached_ns = end_ns
+    return covered_ns
 
 
 def _baseline() -> Baseline:

@@ -25,6 +25,9 @@ _KEPT_STEPS = 2000
 _KEPT_PIPELINE_STEPS = 500
 """The number of pipeline steps that are kept: a step may have hundreds of instructions."""
 
+_KEPT_WAITS = 4096
+"""The number of waits for operations that are kept."""
+
 _KEPT_BATCHES = 40
 """The number of batches of operations that are kept: ten seconds with four batches a second."""
 
@@ -119,6 +122,11 @@ class Rank:
         is missing from the file share the key without members."""
         self.rail_kinds: dict[str, str] = {"shm": "shm"}
         """The kind of each rail, by the rail's name: {"shm": "shm", "0": "tcp"}."""
+        self.waits: deque[tuple[int, int]] = deque(maxlen=_KEPT_WAITS)
+        """The latest times, from and until in Unix time, in which a thread was blocked until the
+        end of an operation, in the order of the operations' ends."""
+        self.operations_ns = 0
+        """The Unix time at which the latest operation in a record ended; 0 without one."""
         self.failed_ns = 0
         """The Unix time at which the rank's latest failed operation ended; 0 without one."""
         self.lost = 0
@@ -185,15 +193,19 @@ class Rank:
             if each.rails & ~self._used_rails:
                 self._used_rails |= each.rails
                 self._used_names.update(each.rail_names)
+            ended_ns = self.unix_ns(each.ended_ns)
+            self.operations_ns = max(self.operations_ns, ended_ns)
+            if each.waited_ns:
+                self.waits.append((ended_ns - each.waited_ns, ended_ns))
             if each.failed:
-                self.failed_ns = max(self.failed_ns, self.unix_ns(each.ended_ns))
+                self.failed_ns = max(self.failed_ns, ended_ns)
             if each.internal:
                 continue
             opened = self.groups.get(each.group)
             members = () if opened is None else opened.members
             self.totals.setdefault(each.kind, OperationTotals()).add(each)
             self.group_totals.setdefault((members, each.kind), OperationTotals()).add(each)
-            self.seen_ns = max(self.seen_ns, self.unix_ns(each.ended_ns))
+            self.seen_ns = max(self.seen_ns, ended_ns)
 
     def take_step(self, step: StepSummary) -> None:
         """Add an optimizer step."""

@@ -113,9 +113,15 @@ def step(
     )
 
 
-def failed(rank: int, after_ns: int) -> Operations:
-    row = [1, 0, -1, 400, 9, 1, -1, 0, 0, 1, 1, after_ns - 2, after_ns - 1, after_ns, 0, 1]
+def operation(rank: int, after_ns: int, waited_ns: int, *, failed: int = 0) -> Operations:
+    """Return the record of an all_reduce that ended at a time, for which a thread waited."""
+    times = [after_ns - waited_ns - 2, after_ns - waited_ns - 1, after_ns, waited_ns]
+    row = [1, 0, -1, 400, 9, 1, -1, 0, 0, 1, 1, *times, failed]
     return Operations(rank=rank, lost=0, rows=json.dumps(row, separators=(",", ":")))
+
+
+def failed(rank: int, after_ns: int) -> Operations:
+    return operation(rank, after_ns, 0, failed=1)
 
 
 def counters(rank: int, after_ns: int) -> Counters:

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from invented_records import MS, START_NS, S, header, link, opened, step, verdict
+from invented_records import MS, START_NS, S, header, link, opened, operation, step, verdict
 
 from slackline.diagnose import Cause, Diagnosis, Kind
 from slackline.monitor import Job
@@ -77,6 +77,15 @@ def test_a_rank_whose_thread_waits_for_cores_names_its_host(tmp_path: Path) -> N
         "host b: its cores are slow or taken: rank 1 computes 79 ms a step longer than its usual "
         "101 ms and waits 67 ms more for a core"
     )
+
+
+def test_a_rank_with_more_work_on_a_busy_host_is_named_and_not_the_host(tmp_path: Path) -> None:
+    def change(rank: int, number: int) -> Mapping[str, Any]:
+        work_ns = 150 * MS if rank == 1 and number >= 30 else 50 * MS
+        return {"compute_ns": 5 * work_ns // 2, "delay_ns": 3 * work_ns // 2}
+
+    ((_, cause),) = _named(tmp_path, change)
+    assert (cause.kind, cause.name) == (Kind.RANK, "rank 1")
 
 
 def test_a_host_whose_ranks_are_all_slower_is_named(tmp_path: Path) -> None:
@@ -169,4 +178,30 @@ def test_a_slow_stage_of_a_pipeline_is_named(tmp_path: Path) -> None:
                 )
             )
         named += diagnosis.update(START_NS + number * STEP_NS)
+    assert [(cause.kind, cause.name) for cause in named] == [(Kind.RANK, "rank 1")]
+
+
+@pytest.mark.parametrize("part", ["pause", "compute"])
+def test_waits_in_the_script_s_own_collectives_change_no_pace(tmp_path: Path, part: str) -> None:
+    """Let rank 1 compute slowly, so that rank 0 waits in an all_reduce that the script calls."""
+    job = Job(tmp_path)
+    for rank in range(2):
+        job.take(header(rank))
+        job.take(opened(rank, 2))
+    diagnosis = Diagnosis(job)
+    named = []
+    for number in range(60):
+        at_ns = number * STEP_NS
+        slow = number >= 30
+        waited_ns = 80 * MS if slow else 0
+        usual = {"pause_ns": 5 * MS, "compute_ns": 100 * MS, "late_ns": 0}
+        changed = {**usual, f"{part}_ns": usual[f"{part}_ns"] + waited_ns}
+        ended_ns = at_ns - 101 * MS if part == "pause" else at_ns - 10 * MS
+        if slow:
+            job.take(operation(0, ended_ns, waited_ns))
+        job.take(step(0, number, at_ns, **changed))
+        job.take(step(1, number, at_ns, compute_ns=180 * MS if slow else 100 * MS))
+        job.take(operation(0, at_ns + MS, 0))
+        job.settle(START_NS + at_ns)
+        named += diagnosis.update(START_NS + at_ns)
     assert [(cause.kind, cause.name) for cause in named] == [(Kind.RANK, "rank 1")]

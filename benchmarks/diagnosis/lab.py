@@ -1,0 +1,135 @@
+"""Real training jobs on the hosts of a lab, with real faults, and their diagnosis."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from _harness.report import Row
+from scenarios import RANKS
+
+from slackline.diagnose import Cause, Kind, replay
+from slackline.monitor import Job
+from slackline.telemetry import GroupOpened, merge
+
+JOB = Path(__file__).with_name("job.py")
+AT_S, SECONDS = 15, 30
+"""The start of a fault and the length of a job, from the opening of its group."""
+LIMIT_S = 240
+_SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A job with one fault or none, and the name that it must get."""
+
+    kind: Kind | None
+    name: str = ""
+    fault: str = ""
+    """A fault for `slackline run --fault`, without its start."""
+    slow: str = "none"
+    """The fault that the job's own script makes."""
+    rank: int = 0
+    nics: int = 1
+
+    @property
+    def command(self) -> list[str]:
+        words = ["run", "--lab", "--hosts", str(RANKS), "--nics", str(self.nics), "--rate"]
+        words += ["200Mbit"]
+        for each in self.fault.split(";") if self.fault else []:
+            words += ["--fault", f"{each.strip()} from {AT_S}s"]
+        return words
+
+    @property
+    def script(self) -> list[str]:
+        place = ["--fault", self.slow, "--rank", str(self.rank)]
+        return [str(JOB), *place, "--at", str(AT_S), "--seconds", str(SECONDS)]
+
+
+CASES = (
+    Case(kind=None),
+    Case(kind=Kind.LINK, name="link 1>2", fault="link 1>2 delay 30ms"),
+    Case(kind=Kind.NIC, name="NIC 1 of the host of rank 2", fault="nic 2.1 down", nics=2),
+    Case(
+        kind=Kind.SWITCH,
+        name="the switch",
+        fault="; ".join(f"link {a}-{b} delay 15ms" for a in range(RANKS) for b in range(a)),
+    ),
+    Case(kind=Kind.HOST, name="the host of rank 3", slow="host", rank=3),
+    Case(kind=Kind.RANK, name="rank 1", slow="rank", rank=1),
+    Case(kind=Kind.LOADER, name="the data loader of rank 2", slow="loader", rank=2),
+    Case(kind=Kind.DEAD, name="rank 3", fault="rank 3 kill"),
+)
+
+
+QUICK = CASES[1:2]
+
+
+def measure(case: Case) -> Row:
+    """Run a job and return the names that it got, while it ran and from its directory."""
+    print(f"lab: {case.kind or 'none'}", file=sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="slackline-diagnosis-") as folder:
+        keep = Path(folder) / "kept"
+        command = [*_SLACKLINE, *case.command, "--keep", str(keep), *case.script]
+        live_ns = _follow(command)
+        job = Job(keep)
+        records = list(merge(job.directory, lambda _: None))
+        opened_ns = max(
+            (each.time_ns for each in records if isinstance(each.record, GroupOpened)), default=0
+        )
+        start_ns = opened_ns + AT_S * 10**9
+        until_ns = records[-1].time_ns + 5 * 10**9 if records else 0
+        found = list(replay(job, records, until_ns))
+    return _row(case, found, start_ns, live_ns)
+
+
+def _follow(command: list[str]) -> list[int]:
+    """Run a command and return the Unix times of its lines about causes and links.
+
+    Raises RuntimeError for a command that has not ended within LIMIT_S seconds.
+    """
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    ) as process:
+        assert process.stderr is not None
+        late = threading.Timer(LIMIT_S, process.terminate)
+        late.start()
+        times_ns = [
+            time.time_ns()
+            for line in process.stderr
+            if line.startswith(("slackline run: cause: ", "slackline run: link "))
+        ]
+        ended = late.is_alive()
+        late.cancel()
+    if not ended:
+        raise RuntimeError(f"the job has not ended within {LIMIT_S} s: {' '.join(command)}")
+    return times_ns
+
+
+def _row(case: Case, found: list[tuple[int, Cause]], start_ns: int, live_ns: list[int]) -> Row:
+    expected = [] if case.kind is None else [(case.kind, case.name)]
+    given = [(cause.kind, cause.name) for _, cause in found]
+    values: dict[str, str | int | float] = {
+        "named_kind": str(given[0][0]) if given else "none",
+        "named": "; ".join(name for _, name in given) or "none",
+        "right": int(given == expected),
+        "names": len(given),
+    }
+    if found:
+        values["seconds"] = round((found[0][0] - start_ns) / 1e9, 2)
+    lines = [at_ns for at_ns in live_ns if at_ns >= start_ns]
+    if lines:
+        values["line_seconds"] = round((lines[0] - start_ns) / 1e9, 2)
+    labels = {"part": "lab", "kind": str(case.kind or "none"), "fault": case.fault or case.slow}
+    return Row(labels=labels, values=values)
