@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from slackline.diagnose._cause import Cause, Kind
 from slackline.diagnose._deaths import dead_ranks
-from slackline.diagnose._hosts import layout
+from slackline.diagnose._hosts import Layout, layout
 from slackline.diagnose._network import explain
 from slackline.diagnose._pace import Pace
 from slackline.diagnose._ranks import changed_together, slow_ranks
@@ -35,6 +35,7 @@ class Diagnosis:
     def __init__(self, job: Job) -> None:
         """Begin a diagnosis of `job`, whose records another object adds."""
         self._job = job
+        self._layout: Layout | None = None
         self._paces: dict[int, Pace] = {}
         self._read_ns: dict[int, int] = {}
         self._held_since_ns: dict[_Place, int] = {}
@@ -86,7 +87,7 @@ class Diagnosis:
 
     def _candidates(self, now_ns: int) -> list[Cause]:
         """Return the causes that explain the present state best."""
-        plan = layout(self._job, now_ns)
+        plan = self._layout = layout(self._job, now_ns, self._layout)
         dead = dead_ranks(self._job, plan, now_ns)
         gone = {rank for cause in dead for rank in cause.ranks}
         network = explain(self._job.open_episodes, plan, now_ns, gone)

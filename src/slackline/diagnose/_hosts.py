@@ -1,7 +1,7 @@
 """The ranks of each host, and the wires between hosts that are in use."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slackline.monitor import Job
 
@@ -26,14 +26,22 @@ class Layout:
     """The host of each rank."""
     used: frozenset[Direction]
     """The directions that carry traffic between hosts."""
+    read: tuple[int, int, int]
+    """The numbers of ranks, of their processes and of rails from which the hosts were found."""
 
 
-def layout(job: Job, now_ns: int) -> Layout:
+def layout(job: Job, now_ns: int, before: Layout | None = None) -> Layout:
     """Return the hosts of a job, and the directions that are in use at the Unix time `now_ns`.
 
     Ranks with the same host name and no wire between them share a host. Hosts of a lab have the
-    name of the machine in common, but wires between them.
+    name of the machine in common, but wires between them. The hosts of the layout `before` are
+    taken over if no rank and no rail has been added since.
     """
+    processes = sum(rank.processes for rank in job.ranks.values())
+    read = len(job.ranks), processes, len(job.links)
+    used = _used(job, now_ns)
+    if before is not None and before.read == read:
+        return replace(before, used=used)
     wired = {(rank, peer) for rank, peer, _ in job.links}
     hosts: list[list[int]] = []
     labels: list[str] = []
@@ -52,17 +60,22 @@ def layout(job: Job, now_ns: int) -> Layout:
         f"host {label}" if label and labels.count(label) == 1 else _of_ranks(members)
         for label, members in zip(labels, hosts, strict=True)
     ]
+    host_of = {rank: number for number, members in enumerate(hosts) for rank in members}
+    return Layout([tuple(members) for members in hosts], names, host_of, used, read)
+
+
+def _used(job: Job, now_ns: int) -> frozenset[Direction]:
+    """Return the directions with traffic in a report that is not old at the Unix time `now_ns`."""
     used = set()
-    for (rank_number, peer, rail), link in job.links.items():
+    for (rank, peer, rail), link in job.links.items():
         for time_ns, report in reversed(link.reports):
             if now_ns - time_ns > _IN_USE_NS:
                 break
             if report.sent_bytes:
-                used.add((rank_number, peer, rail))
+                used.add((rank, peer, rail))
             if report.received_bytes:
-                used.add((peer, rank_number, rail))
-    host_of = {rank: number for number, members in enumerate(hosts) for rank in members}
-    return Layout([tuple(members) for members in hosts], names, host_of, frozenset(used))
+                used.add((peer, rank, rail))
+    return frozenset(used)
 
 
 def _of_ranks(members: Sequence[int]) -> str:

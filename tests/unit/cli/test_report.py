@@ -1,6 +1,7 @@
 """Tests of the progress line and the table, made from files that ranks write."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -272,6 +273,29 @@ def test_a_rail_that_flaps_has_one_row_for_both_directions(tmp_path: Path) -> No
     assert [[cell.strip() for cell in row[1:-1]] for row in rows] == [
         ["0-1", "silent", "4", "2.0 s", "10.0 s", "link 0-1 is silent for the time 25"],
     ]
+
+
+def test_a_cause_other_than_a_link_is_told_once_when_it_is_certain(tmp_path: Path) -> None:
+    for rank in range(3):
+        with Writer(tmp_path, rank) as writer:
+            for number in range(30):
+                passes_ns = 60_000_000 if rank == 1 and number >= 20 else 20_000_000
+                step = _step(rank, number, wall_ns=passes_ns)
+                changes = {"time_ns": number * 100_000_000, "backward_ns": passes_ns}
+                writer.write(replace(step, **changes))
+    now_ns = [3_000_000_000]
+    report = Report(tmp_path, ranks=3, unix=lambda: now_ns[0])
+    report.update()
+    assert report.news() == []
+    told = []
+    for _ in range(20):
+        now_ns[0] += 100_000_000
+        told.append(report.news())
+    assert [line for lines in told for line in lines] == [
+        "cause: rank 1: it computes 40 ms a step longer than its usual 20 ms; "
+        "most other ranks compute as usual"
+    ]
+    assert told.index([line for lines in told for line in lines]) in range(9, 13)
 
 
 def test_what_the_telemetry_lacks_is_named_with_file_and_line(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ a checkpoint, does not count as training.
 """
 
 import statistics
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic, time_ns
@@ -21,6 +22,9 @@ __all__ = ["Report", "decimal_bytes"]
 _RECENT = 50
 """The number of recent steps that the progress line covers."""
 
+_DIAGNOSE_NS = 250_000_000
+"""The time between two diagnoses."""
+
 _MOST_DISTURBANCES = 20
 """The most rows of the table of links."""
 
@@ -31,13 +35,25 @@ _MOST_PROBLEMS = 5
 class Report:
     """The telemetry that a job's ranks write into `directory`, read while it grows."""
 
-    def __init__(self, directory: Path, *, ranks: int, first: int = 0) -> None:
-        """Report on `ranks` ranks, from number `first` on, whose files are in `directory`."""
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        ranks: int,
+        first: int = 0,
+        unix: Callable[[], int] = time_ns,
+    ) -> None:
+        """Report on `ranks` ranks, from number `first` on, whose files are in `directory`.
+
+        `unix` returns the Unix time in nanoseconds, for the diagnosis.
+        """
         self._start_s = monotonic()
         self._numbers = range(first, first + ranks)
         self.job = Job(directory)
         """The state of the job."""
         self._diagnosis = Diagnosis(self.job)
+        self._diagnosed_ns = 0
+        self._unix = unix
 
     @property
     def ranks(self) -> list[Rank]:
@@ -63,7 +79,11 @@ class Report:
         told = [finding.sentence for finding in self.job.findings]
         self.job.findings.clear()
         # The message about a single slow link is the cause already.
-        causes = self._diagnosis.update(time_ns())
+        now_ns = self._unix()
+        if now_ns - self._diagnosed_ns < _DIAGNOSE_NS and not ended:
+            return told
+        self._diagnosed_ns = now_ns
+        causes = self._diagnosis.update(now_ns)
         return told + [f"cause: {each.sentence}" for each in causes if each.kind is not Kind.LINK]
 
     def progress(self) -> str:
