@@ -16,7 +16,7 @@ __all__ = ["Diagnosis"]
 
 _HOLD_NS = 1_000_000_000
 """The time for which a cause must be the best explanation before it is named: the links of a NIC
-are found slow one after the other."""
+are found slow one after the other. The times of a NIC that flaps add up."""
 
 _LINGER_NS = 3_000_000_000
 """The time without evidence after which a named cause is over: links may flap."""
@@ -38,7 +38,9 @@ class Diagnosis:
         self._layout: Layout | None = None
         self._paces: dict[int, Pace] = {}
         self._read_ns: dict[int, int] = {}
-        self._held_since_ns: dict[_Place, int] = {}
+        self._updated_ns = 0
+        self._present: set[_Place] = set()
+        self._present_ns: dict[_Place, int] = {}
         self._seen_ns: dict[_Place, int] = {}
         self._named: dict[_Place, Cause] = {}
 
@@ -54,19 +56,21 @@ class Diagnosis:
         """
         self._read_steps(now_ns)
         found = {(cause.kind, cause.name): cause for cause in self._candidates(now_ns)}
-        self._held_since_ns = {place: self._held_since_ns.get(place, now_ns) for place in found}
         fresh = []
         for place, cause in found.items():
+            lasted_ns = now_ns - self._updated_ns if place in self._present else 0
+            self._present_ns[place] = self._present_ns.get(place, 0) + lasted_ns
             self._seen_ns[place] = now_ns
-            if place in self._named:
-                self._named[place] = cause
-            elif now_ns - self._held_since_ns[place] >= _HOLD_NS:
-                self._named[place] = cause
+            if place not in self._named:
+                if self._present_ns[place] < _HOLD_NS:
+                    continue
                 fresh.append(cause)
-        for place in list(self._named):
-            if now_ns - self._seen_ns[place] > _LINGER_NS:
-                del self._named[place]
-                del self._seen_ns[place]
+            self._named[place] = cause
+        self._present, self._updated_ns = set(found), now_ns
+        for place, seen_ns in list(self._seen_ns.items()):
+            if now_ns - seen_ns > _LINGER_NS:
+                del self._seen_ns[place], self._present_ns[place]
+                self._named.pop(place, None)
         return fresh
 
     def _read_steps(self, now_ns: int) -> None:

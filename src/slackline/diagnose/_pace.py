@@ -114,7 +114,9 @@ class Pace:
 
         `waits` are the times, from and until in Unix time, in which the rank waited for operations.
         """
-        in_forward_ns = sum(step.group_forward_exposed_ns)
+        # A step without details has waited in the next forward, where most gradients are late.
+        detailed = step.detailed
+        in_forward_ns = sum(step.group_forward_exposed_ns) if detailed else step.exposed_ns
         in_backward_ns = sum(step.group_backward_exposed_ns)
         late_in_step_ns = max(0, sum(step.group_late_ns) - in_forward_ns)
         in_step_ns = max(0, sum(step.group_step_exposed_ns) - late_in_step_ns)

@@ -144,6 +144,21 @@ def test_links_that_are_found_one_after_the_other_are_named_once(tmp_path: Path)
     assert [(cause.kind, cause.name) for cause in named] == [(Kind.NIC, "NIC 0 of host node2")]
 
 
+def test_the_times_of_a_nic_that_flaps_add_up(tmp_path: Path) -> None:
+    job = _job(tmp_path, MESH)
+    diagnosis = Diagnosis(job)
+    around = [pair for pair in MESH if 2 in pair]
+    named = []
+    for quarter in range(40, 56):
+        now_ns = START_NS + quarter * S // 4
+        for source, target in around if quarter % 4 in (0, 3) else ():
+            condition = "silent" if quarter % 4 == 0 else "back"
+            job.take(verdict(source, target, quarter * S // 4, condition))
+        job.settle(now_ns)
+        named += [(quarter / 4, cause.name) for cause in diagnosis.update(now_ns)]
+    assert named == [(11.5, "NIC 0 of host node2")]
+
+
 def test_a_cause_is_over_three_seconds_after_its_evidence_has_gone(tmp_path: Path) -> None:
     job = _job(tmp_path, MESH)
     diagnosis = Diagnosis(job)

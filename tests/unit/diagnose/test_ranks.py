@@ -1,6 +1,7 @@
 """Tests of slow hosts, slow ranks and slow data loaders, from the steps of all ranks."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -60,6 +61,22 @@ def test_a_rank_that_computes_slowly_is_named_within_two_seconds(tmp_path: Path)
     )
     assert cause.since_ns == START_NS + 30 * STEP_NS - 205 * MS
     assert 34 <= number <= 40
+
+
+def test_steps_with_and_without_details_have_the_same_pace(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    for rank in range(3):
+        job.take(header(rank))
+        job.take(opened(rank, 3))
+    diagnosis = Diagnosis(job)
+    for number in range(90):
+        for rank in range(3):
+            made = step(rank, number, number * STEP_NS, late_ns=150 * MS)
+            if rank == 1 and number % 30 >= 10:
+                groups = {name: () for name in vars(made) if name.startswith("group")}
+                made = replace(made, **groups, detailed=False)
+            job.take(made)
+        assert diagnosis.update(START_NS + number * STEP_NS) == []
 
 
 def test_waits_for_a_slow_peer_change_no_rank_s_pace(tmp_path: Path) -> None:
