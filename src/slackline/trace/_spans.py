@@ -144,11 +144,12 @@ class SpanMaker:
             "slackline.step": record.step,
             "slackline.optimizer": record.optimizer,
             "slackline.exposed_ns": record.exposed_ns,
-            "slackline.hidden_ns": record.hidden_ns,
             "slackline.forward_ns": record.forward_ns,
             "slackline.backward_ns": record.backward_ns,
             "slackline.reduced_bytes": record.reduced_bytes,
         }
+        if record.detailed:
+            attributes["slackline.hidden_ns"] = record.hidden_ns
         begin_ns = end_ns - record.wall_ns
         span = self._step_span(rank, record, "training step", kind, begin_ns, end_ns, attributes)
         yield span

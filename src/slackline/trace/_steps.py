@@ -42,7 +42,7 @@ class StepEvents:
             end_ns,
             {
                 "exposed_ns": step.exposed_ns,
-                "hidden_ns": step.hidden_ns,
+                **({"hidden_ns": step.hidden_ns} if step.detailed else {}),
                 "optimizer_ns": step.optimizer_ns,
                 "reduced_bytes": step.reduced_bytes,
                 "parameters": step.parameters,

@@ -1,5 +1,6 @@
 """Tests of the events of a run: slices, waits, arrows, counters and instants, with their times."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,19 @@ def test_a_training_step_has_its_phases_and_its_gradients(tmp_path: Path) -> Non
         ("from parameter 12", 50, 75),
         ("from parameter 12", 149, 174),
     ]
+
+
+def test_a_step_without_details_states_no_hidden_time(tmp_path: Path) -> None:
+    write(
+        tmp_path, 0, header(0), step(0, 0, 100, 100), replace(step(0, 1, 200, 100), detailed=False)
+    )
+    detailed, bare = (
+        each.arguments
+        for each in read(tmp_path)
+        if isinstance(each, Slice) and each.name.startswith("training step")
+    )
+    assert detailed["hidden_ns"] == MS
+    assert "hidden_ns" not in bare
 
 
 def test_a_pipeline_s_messages_join_the_instructions(tmp_path: Path) -> None:
