@@ -1,4 +1,4 @@
-"""Events of operations in torch's profiles, each from the call to the operation's end."""
+"""Events of operations in torch's profiles."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import distributed as dist
 from torch.autograd import profiler
-from torch.futures import Future
 
 if TYPE_CHECKING:
     from slackline.nic import Transfer
@@ -17,7 +16,6 @@ __all__ = ["Facts", "profiling", "recorded_transfer", "recorded_work"]
 Facts = Mapping[str, int | str]
 """Names and values that an event shows; the names must differ from torch's own."""
 
-Posted = TypeVar("Posted")
 Handle = TypeVar("Handle", bound="Transfer")
 
 
@@ -41,7 +39,16 @@ def recorded_work(
     call. The event that ends within the call shows `facts` and the bytes of `results`. If the
     profiler records shapes, the event also shows the shapes and types of `results`.
     """
-    return _recorded(name, post, blocking, results, facts, lambda work: work.get_future())
+    event = f"slackline:{name}"
+    shown = _shown(results, facts)
+    if blocking:
+        with _fast_record(event, results, shown):
+            return post()
+    with profiler.record_function(event) as record:
+        with _fast_record(f"{event} posted", results, shown):
+            work = post()
+        record._call_end_callbacks_on_future(work.get_future())
+        return work
 
 
 def recorded_transfer(
@@ -51,35 +58,20 @@ def recorded_transfer(
     results: Sequence[torch.Tensor],
     facts: Facts,
 ) -> "Handle":
-    """Do the same as `recorded_work` for an operation that `post` posts on the NIC engine."""
-    return _recorded(name, post, blocking, results, facts, _end_of)
+    """Call `post`, which posts an operation on the NIC engine, and record the call.
+
+    The event is "slackline:NAME" for a blocking operation, else "slackline:NAME posted", and shows
+    the same values as in `recorded_work`. The end of an operation that goes on is not recorded:
+    gradients and messages are often under way when a profile ends, and torch 2.13 may crash if an
+    event ends while torch exports the profile.
+    """
+    event = f"slackline:{name}" if blocking else f"slackline:{name} posted"
+    with _fast_record(event, results, _shown(results, facts)):
+        return post()
 
 
-def _recorded(
-    name: str,
-    post: Callable[[], Posted],
-    blocking: bool,
-    results: Sequence[torch.Tensor],
-    facts: Facts,
-    end_of: "Callable[[Posted], Future[Any]]",
-) -> Posted:
-    event = f"slackline:{name}"
-    shown = {"bytes": sum(each.numel() * each.element_size() for each in results), **facts}
-    if blocking:
-        with _fast_record(event, results, shown):
-            return post()
-    with profiler.record_function(event) as record:
-        with _fast_record(f"{event} posted", results, shown):
-            posted = post()
-        record._call_end_callbacks_on_future(end_of(posted))
-        return posted
-
-
-def _end_of(transfer: "Transfer") -> "Future[None]":
-    """Return a Future that is completed at the transfer's end, also if the transfer fails."""
-    ended: Future[None] = Future()
-    transfer.add_done_callback(lambda error: ended.set_result(None))
-    return ended
+def _shown(results: Sequence[torch.Tensor], facts: Facts) -> Facts:
+    return {"bytes": sum(each.numel() * each.element_size() for each in results), **facts}
 
 
 def _fast_record(
