@@ -111,13 +111,10 @@ class Job:
         """
         job = cls(directory)
         try:
+            job.check()
             job.update()
         except OSError as error:
             raise UsageError(f"{error.filename!r} cannot be read: {error.strerror}") from error
-        if not job.ranks:
-            if job.problems:
-                raise UsageError(job.problems[0])
-            raise UsageError(f"the directory {str(job.directory)!r} has no records of telemetry")
         return job
 
     @property

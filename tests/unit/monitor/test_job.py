@@ -336,7 +336,8 @@ def test_disturbed_directions_come_first(tmp_path: Path) -> None:
 def test_a_directory_without_records_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refused:
         Job.recorded(tmp_path)
-    assert str(refused.value) == f"the directory {str(tmp_path)!r} has no records of telemetry"
+    expected = f"{str(tmp_path)!r} has no telemetry: no file rank-*.jsonl with a record"
+    assert str(refused.value) == expected
     header = encode(_header(0)).replace(f'"version":{SCHEMA_VERSION}', '"version":1')
     file_of(tmp_path, 0).write_text(f"{header}\n")
     with pytest.raises(UsageError) as refused:
