@@ -168,10 +168,6 @@ class Job:
         for sentence in self._health.finish():
             self.findings.append(Finding(self._told_ns, sentence))
 
-    def cut_files(self) -> list[str]:
-        """Return a sentence for each file whose last line is not complete."""
-        return [f"{path}: the last line is cut" for path, tail in self._tails.items() if tail.cut]
-
     def take(self, record: Record) -> None:
         """Add one record of any rank, which no file needs to hold; `settle` makes the findings."""
         rank = self._rank(record.rank)

@@ -237,19 +237,6 @@ def test_files_that_end_within_a_line_are_known(tmp_path: Path) -> None:
     assert job.unfinished == [path]
 
 
-def test_a_directory_without_a_readable_record_is_refused(tmp_path: Path) -> None:
-    job = Job(tmp_path)
-    with pytest.raises(UsageError) as raised:
-        job.check()
-    expected = f"{str(tmp_path)!r} has no telemetry: no file rank-*.jsonl with a record"
-    assert str(raised.value) == expected
-    _write(tmp_path, 0, dataclasses.replace(_header(0), version=SCHEMA_VERSION + 1))
-    with pytest.raises(UsageError, match="the records have version 3 of the schema"):
-        job.check()
-    _write(tmp_path, 1, _header(1))
-    job.check()
-
-
 def test_all_steps_are_in_the_history(tmp_path: Path) -> None:
     second = dataclasses.replace(_step(0, 0), optimizer=1, wall_ns=7, exposed_ns=1_000_000)
     _write(tmp_path, 0, _header(0), _step(0, 0), second, _step(0, 1))
@@ -394,15 +381,3 @@ def test_the_rails_of_a_rank_without_totals_follow_from_its_operations(tmp_path:
     values = {"udp_frames_sent": 3, "tcp_frames_sent": 0}
     job.take(Counters(rank=0, time_ns=_START_NS, values=values))
     assert job.ranks[0].rails == ("udp",)
-
-
-def test_a_file_that_ends_within_a_line_is_named(tmp_path: Path) -> None:
-    _write(tmp_path, 0, _header(0))
-    job = Job(tmp_path)
-    job.update()
-    assert job.cut_files() == []
-    path = file_of(tmp_path, 0)
-    with path.open("a") as file:
-        file.write('{"rec')
-    job.update()
-    assert job.cut_files() == [f"{path}: the last line is cut"]

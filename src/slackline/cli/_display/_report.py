@@ -122,7 +122,8 @@ class Report:
 
     def problems(self) -> list[str]:
         """Return a sentence for each part of the telemetry that is missing, a few at most."""
-        found = [*self.job.problems, *self.job.cut_files()]
+        cut = [f"{path}: the last line is cut" for path in self.job.unfinished]
+        found = [*self.job.problems, *cut]
         if len(found) > _MOST_PROBLEMS:
             more = len(found) - _MOST_PROBLEMS
             return [*found[:_MOST_PROBLEMS], f"and {more} more such notes about the telemetry"]
