@@ -71,11 +71,32 @@ def draw(series: Sequence[Series], note: str) -> Figure:
     panel.set_xlabel(f"s\n{note}" if note else "s", fontsize=9)
     panel.set_ylabel("MB/s reduced")
     panel.set_xlim(left=0)
-    panel.set_ylim(bottom=0)
+    _limit(panel, series)
     panel.grid(alpha=0.3)
     panel.spines[["top", "right"]].set_visible(False)
     figure.legend(fontsize=8, frameon=False, loc="outside lower center", ncols=3)
     return figure
+
+
+def _limit(panel: Axes, series: Sequence[Series]) -> None:
+    """End the axis at twice the highest rate before the cut, and write higher rates as numbers.
+
+    Operations that have waited for the NIC end at the same moment, and their rate is only a burst.
+    """
+    before = [
+        rate
+        for each in series
+        for edge, rate in zip(each.steps()[0], each.steps()[1], strict=False)
+        if edge < each.down_ms / 1e3
+    ]
+    top = 2 * max(before)
+    panel.set_ylim(0, top)
+    for each in series:
+        edges, rates = each.steps()
+        for edge, rate in zip(edges, rates, strict=False):
+            if rate > top:
+                label = f" {rate:.0f} MB/s for a moment"
+                panel.text(edge, top, label, va="top", fontsize=8, color=COLOURS[each.system])
 
 
 def _mark_outage(panel: Axes, series: Series) -> None:
