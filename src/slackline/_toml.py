@@ -76,7 +76,9 @@ class Table:
         """Raise UsageError if the table has a key that no method has read."""
         for key in self._values:
             known = ", ".join(self._known)
-            raise UsageError(f'{self._name}: {self._place()} has no "{key}"; it has {known}')
+            raise UsageError(
+                f'{self._name}: {self._place()} does not take the key "{key}"; it takes {known}'
+            )
 
     def wrong(self, error: UsageError) -> UsageError:
         """Return an error about a value of this table, which names the file and the table."""

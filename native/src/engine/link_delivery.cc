@@ -85,8 +85,8 @@ bool Link::rightly_numbered(const wire::Header& header) {
   return false;
 }
 
-// The numbered frames in the queue are also retained, so the excess is a lower bound of the
-// answers.
+// Numbered frames in the queue are also in `retained_`. The number of queued frames minus the
+// number of retained ones is therefore at most the number of queued answers (ACKs and probes).
 void Link::limit_answers(const LinkRail& rail) {
   const std::size_t queued = rail.wire->queued_frames();
   if (queued > retained_.size() + kMostAnswers)

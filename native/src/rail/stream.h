@@ -54,8 +54,8 @@ class StreamRail final : public WireRail {
   static constexpr int kMostBriefUnsent = 512 << 10;
   static constexpr int kMostUnsent = 2 << 20;
   static constexpr std::size_t kQueueBytes = 512u << 10;
-  // Limit of the queue to another host. An urgent frame waits for these bytes and for those in the
-  // socket.
+  // The limit, in bytes, of a queue to another host. An urgent frame waits until the queue's bytes
+  // and those in the socket have been sent.
   static constexpr std::size_t kFarQueueBytes = 64u << 10;
   static constexpr std::size_t kBriefQueueBytes = 16u << 10;
   static constexpr std::size_t kBufferBytes = 160u << 10;

@@ -31,7 +31,8 @@ class UdpArrivals {
   bool urgent(std::int64_t now_ns) const { return due_ns() <= now_ns; }
   std::int64_t due_ns() const { return due_ns_; }
   bool pending() const { return due_ns_ != kNever; }
-  // Fill in the ACK except for its checksum. The map is valid until the next call.
+  // Fill in the ACK except for its checksum. The packet points to this object's map of arrived
+  // numbers, which stays valid until the next call of a function of this object.
   void acknowledge(UdpPacket& packet, std::uint64_t window, std::int64_t now_ns);
   // Make the ACK due again because it was not sent after all.
   void again() { due_ns_ = 0; }

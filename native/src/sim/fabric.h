@@ -11,7 +11,7 @@ namespace slackline::sim {
 // Return the time in picoseconds, rounded up, that `units` take when `rate` units take
 // `picoseconds`.
 inline Time rounded_up(std::uint64_t units, std::uint64_t picoseconds, std::uint64_t rate) {
-  // Most products fit in 64 bits: 2^20 * 8 * 10^12 < 2^63.
+  // The product of fewer than 2^20 units and at most 8 * 10^12 ps fits in 64 bits.
   if (units < 1u << 20 && rate < std::uint64_t{1} << 62)
     return static_cast<Time>(
         std::min((units * picoseconds + rate - 1) / rate, static_cast<std::uint64_t>(kNever)));

@@ -56,7 +56,7 @@ struct PathState {
   Time delay = 0;     // the delay in this direction
 };
 
-// The interface by which the machine's owner reports the faults of the network to the wires.
+// The interface through which the simulated wires ask for the network's present faults.
 class Faults {
  public:
   virtual ~Faults() = default;

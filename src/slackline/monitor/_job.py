@@ -129,7 +129,9 @@ class Job:
 
     @property
     def world_size(self) -> int:
-        """The number of ranks in the job: of its largest group, or of the ranks that wrote."""
+        """The number of ranks in the job: the size of its largest group, or, if more, of ranks that
+        have written records.
+        """
         opened = [group.size for rank in self.ranks.values() for group in rank.groups.values()]
         return max([len(self.ranks), *opened])
 

@@ -1,4 +1,6 @@
-"""Predicted step times of a pipeline under changes: simulated steps with drawn measured times."""
+"""Predicted step times of a pipeline under changes: steps simulated with random samples of
+measured times.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -40,7 +40,10 @@ class Rotation:
 
     @classmethod
     def of(cls, plan: CollectivePlan, ranks_per_host: int) -> "Rotation":
-        """Return the rotation of a plan; raise UsageError where its ranks are not alike."""
+        """Return the shift of ranks and chunks that maps a plan to itself.
+
+        Raises UsageError for a plan whose ranks do not all do the same work.
+        """
         turns = _ALIKE.get((plan.collective, plan.name))
         if turns is None:
             known = ", ".join(sorted({name for _, name in _ALIKE}))

@@ -118,7 +118,7 @@ def plan_name_of(collective: int, plan: int) -> str:
 
 
 def rows_from(given: object) -> str:
-    """Convert rows that were read from a file to the text of `Operations.rows`.
+    """Return the JSON text of rows that were read from a file, the value of `Operations.rows`.
 
     Raises ValueError for anything but a list of rows of integers.
     """

@@ -138,12 +138,14 @@ def test_a_folder_with_files_is_not_overwritten(tmp_path: Path) -> None:
         ),
         (
             f"{TABLE}{ROW}publisht = 1\n",
-            'mine.toml: [row 0] has no "publisht"; it has case, against, label, figure, '
+            'mine.toml: [row 0] does not take the key "publisht"; it takes '
+            "case, against, label, figure, "
             "published, given, unit",
         ),
         (
             f'{TABLE}speed = "high"\n{ROW}',
-            'mine.toml: the file has no "speed"; it has version, title, source, experiment, '
+            'mine.toml: the file does not take the key "speed"; it takes '
+            "version, title, source, experiment, "
             "method, figure, unit, explanation, plot, given, row, published_method",
         ),
         (

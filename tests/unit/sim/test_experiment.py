@@ -183,7 +183,8 @@ def test_a_pipeline_has_a_case_for_each_schedule_and_plan() -> None:
         ),
         (
             f"{HOSTS}core = 2\n{COLLECTIVE}",
-            'a.toml: [hosts] has no "core"; it has count, nics, rate, latency, cores, frame, '
+            'a.toml: [hosts] does not take the key "core"; it takes '
+            "count, nics, rate, latency, cores, frame, "
             "reduce_bytes_per_second, memory_bytes_per_second, memory_latency, burst",
         ),
         (
@@ -279,12 +280,14 @@ def test_a_pipeline_has_a_case_for_each_schedule_and_plan() -> None:
         ),
         (
             f"{HOSTS}{COLLECTIVE}speed = 1\n",
-            'a.toml: [collective] has no "speed"; it has aggregator_host, ranks_per_host, '
+            'a.toml: [collective] does not take the key "speed"; it takes '
+            "aggregator_host, ranks_per_host, "
             "rank_hosts, alike, flows, name, plan, root, itemsize, segment, onset, size",
         ),
         (
             f"speed = 1\n{HOSTS}{COLLECTIVE}",
-            'a.toml: the file has no "speed"; it has faults, network, hosts, host, wire, '
+            'a.toml: the file does not take the key "speed"; it takes '
+            "faults, network, hosts, host, wire, "
             "collective",
         ),
         (
@@ -314,7 +317,8 @@ def test_a_pipeline_has_a_case_for_each_schedule_and_plan() -> None:
         ),
         (
             f'{HOSTS}[training]\nplan = "ring"\n{LAYER}forwards = 1\n',
-            'a.toml: [training.layer 0] has no "forwards"; it has forward, backward, gradient, '
+            'a.toml: [training.layer 0] does not take the key "forwards"; it takes '
+            "forward, backward, gradient, "
             "optimizer, repeat",
         ),
     ],

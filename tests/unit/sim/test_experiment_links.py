@@ -178,7 +178,7 @@ def test_a_node_has_a_case_for_each_message_onset_and_sender() -> None:
     [
         (
             ITERATION.replace(RUNTIME, RUNTIME + "late_gradients = { 5 = [] }\n"),
-            'a.toml: [iteration.runtime 0.late_gradients] has no "5"; it has 0',
+            'a.toml: [iteration.runtime 0.late_gradients] does not take the key "5"; it takes 0',
         ),
         (
             ITERATION.replace(RUNTIME, RUNTIME + "late_gradients = { 0 = [1] }\n"),
@@ -189,7 +189,10 @@ def test_a_node_has_a_case_for_each_message_onset_and_sender() -> None:
             ITERATION.replace(RUNTIME, RUNTIME + "late_gradients = { 0 = 0 }\n"),
             "a.toml: [iteration.runtime 0.late_gradients] 0: must be an array of links, not 0",
         ),
-        (f"faults = []\n{ITERATION}", 'a.toml: the file has no "faults"; it has iteration'),
+        (
+            f"faults = []\n{ITERATION}",
+            'a.toml: the file does not take the key "faults"; it takes iteration',
+        ),
         (
             f"[iteration]{SHAPE}{NETWORK}",
             "a.toml: [iteration]: at least one runtime is needed: a table [[….runtime]]",

@@ -82,7 +82,7 @@ class Partition:
 def evaluate(
     profile: Profile, cluster: Cluster, cut: Cut, microbatches: int, *, effort: float = 1.0
 ) -> Partition:
-    """Search for the shortest iteration of a given cut.
+    """Search for the schedule with which an iteration of the pipeline of a given cut is shortest.
 
     `effort` is that of `slackline.plan.pipeline.auto`. Raises UsageError for a cut that is not one
     of the profile and the cluster, and for a stage that does not fit its device.

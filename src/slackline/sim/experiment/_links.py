@@ -111,7 +111,10 @@ class _Links:
         return bool(self.redrawn) or any(delay_ps for _, delay_ps in self.delays_ps)
 
     def expected(self, runtime: _Runtime) -> pipeline.Scenario:
-        """Return a runtime's scenario with these delays; a random delay counts as its average."""
+        """Return the scenario of a runtime (a schedule's executor) with these delays.
+
+        A random delay is replaced by its average.
+        """
         means = ((link, each.most_ps // 2) for link, each in self.redrawn)
         found = runtime.healthy
         forward, backward = list(found.forward_delay_ps), list(found.backward_delay_ps)

@@ -105,7 +105,8 @@ def test_json_has_the_same_keys() -> None:
         (LAYER.replace('"16MiB"', "16"), "m.toml: [layer 0] output: must be text, not 16"),
         (
             LAYER + "colour = 1\n",
-            'm.toml: [layer 0] has no "colour"; it has name, forward, backward_input, '
+            'm.toml: [layer 0] does not take the key "colour"; it takes '
+            "name, forward, backward_input, "
             "backward_weight, output, parameters, activation",
         ),
         (

@@ -1,4 +1,4 @@
-"""The completion queue: entries written to the host's memory behind the sums that they report."""
+"""The completion queue: each entry is written to host memory after the sum that it reports."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
