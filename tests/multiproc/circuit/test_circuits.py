@@ -165,7 +165,6 @@ def test_a_rotating_ring_of_circuits_twins_and_software_has_the_bits_of_software
     assert [each[1:] for each in found] == [["ring", nic != "software"] for nic in nics]
 
 
-@pytest.mark.slow
 @pytest.mark.simulates
 @pytest.mark.timeout(300)
 def test_a_rank_that_is_killed_is_named_by_all_others(circuits) -> None:
