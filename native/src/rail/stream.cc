@@ -169,9 +169,8 @@ void StreamRail::limit_unsent(int bytes) {
 }
 
 int StreamRail::unsent_at(std::uint64_t bytes_per_second, bool urgent_expected) {
-  if (urgent_expected)
-    return static_cast<int>(std::clamp<std::uint64_t>(bytes_per_second / kBriefUnsentShare,
-                                                      kLeastBriefUnsent, kMostBriefUnsent));
+  if (urgent_expected && bytes_per_second <= kMostBriefRate)
+    return std::max(static_cast<int>(bytes_per_second / kBriefUnsentShare), kLeastBriefUnsent);
   return static_cast<int>(
       std::clamp<std::uint64_t>(bytes_per_second / kUnsentShare, kLeastUnsent, kMostUnsent));
 }
@@ -180,12 +179,21 @@ void StreamRail::expect_urgent() {
   expected_lately_ = true;
   if (urgent_expected_ || !far_) return;
   urgent_expected_ = true;
-  queue_bytes_ = kBriefQueueBytes;
-  limit_unsent(unsent_at(rate_, true));
+  limit_ahead();
 }
 
-// Set how many unsent bytes the socket may hold, according to the rate that TCP has measured. A
+// Apply the limits of the queue and of the socket that the rate and the expected frames ask for. A
 // change of less than a quarter is not worth a system call.
+void StreamRail::limit_ahead() {
+  if (far_) {
+    const bool brief = urgent_expected_ && rate_ <= kMostBriefRate;
+    queue_bytes_ = brief ? kBriefQueueBytes : kFarQueueBytes;
+  }
+  const int wanted = unsent_at(rate_, urgent_expected_);
+  if (std::abs(wanted - unsent_limit_) * 4 >= unsent_limit_) limit_unsent(wanted);
+}
+
+// Set how many unsent bytes the socket may hold, according to the rate that TCP has measured.
 void StreamRail::follow_rate(std::int64_t now_ns) {
   if (!keeps_back_ || now_ns < rate_due_ns_) return;
   rate_due_ns_ = now_ns + kRateNs;
@@ -194,13 +202,9 @@ void StreamRail::follow_rate(std::int64_t now_ns) {
   ++counters_.system_calls;
   if (::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return;
   rate_ = info.tcpi_delivery_rate;
-  if (far_ && urgent_expected_ && !expected_lately_) {
-    urgent_expected_ = false;
-    queue_bytes_ = kFarQueueBytes;
-  }
+  urgent_expected_ = far_ && expected_lately_;
   expected_lately_ = false;
-  const int wanted = unsent_at(rate_, urgent_expected_);
-  if (std::abs(wanted - unsent_limit_) * 4 >= unsent_limit_) limit_unsent(wanted);
+  limit_ahead();
 }
 
 bool StreamRail::check(const wire::Header& header) {
