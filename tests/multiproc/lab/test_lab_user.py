@@ -247,8 +247,8 @@ def test_a_nic_s_rate_changes_and_changes_back(switch: str) -> None:
 @pytest.mark.parametrize("switch", ["kernel", "user"])
 def test_faults_come_and_go_by_the_clock(switch: str) -> None:
     with Lab(LabOptions(hosts=2, switch=switch)) as lab:
-        # A thread that is late by the whole length of a fault leaves the fault out; on busy cores half
-        # a second was too short.
+        # A thread that is late by the whole length of a fault leaves the fault out: on busy cores
+        # half a second was too short.
         injection = lab.inject(parse_all("nic 1.0 down from 20ms for 3s"), started=False)
         before = carrier(lab, 1, 0, "carrier_down_count")
         injection.start()
