@@ -53,7 +53,7 @@ def ranked(
             say(f"{each} is not simulated: {error}")
         ratios.append(ratio)
     if told:
-        say(f"simulated step, relative to the defaults': {'; '.join(told)}")
+        say(f"simulated step, relative to the step with the defaults: {'; '.join(told)}")
     return by_ratio(found, ratios)
 
 
