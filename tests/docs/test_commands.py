@@ -25,7 +25,7 @@ from slackline.errors import UsageError
 from slackline.lab import records, require, take_down
 
 SECONDS = 600
-"""The limit for one block, by which a hang is found: the longest takes four minutes on busy cores."""
+"""The limit for one block, by which a hang is found; the longest takes 4 minutes on busy cores."""
 LINKED = ("Makefile", "benchmarks", "examples", "native", ".venv")
 """The parts of the repository that commands of the pages use."""
 PROGRAM = re.compile(

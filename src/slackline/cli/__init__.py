@@ -110,10 +110,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = app(given or ["--help"], prog_name="slackline", standalone_mode=False)
     except typer.TyperException as error:
-        return _refuse(error.format_message())
+        return _refuse(error.format_message() + _wrong_values(error))
     except UsageError as error:
         return _refuse(str(error))
     return code if isinstance(code, int) else 0
+
+
+def _wrong_values(error: typer.TyperException) -> str:
+    """Return the values that typer's message on a wrong type leaves out."""
+    cause = error.__cause__
+    if cause is None:
+        return ""
+    # An import at the top would make the start of every command longer.
+    from pydantic import ValidationError
+
+    if not isinstance(cause, ValidationError):
+        return ""
+    return f": {', '.join(repr(each['input']) for each in cause.errors())}"
 
 
 def _refuse(message: str) -> int:

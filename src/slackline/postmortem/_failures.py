@@ -278,14 +278,17 @@ def _waited(
     operation that they waited in.
     """
     found: list[Failed] = failed(evidence, "PeerError", "LinkError", "FrameError", "TimeoutError")
-    mine = [each for each in found if each.rank not in causes and not each.operation.refused]
+    others = [each for each in found if each.rank not in causes]
+    waiting = [each for each in others if not each.operation.refused]
+    mine = waiting or others
     if not mine:
-        return "No report of another rank has an operation that waited for this.", (), None
+        names = ranks_named(causes)
+        return f"No report of another rank has an operation that waited for {names}.", (), None
     ranks = tuple(sorted({each.rank for each in mine}))
     first = min(mine, key=lambda each: (each.operation.posted_ns, each.rank)).operation
+    verb = "waited in" if waiting else "could not begin"
     sentence = (
-        f"{capital(ranks_named(ranks))} waited in {operation_name(first)} and failed as a "
-        "consequence."
+        f"{capital(ranks_named(ranks))} {verb} {operation_name(first)} and failed as a consequence."
     )
     return sentence, ranks, first
 

@@ -77,8 +77,15 @@ def raising(type_: str, message: str, *, after_s: float = 0, line: int = 12, **m
     return an_event("exception", after_s=after_s, errors=(error,), line=line, **more)
 
 
-def losing(peer: int, message: str, *, after_s: float = 1, error: str = "PeerError") -> Event:
-    operation = an_operation(peer, error=error, error_peer=peer, message=message)
+def losing(
+    peer: int,
+    message: str,
+    *,
+    after_s: float = 1,
+    error: str = "PeerError",
+    refused: bool = False,
+) -> Event:
+    operation = an_operation(peer, error=error, error_peer=peer, message=message, refused=refused)
     return an_event("failure", after_s=after_s, failed=(operation,))
 
 

@@ -68,7 +68,7 @@ def test_a_lack_of_memory_is_named(type_: str, message: str) -> None:
     assert sentences == (
         f"Rank 1 ran out of memory at 12:00:00 UTC, at train.py:12 in step: {type_}: "
         f"{message}".rstrip(": "),
-        "No report of another rank has an operation that waited for this.",
+        "No report of another rank has an operation that waited for rank 1.",
         "Reduce the memory that the script needs, or give the host more, and look at rank 1: its "
         "output and at train.py:12.",
     )
@@ -85,6 +85,14 @@ def test_an_error_of_torch_that_wraps_slackline_s_is_a_consequence() -> None:
             "No report is here of rank 1.",
             "Look at the output of rank 1.",
         ),
+    )
+
+
+def test_operations_that_began_after_the_loss_did_not_wait() -> None:
+    ranks = of_rank(0, losing(1, CLOSED, refused=True)), of_rank(1, exit_code=-9)
+    assert told(*ranks)[1][1] == (
+        "Rank 0 could not begin all_reduce number 7 (4,000 bytes, plan ring) and failed as a "
+        "consequence."
     )
 
 
@@ -192,7 +200,7 @@ def test_a_link_without_a_rail_between_living_processes() -> None:
             "The network between rank 0 and rank 1 failed: no rail of their link was left, "
             "and both "
             "processes were alive.",
-            "No report of another rank has an operation that waited for this.",
+            "No report of another rank has an operation that waited for ranks 0 and 1.",
             "Look at the NICs, the cables and the switch between hosts h0 and h1; slackline doctor "
             "tests their connections.",
         ),
