@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "../src/engine/rail_status.h"
+#include "../src/rail/stream.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -22,6 +23,15 @@ RailKind rail_kind(const std::string& name) {
 }
 
 void bind_rails(nb::module_& m) {
+  // The limits of a TCP rail to another host, at a rate that TCP has measured.
+  m.def(
+      "stream_limits",
+      [](std::uint64_t bytes_per_second, bool urgent_expected) {
+        return std::tuple(StreamRail::queue_at(bytes_per_second, urgent_expected),
+                          StreamRail::unsent_at(bytes_per_second, urgent_expected));
+      },
+      "bytes_per_second"_a, "urgent_expected"_a,
+      "Return the most bytes in the queue and unsent in the socket of a rail.");
   nb::class_<FaultState>(m, "FaultState",
                          "The faults that an engine applies to frames that it sends over a rail.")
       .def(

@@ -23,9 +23,9 @@ namespace slackline {
 namespace {
 
 // rates_bps, latency_ps, cores, frame_ps, reduce_bytes_per_second, memory_bytes_per_second,
-// memory_latency_ps, burst_bytes; a rate of 0 is no limit.
+// memory_latency_ps, burst_bytes, ahead_bytes; a rate of 0 is no limit.
 using HostTuple = std::tuple<std::vector<std::uint64_t>, sim::Time, std::uint32_t, sim::Time,
-                             std::uint64_t, std::uint64_t, sim::Time, std::uint64_t>;
+                             std::uint64_t, std::uint64_t, sim::Time, std::uint64_t, std::uint64_t>;
 // header_bytes, packet_bytes (0: no limit), packet_overhead_bytes
 using FramingTuple = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
 // kind, peer, chunk, last
@@ -139,16 +139,18 @@ PyType_Slot execution_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traver
                                  {0, nullptr}};
 
 sim::Fabric fabric_of(const std::vector<HostTuple>& hosts, const FramingTuple& framing,
-                      std::optional<std::uint64_t> forwards_after_bytes, sim::Time resend) {
+                      std::optional<std::uint64_t> forwards_after_bytes, sim::Time resend,
+                      std::uint32_t shared_cores) {
   sim::Fabric fabric;
-  for (const auto& [rates_bps, latency, cores, frame, reduce, memory, memory_latency, burst] :
-       hosts)
+  for (const auto& [rates_bps, latency, cores, frame, reduce, memory, memory_latency, burst,
+                    ahead] : hosts)
     fabric.hosts.push_back(
-        sim::Host{rates_bps, latency, cores, frame, reduce, memory, memory_latency, burst});
+        sim::Host{rates_bps, latency, cores, frame, reduce, memory, memory_latency, burst, ahead});
   const auto [header, packet, overhead] = framing;
   fabric.framing = sim::Framing{header, packet, overhead};
   fabric.forwards_after_bytes = forwards_after_bytes.value_or(~std::uint64_t{0});
   fabric.resend = resend;
+  fabric.shared_cores = shared_cores;
   return fabric;
 }
 
@@ -223,16 +225,16 @@ void bind_simulation(nb::module_& m) {
           "__init__",
           [](BoundMachine* self, const std::vector<HostTuple>& hosts, const FramingTuple& framing,
              std::optional<std::uint64_t> forwards_after_bytes, sim::Time resend_ps,
-             std::vector<std::uint32_t> placement, bool faulty, nb::object deliver,
-             nb::object settle, nb::object state, nb::object draw) {
+             std::uint32_t shared_cores, std::vector<std::uint32_t> placement, bool faulty,
+             nb::object deliver, nb::object settle, nb::object state, nb::object draw) {
             new (&self->owner) PythonOwner(std::move(deliver), std::move(settle), std::move(state),
                                            std::move(draw));
-            new (&self->machine)
-                sim::Machine(fabric_of(hosts, framing, forwards_after_bytes, resend_ps),
-                             std::move(placement), faulty ? &self->owner : nullptr, self->owner);
+            new (&self->machine) sim::Machine(
+                fabric_of(hosts, framing, forwards_after_bytes, resend_ps, shared_cores),
+                std::move(placement), faulty ? &self->owner : nullptr, self->owner);
           },
-          "hosts"_a, "framing"_a, "forwards_after_bytes"_a.none(), "resend_ps"_a, "placement"_a,
-          "faulty"_a, "deliver"_a, "settle"_a, "state"_a, "draw"_a,
+          "hosts"_a, "framing"_a, "forwards_after_bytes"_a.none(), "resend_ps"_a, "shared_cores"_a,
+          "placement"_a, "faulty"_a, "deliver"_a, "settle"_a, "state"_a, "draw"_a,
           "`deliver(token, member)` is called for an event, a finished task and a member's end, "
           "`settle()` after all events of one time. If `faulty`, `state` and `draw` are called for "
           "the faults of the network.")

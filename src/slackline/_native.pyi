@@ -82,7 +82,7 @@ class SimulatedPlan:
 class SimulatedMachine:
     """A simulated machine: one clock, the wires, and every member's threads."""
 
-    def __init__(self, hosts: Sequence[tuple[Sequence[int], int, int, int, int, int, int, int]], framing: tuple[int, int, int], forwards_after_bytes: int | None, resend_ps: int, placement: Sequence[int], faulty: bool, deliver: object, settle: object, state: object, draw: object) -> None:
+    def __init__(self, hosts: Sequence[tuple[Sequence[int], int, int, int, int, int, int, int, int]], framing: tuple[int, int, int], forwards_after_bytes: int | None, resend_ps: int, shared_cores: int, placement: Sequence[int], faulty: bool, deliver: object, settle: object, state: object, draw: object) -> None:
         """
         `deliver(token, member)` is called for an event, a finished task and a member's end, `settle()` after all events of one time. If `faulty`, `state` and `draw` are called for the faults of the network.
         """
@@ -324,6 +324,9 @@ class Group:
         """
         Fail the group on every rank because its device will not answer any more.
         """
+
+def stream_limits(bytes_per_second: int, urgent_expected: bool) -> tuple[int, int]:
+    """Return the most bytes in the queue and unsent in the socket of a rail."""
 
 class FaultState:
     """The faults that an engine applies to frames that it sends over a rail."""

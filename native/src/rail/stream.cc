@@ -175,6 +175,11 @@ int StreamRail::unsent_at(std::uint64_t bytes_per_second, bool urgent_expected) 
       std::clamp<std::uint64_t>(bytes_per_second / kUnsentShare, kLeastUnsent, kMostUnsent));
 }
 
+std::size_t StreamRail::queue_at(std::uint64_t bytes_per_second, bool urgent_expected) {
+  const bool brief = urgent_expected && bytes_per_second <= kMostBriefRate;
+  return brief ? kBriefQueueBytes : kFarQueueBytes;
+}
+
 void StreamRail::expect_urgent() {
   expected_lately_ = true;
   if (urgent_expected_ || !far_) return;
@@ -185,10 +190,7 @@ void StreamRail::expect_urgent() {
 // Apply the limits of the queue and of the socket that the rate and the expected frames ask for. A
 // change of less than a quarter is not worth a system call.
 void StreamRail::limit_ahead() {
-  if (far_) {
-    const bool brief = urgent_expected_ && rate_ <= kMostBriefRate;
-    queue_bytes_ = brief ? kBriefQueueBytes : kFarQueueBytes;
-  }
+  if (far_) queue_bytes_ = queue_at(rate_, urgent_expected_);
   const int wanted = unsent_at(rate_, urgent_expected_);
   if (std::abs(wanted - unsent_limit_) * 4 >= unsent_limit_) limit_unsent(wanted);
 }

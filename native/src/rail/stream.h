@@ -45,6 +45,9 @@ class StreamRail final : public WireRail {
   // hop of its plan; at rates above 320 Mbit/s it stays at 4 ms, because there the additional
   // wake-ups cost more time than the urgent frames save.
   static int unsent_at(std::uint64_t bytes_per_second, bool urgent_expected = false);
+  // Return the limit, in bytes, of a queue to another host at this rate: 64 KiB. If urgent frames
+  // are expected, the limit is 16 KiB at rates up to 320 Mbit/s.
+  static std::size_t queue_at(std::uint64_t bytes_per_second, bool urgent_expected);
   int unsent_limit() const { return unsent_limit_; }
 
  private:

@@ -38,6 +38,9 @@ struct Host {
   std::uint64_t memory_bytes_per_second = 0;  // between ranks of the host; 0: no limit
   Time memory_latency = 0;
   std::uint64_t burst_bytes = 0;  // that a NIC may send, and receive, ahead of its rate
+  // Bytes to one other host that a NIC takes ahead, and that no other frame overtakes; 0: a frame
+  // waits in the host's queue until the NIC can send it.
+  std::uint64_t ahead_bytes = 0;
 
   Time reducing(std::uint64_t bytes) const {
     return reduce_bytes_per_second == 0 ? 0 : processing(bytes, reduce_bytes_per_second);
@@ -69,6 +72,7 @@ struct Fabric {
   // switch stores whole frames.
   std::uint64_t forwards_after_bytes = 0;
   Time resend = 0;
+  std::uint32_t shared_cores = 0;  // cores that all hosts share; 0: each host has its own
 
   std::uint32_t nics() const { return static_cast<std::uint32_t>(hosts.front().rates_bps.size()); }
 };

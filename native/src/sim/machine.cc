@@ -9,10 +9,14 @@ Machine::Machine(Fabric fabric, std::vector<std::uint32_t> placement, Faults* fa
       placement_(std::move(placement)),
       owner_(owner),
       wires_(clock_, fabric_, faults, *this) {
-  for (const Host& host : fabric_.hosts) processors_.emplace_back(host.cores);
+  if (fabric_.shared_cores != 0) {
+    processors_.emplace_back(fabric_.shared_cores);
+  } else {
+    for (const Host& host : fabric_.hosts) processors_.emplace_back(host.cores);
+  }
   TaskRunner& runner = *this;
   for (std::uint32_t member = 0; member < members(); ++member) {
-    Processor& processor = processors_[placement_[member]];
+    Processor& processor = processors_[fabric_.shared_cores != 0 ? 0 : placement_[member]];
     engines_.emplace_back(clock_, runner, processor, 2 * member);
     workers_.emplace_back(clock_, runner, processor, 2 * member + 1);
   }

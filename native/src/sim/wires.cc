@@ -22,6 +22,8 @@ Wires::Wires(Clock& clock, const Fabric& fabric, Faults* faults, FrameEnds& ends
       ends_(ends),
       nics_(fabric.nics()),
       queues_(fabric.hosts.size()),
+      lanes_(fabric.hosts.size()),
+      taken_(fabric.hosts.size() * nics_),
       by_rate_(fabric.hosts.size() * nics_),
       idle_(fabric.hosts.size() * nics_, 1),
       rates_bps_(fabric.hosts.size() * nics_),
@@ -68,6 +70,8 @@ void Wires::change() {
   }
   for (std::uint32_t host = 0; host < queues_.size(); ++host)
     if (!queues_[host].empty() && has_idle(host)) start(host);
+  for (std::uint32_t host = 0; host < lanes_.size(); ++host)
+    for (const auto& [target, lane] : lanes_[host]) take_ahead(host, target);
 }
 
 void Wires::act(const Event& event) {
@@ -99,7 +103,10 @@ void Wires::act(const Event& event) {
 
 std::vector<std::pair<std::uint32_t, std::uint32_t>> Wires::waiting() const {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> found;
-  for (std::vector<Waiting> queue : queues_) {
+  for (std::size_t host = 0; host < queues_.size(); ++host) {
+    std::vector<Waiting> queue = queues_[host];
+    for (const auto& [target, lane] : lanes_[host])
+      queue.insert(queue.end(), lane.queue.begin(), lane.queue.end());
     std::sort(queue.begin(), queue.end(),
               [](const Waiting& a, const Waiting& b) { return Waiting::follows(b, a); });
     for (const Waiting& entry : queue) {
@@ -115,8 +122,10 @@ std::uint32_t Wires::piece_of(std::uint32_t frame, std::uint64_t packets, std::u
   return pieces_.add(Piece{.packets = packets,
                            .wire_bytes = wire_bytes,
                            .doubled = 0,
+                           .taken_bytes = 0,
                            .frame = frame,
                            .nic = 0,
+                           .target = frames[frame].target,
                            .events = 0,
                            .again = again,
                            .lost = false});
@@ -150,11 +159,16 @@ void Wires::copy(std::uint32_t number) {
 void Wires::queue(std::uint32_t piece) {
   const Frame& frame = frames[pieces_[piece].frame];
   const std::uint32_t host = frame.source;
+  const bool ahead = fabric_.hosts[host].ahead_bytes != 0;
   ++pieces_[piece].events;
-  std::vector<Waiting>& queue = queues_[host];
+  std::vector<Waiting>& queue = ahead ? lanes_[host][frame.target].queue : queues_[host];
   queue.push_back(Waiting{frame.priority, ++queued_, piece});
   std::push_heap(queue.begin(), queue.end(), Waiting::follows);
-  if (has_idle(host)) start(host);
+  if (ahead) {
+    take_ahead(host, frame.target);
+  } else if (has_idle(host)) {
+    start(host);
+  }
 }
 
 bool Wires::has_idle(std::uint32_t host) const {
@@ -183,6 +197,7 @@ void Wires::start(std::uint32_t host) {
       }
       idle_[port(host, nic)] = 0;
       piece.nic = nic;
+      go_under_way(entry.piece);
       transmit(entry.piece);
       drop(entry.piece);
       break;
@@ -192,6 +207,70 @@ void Wires::start(std::uint32_t host) {
       std::push_heap(queue.begin(), queue.end(), Waiting::follows);
     }
   }
+}
+
+// Let NICs take the first pieces for a target, as far as `ahead_bytes` allows.
+void Wires::take_ahead(std::uint32_t host, std::uint32_t target) {
+  Lane& lane = lanes_[host][target];
+  lane.ahead.resize(nics_);
+  while (!lane.queue.empty()) {
+    const std::uint32_t nic = least_ahead(host, target, lane);
+    if (nic == nics_) return;
+    std::pop_heap(lane.queue.begin(), lane.queue.end(), Waiting::follows);
+    const std::uint32_t number = lane.queue.back().piece;
+    lane.queue.pop_back();
+    Piece& piece = pieces_[number];
+    piece.nic = nic;
+    piece.taken_bytes = piece.wire_bytes;
+    lane.ahead[nic] += piece.taken_bytes;
+    go_under_way(number);
+    taken_[port(host, nic)].push_back(number);
+    send_ahead(host, nic);
+  }
+}
+
+// Return the NIC that has the shortest time of bytes ahead for a target, of those that may take
+// more and have a path; return the number of NICs if there is none.
+std::uint32_t Wires::least_ahead(std::uint32_t host, std::uint32_t target, const Lane& lane) {
+  std::uint32_t best = nics_;
+  Time least = 0;
+  for (std::uint32_t place = 0; place < nics_; ++place) {
+    const std::uint32_t nic = by_rate_[port(host, place)];
+    if (lane.ahead[nic] >= fabric_.hosts[host].ahead_bytes) continue;
+    if (faults_ != nullptr && state(Path{host, target, nic}).down) continue;
+    const Time time = transmission(lane.ahead[nic], rates_bps_[port(host, nic)]);
+    if (best != nics_ && time >= least) continue;
+    best = nic;
+    least = time;
+  }
+  return best;
+}
+
+// Make a NIC send the next piece that it took ahead; a piece whose path has gone down since is in
+// the queue again, as another piece.
+void Wires::send_ahead(std::uint32_t host, std::uint32_t nic) {
+  std::deque<std::uint32_t>& taken = taken_[port(host, nic)];
+  while (idle_[port(host, nic)] && !taken.empty()) {
+    const std::uint32_t number = taken.front();
+    taken.pop_front();
+    const Piece piece = pieces_[number];
+    if (!piece.lost) {
+      idle_[port(host, nic)] = 0;
+      transmit(number);
+    } else {
+      lanes_[host][piece.target].ahead[nic] -= piece.taken_bytes;
+      if (!piece.again) ends_.frame_sent(piece.frame);
+    }
+    drop(number);
+  }
+}
+
+// Note a piece whose packets are lost if its path goes down.
+void Wires::go_under_way(std::uint32_t number) {
+  if (faults_ == nullptr) return;
+  const auto [place, added] = under_way_of_.try_emplace(path(pieces_[number]), under_way_.size());
+  if (added) under_way_.emplace_back(place->first, std::vector<std::uint32_t>{});
+  under_way_[place->second].second.push_back(number);
 }
 
 void Wires::transmit(std::uint32_t number) {
@@ -204,11 +283,6 @@ void Wires::transmit(std::uint32_t number) {
   sends_until = after(start, transmission(piece.wire_bytes, rate_bps));
   const Time end = ahead(sends_until, host, rate_bps);
   sent_bytes[host] += piece.wire_bytes;
-  if (faults_ != nullptr) {
-    const auto [place, added] = under_way_of_.try_emplace(path(piece), under_way_.size());
-    if (added) under_way_.emplace_back(place->first, std::vector<std::uint32_t>{});
-    under_way_[place->second].second.push_back(number);
-  }
   const Time owed = after(start, transmission(head_bytes(piece), rate_bps));
   const Time head = after(ahead(owed, host, rate_bps), cable);
   schedule(end, EventKind::kLeft, number);
@@ -219,8 +293,15 @@ void Wires::left(std::uint32_t number) {
   const Piece piece = pieces_[number];
   const std::uint32_t host = frames[piece.frame].source;
   idle_[port(host, piece.nic)] = 1;
+  const bool ahead = fabric_.hosts[host].ahead_bytes != 0;
+  if (ahead) lanes_[host][piece.target].ahead[piece.nic] -= piece.taken_bytes;
   if (!piece.again) ends_.frame_sent(piece.frame);
-  if (!queues_[host].empty()) start(host);
+  if (ahead) {
+    take_ahead(host, piece.target);
+    send_ahead(host, piece.nic);
+  } else if (!queues_[host].empty()) {
+    start(host);
+  }
 }
 
 // Apply the effects of the path to packets, then pass the piece to the target's port.

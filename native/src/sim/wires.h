@@ -5,7 +5,14 @@
 //
 // The switch forwards the head of a frame while the tail is still being sent, as far as the
 // fabric's `forwards_after_bytes` allows. A queue is ordered by priority, lower first, and then by
-// time.
+// time. With `ahead_bytes` of a host, the host has one such queue for each target, and a NIC takes
+// frames for a target as long as fewer bytes for this target wait at the NIC or are being sent:
+//
+//   queue of target 1 ---+
+//   queue of target 2 ---+--- queue of the NIC, in the order taken --- NIC sends
+//
+// The queue of the NIC stands for the sockets and their rails: no frame overtakes another one
+// there.
 //
 // A port is a token bucket: `burst_bytes` may pass ahead of its rate r. The bytes that have passed
 // are owed until a time O; `size` more bytes that come at t pass by
@@ -15,6 +22,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -114,7 +123,9 @@ class Wires {
   // Packets of a frame that travel together: all packets, or the lost packets that are sent again.
   struct Piece {
     std::uint64_t packets, wire_bytes, doubled;
+    std::uint64_t taken_bytes;  // that a NIC took ahead
     std::uint32_t frame, nic;
+    std::uint32_t target;  // host
     std::uint32_t events;  // references to the piece by pending events and by a queue
     bool again, lost;
   };
@@ -127,6 +138,12 @@ class Wires {
     }
   };
 
+  // The frames from one host to another, on a host with `ahead_bytes`.
+  struct Lane {
+    std::vector<Waiting> queue;        // a heap
+    std::vector<std::uint64_t> ahead;  // by NIC: bytes that wait there or are being sent
+  };
+
   std::uint32_t piece_of(std::uint32_t frame, std::uint64_t packets, std::uint64_t wire_bytes,
                          bool again);
   void schedule(Time time, EventKind kind, std::uint32_t piece, std::int64_t argument = 0);
@@ -137,6 +154,10 @@ class Wires {
   void queue(std::uint32_t piece);
   bool has_idle(std::uint32_t host) const;
   void start(std::uint32_t host);
+  void take_ahead(std::uint32_t host, std::uint32_t target);
+  std::uint32_t least_ahead(std::uint32_t host, std::uint32_t target, const Lane& lane);
+  void send_ahead(std::uint32_t host, std::uint32_t nic);
+  void go_under_way(std::uint32_t piece);
   void transmit(std::uint32_t piece);
   void left(std::uint32_t piece);
   void at_switch(std::uint32_t piece, Time tail);
@@ -160,14 +181,16 @@ class Wires {
   FrameEnds& ends_;
   std::uint32_t nics_;
   Pool<Piece> pieces_;
-  std::vector<std::vector<Waiting>> queues_;  // heaps, by host
-  std::vector<std::uint32_t> by_rate_;        // the NICs of each host, the fastest first
-  std::vector<char> idle_;                    // by port
-  std::vector<std::uint64_t> rates_bps_;      // by port, lowered by faults
-  std::vector<Time> sends_until_;             // by port: the time until which bytes are owed
-  std::vector<Time> receives_until_;          // by port, likewise
-  std::vector<Time> memory_until_;            // by host
-  std::vector<std::uint32_t> snapshot_;       // the NICs that were idle when `start` began
+  std::vector<std::vector<Waiting>> queues_;          // heaps, by host
+  std::vector<std::map<std::uint32_t, Lane>> lanes_;  // by host and target, with `ahead_bytes` only
+  std::vector<std::deque<std::uint32_t>> taken_;      // by port: pieces that the NIC took ahead
+  std::vector<std::uint32_t> by_rate_;                // the NICs of each host, the fastest first
+  std::vector<char> idle_;                            // by port
+  std::vector<std::uint64_t> rates_bps_;              // by port, lowered by faults
+  std::vector<Time> sends_until_;        // by port: the time until which bytes are owed
+  std::vector<Time> receives_until_;     // by port, likewise
+  std::vector<Time> memory_until_;       // by host
+  std::vector<std::uint32_t> snapshot_;  // the NICs that were idle when `start` began
   std::vector<Waiting> blocked_;
   std::uint64_t queued_ = 0;
   // With faults only: paths in the order of their first use, and the times at which they are free.

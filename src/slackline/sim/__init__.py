@@ -2,6 +2,7 @@
 
 _events.py      a queue of events in integer picoseconds
 _fabric.py      hosts, NICs and the switch, as data
+_ahead.py       bytes that no urgent frame overtakes, from the limits of engine and kernel
 _conditions.py  the effects of faults, from one change to the next
 _machine.py     the native machine that moves frames and runs threads: native/src/sim
 _operation.py   a collective's plan with sizes, cut into segments
@@ -21,6 +22,7 @@ experiment/     experiments as TOML files
 """
 
 from slackline.sim._aggregation import Aggregation, AggregationRun, Senders, simulate_aggregation
+from slackline.sim._ahead import engine_ahead_bytes
 from slackline.sim._alike import simulate_alike
 from slackline.sim._bound import Bound, lower_bound
 from slackline.sim._calibration import CALIBRATION_VERSION, Costs, HostCalibration, Spread
@@ -74,6 +76,7 @@ __all__ = [
     "StepTimes",
     "Symbols",
     "TrainingRun",
+    "engine_ahead_bytes",
     "form_groups",
     "lower_bound",
     "read_experiment",

@@ -39,6 +39,8 @@ def simulate_alike(
     rotation = check_alike(operation, ranks_per_host)
     if len(fabric.hosts) != 1:
         raise UsageError(f"the fabric must have one host for all, not {len(fabric.hosts)} hosts")
+    if fabric.shared_cores is not None:
+        raise UsageError(f"alike hosts share no cores: shared_cores is {fabric.shared_cores}")
     machine = Machine(fabric, (0,) * ranks_per_host, limit_ps=limit_ps)
     execution = Execution(machine, operation, rotation=rotation)
     for member in range(ranks_per_host):

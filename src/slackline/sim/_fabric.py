@@ -51,13 +51,17 @@ class Host:
     burst_bytes: int = 0
     """The bytes that a NIC may send ahead of its rate after a pause, and receive likewise: the size
     of a token bucket that limits the rate."""
+    ahead_bytes: int = 0
+    """The bytes to one other host that a NIC takes ahead, as a socket does: the NIC takes a further
+    frame while fewer bytes, headers included, wait at the NIC or are being sent. Urgent frames do
+    not overtake these bytes. 0: a frame waits in the host's queue until a NIC can send it."""
 
     def __post_init__(self) -> None:
         if not self.rates_bps:
             raise UsageError("a host must have at least one NIC; rates_bps is empty")
         for rate_bps in self.rates_bps:
             _check("the rate of a NIC", rate_bps, 1)
-        for name in ("latency_ps", "frame_ps", "memory_latency_ps", "burst_bytes"):
+        for name in ("latency_ps", "frame_ps", "memory_latency_ps", "burst_bytes", "ahead_bytes"):
             _check(name, getattr(self, name), 0)
         for name in ("cores", "reduce_bytes_per_second", "memory_bytes_per_second"):
             _check(name, getattr(self, name), 1)
@@ -109,6 +113,9 @@ class Fabric:
     size of a packet models an Ethernet switch, None is the whole frame (store-and-forward)."""
     resend_ps: int = 200 * 10**9
     """The time after which a sender resends the frames that were on a path when it went down."""
+    shared_cores: int | None = None
+    """The number of cores that all hosts share, as network namespaces of one machine do, in place
+    of each host's `cores`; None: each host has its own cores."""
     seed: int = 0
     """The seed of all random numbers: equal seeds give equal traces."""
 
@@ -123,6 +130,7 @@ class Fabric:
                 )
         _check("forwards_after_bytes", self.forwards_after_bytes, 0)
         _check("resend_ps", self.resend_ps, 0)
+        _check("shared_cores", self.shared_cores, 1)
 
     @property
     def nics(self) -> int:

@@ -84,6 +84,13 @@ def simulate_flows(
                 f"flows have no token bucket: burst_bytes of host {number} must be 0, not "
                 f"{host.burst_bytes}"
             )
+        if host.ahead_bytes:
+            raise UsageError(
+                f"flows have no queues of NICs: ahead_bytes of host {number} must be 0, not "
+                f"{host.ahead_bytes}"
+            )
+    if fabric.shared_cores is not None:
+        raise UsageError(f"hosts of flows share no cores: shared_cores is {fabric.shared_cores}")
     starts = (0,) * count if starts_ps is None else tuple(starts_ps)
     if len(starts) != count or min(starts) < 0:
         raise UsageError(f"starts_ps must have {count} times of at least 0, not {starts}")

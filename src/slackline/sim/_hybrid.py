@@ -106,6 +106,8 @@ def simulate_hybrid(
             raise UsageError(f"{reduction.plan} must have {replicas} members, as many as replicas")
     if alike and faults:
         raise UsageError(f"alike replicas must not have faults, not {faults}")
+    if alike and fabric.shared_cores is not None:
+        raise UsageError(f"alike replicas share no cores: shared_cores is {fabric.shared_cores}")
     rotations = [check_alike(each, 1) if alike else None for each in reductions]
     simulated = 1 if alike else replicas
     ranks = simulated * plan.ranks

@@ -59,12 +59,13 @@ class Machine:
         hosts = {host: _values(host) for host in set(fabric.hosts)}
         framing = fabric.framing
         _check(framing, "header_bytes", "packet_bytes", "packet_overhead_bytes")
-        _check(fabric, "forwards_after_bytes", "resend_ps")
+        _check(fabric, "forwards_after_bytes", "resend_ps", "shared_cores")
         self.core = _native.SimulatedMachine(
             [hosts[host] for host in fabric.hosts],
             (framing.header_bytes, framing.packet_bytes or 0, framing.packet_overhead_bytes),
             fabric.forwards_after_bytes,
             fabric.resend_ps,
+            min(fabric.shared_cores or 0, 2**31),
             self.placement,
             bool(faults.of_network),
             self._deliver,
@@ -194,13 +195,14 @@ class Machine:
             self.core.condition(rank, slowness.numerator, slowness.denominator, stopped)
 
 
-def _values(host: Host) -> tuple[list[int], int, int, int, int, int, int, int]:
+def _values(host: Host) -> tuple[list[int], int, int, int, int, int, int, int, int]:
     """Return a host's parameters for the native machine, with 0 for rates without a limit."""
     for rate_bps in host.rates_bps:
         if rate_bps > _MOST:
             raise UsageError(f"the rate of a NIC must be at most {_MOST}, not {rate_bps}")
     _check(host, "latency_ps", "frame_ps", "memory_latency_ps")
-    _check(host, "cores", "reduce_bytes_per_second", "memory_bytes_per_second", "burst_bytes")
+    _check(host, "cores", "reduce_bytes_per_second", "memory_bytes_per_second")
+    _check(host, "burst_bytes", "ahead_bytes")
     return (
         list(host.rates_bps),
         host.latency_ps,
@@ -210,6 +212,7 @@ def _values(host: Host) -> tuple[list[int], int, int, int, int, int, int, int]:
         host.memory_bytes_per_second or 0,
         host.memory_latency_ps,
         host.burst_bytes,
+        host.ahead_bytes,
     )
 
 

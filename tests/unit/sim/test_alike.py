@@ -164,3 +164,10 @@ def test_ranks_that_are_not_alike_are_refused(
     with pytest.raises(UsageError) as raised:
         simulate_alike(operation, Fabric(hosts=(HOST,) * hosts), ranks_per_host=per_host)
     assert str(raised.value) == said
+
+
+def test_alike_hosts_share_no_cores() -> None:
+    fabric = Fabric(hosts=(Host(rates_bps=(8 * 10**9,)),), shared_cores=2)
+    operation = Operation(plan=generate(Collective.ALL_REDUCE, "ring", 4), count=64)
+    with pytest.raises(UsageError, match=r"^alike hosts share no cores: shared_cores is 2$"):
+        simulate_alike(operation, fabric)

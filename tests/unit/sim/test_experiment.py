@@ -42,6 +42,23 @@ def test_an_experiment_is_what_its_file_says() -> None:
     assert figures["sent_bytes"] == (131072, 131072)
 
 
+def test_hosts_may_share_cores_and_take_bytes_ahead() -> None:
+    text = f"""
+        {HOSTS}
+        shared_cores = 1
+        frame = "1ms"
+        ahead = "9KiB"
+        {COLLECTIVE}
+    """
+    read = read_experiment(text, "a.toml")
+    assert read.fabric is not None
+    assert read.fabric.shared_cores == 1
+    assert [host.ahead_bytes for host in read.fabric.hosts] == [9 << 10] * 2
+    (case,) = read.cases
+    # Four segments in each of two steps cross the network, and one core serves all 32 ends.
+    assert case.simulate()["time_ps"] == 32 * 10**9
+
+
 def test_each_plan_of_a_list_is_a_case() -> None:
     text = HOSTS + '[collective]\nplan = ["ring", "direct"]\nsize = "64KiB"\n'
     read = read_experiment(text, "a.toml")
@@ -184,8 +201,8 @@ def test_a_pipeline_has_a_case_for_each_schedule_and_plan() -> None:
         (
             f"{HOSTS}core = 2\n{COLLECTIVE}",
             'a.toml: [hosts] does not take the key "core"; it takes '
-            "count, nics, rate, latency, cores, frame, "
-            "reduce_bytes_per_second, memory_bytes_per_second, memory_latency, burst",
+            "count, nics, rate, shared_cores, latency, cores, frame, "
+            "reduce_bytes_per_second, memory_bytes_per_second, memory_latency, burst, ahead",
         ),
         (
             '[hosts]\ncount = 2\nrate = "0bit"\n',

@@ -164,3 +164,12 @@ def test_flows_refuse_token_buckets() -> None:
     message = r"^flows have no token bucket: burst_bytes of host 1 must be 0, not 9$"
     with pytest.raises(UsageError, match=message):
         simulate_flows(ring(2, 1), Fabric(hosts=hosts))
+
+
+def test_flows_refuse_bytes_ahead_and_shared_cores() -> None:
+    hosts = (Host(rates_bps=(RATE,)), Host(rates_bps=(RATE,), ahead_bytes=9))
+    message = r"^flows have no queues of NICs: ahead_bytes of host 1 must be 0, not 9$"
+    with pytest.raises(UsageError, match=message):
+        simulate_flows(ring(2, 1), Fabric(hosts=hosts))
+    with pytest.raises(UsageError, match=r"^hosts of flows share no cores: shared_cores is 2$"):
+        simulate_flows(ring(2, 1), Fabric(hosts=hosts[:1] * 2, shared_cores=2))

@@ -212,3 +212,8 @@ def test_replicas_with_faults_are_not_alike() -> None:
     with pytest.raises(UsageError) as raised:
         run(2, fabric=fabric(3), alike=True, faults=parse_all("rank 0 slow 2x"))
     assert str(raised.value) == "alike replicas must not have faults, not rank 0 slow 2x"
+
+
+def test_alike_replicas_share_no_cores() -> None:
+    with pytest.raises(UsageError, match=r"^alike replicas share no cores: shared_cores is 2$"):
+        run(2, fabric=replace(fabric(3), shared_cores=2), alike=True)

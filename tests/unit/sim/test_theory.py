@@ -198,6 +198,22 @@ def test_a_rank_that_begins_late_makes_all_late() -> None:
     assert late == even + 5_000_000
 
 
+def test_hosts_that_share_one_core_process_one_frame_at_a_time() -> None:
+    """Expect the time of all eight frame ends on one core, and no wait for a core on two."""
+    frame_ps, nbytes = 5 * SEGMENT * BYTE_PS, SEGMENT
+    host = Host(rates_bps=(RATE,), frame_ps=frame_ps)
+    one = operation("ring", 2, 1)
+
+    def duration_of(shared_cores: int | None) -> int:
+        on = Fabric(hosts=(host, host), shared_cores=shared_cores)
+        return simulate_collective(one, on).duration_ps
+
+    assert duration_of(1) == 8 * frame_ps
+    assert duration_of(2) == duration_of(None) == 2 * (2 * frame_ps + nbytes * BYTE_PS)
+    with pytest.raises(UsageError, match=r"^shared_cores must be positive, not 0$"):
+        duration_of(0)
+
+
 def test_partials_of_half_types_are_twice_as_wide() -> None:
     """Send 2 S there and S back: partials are float32 until the last ADD."""
     plan = generate(Collective.ALL_REDUCE, "reduce-broadcast", 2)

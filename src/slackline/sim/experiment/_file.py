@@ -113,7 +113,7 @@ def _networks(top: Table, faults: Plan) -> list[tuple[str, Plan]]:
 
 def _fabric(top: Table, draw: Callable[[], Costs] | None) -> tuple[Fabric, float]:
     """Return the fabric, and the factor by which computations take longer than the file states."""
-    hosts, computing = _hosts(top, draw)
+    hosts, shared_cores, computing = _hosts(top, draw)
     wire = top.table("wire")
     values = {key: wire.take(key, integer, default) for key, default in _WIRE.items()}
     switch = wire.take("switch", one_of(*_SWITCHES), "ethernet")
@@ -125,6 +125,7 @@ def _fabric(top: Table, draw: Callable[[], Costs] | None) -> tuple[Fabric, float
             framing=Framing(**values),
             forwards_after_bytes=_SWITCHES[switch],
             resend_ps=resend_ps,
+            shared_cores=shared_cores,
             seed=seed,
         )
     except UsageError as error:
@@ -133,7 +134,10 @@ def _fabric(top: Table, draw: Callable[[], Costs] | None) -> tuple[Fabric, float
     return found, computing
 
 
-def _hosts(top: Table, draw: Callable[[], Costs] | None) -> tuple[tuple[Host, ...], float]:
+def _hosts(
+    top: Table, draw: Callable[[], Costs] | None
+) -> tuple[tuple[Host, ...], int | None, float]:
+    """Return the hosts, the cores that they share, and the factor of their computations' time."""
     table = top.table("hosts")
     count = table.take("count", integer)
     nics = table.take("nics", integer, 1)
@@ -143,6 +147,7 @@ def _hosts(top: Table, draw: Callable[[], Costs] | None) -> tuple[tuple[Host, ..
     drawn = [Costs(host=Host(rates_bps=(1,)), computing=1.0)] * count
     if draw is not None:
         drawn = [draw() for _ in range(count)]
+    shared_cores = table.take_if_there("shared_cores", integer)
     hosts = _changed([costs.host for costs in drawn], rates_bps, table)
     table.end()
     for one in top.tables("host"):
@@ -157,7 +162,7 @@ def _hosts(top: Table, draw: Callable[[], Costs] | None) -> tuple[tuple[Host, ..
             [hosts[number]], tuple(rates) * (nics // len(rates)), one
         )
         one.end()
-    return tuple(hosts), max(costs.computing for costs in drawn)
+    return tuple(hosts), shared_cores, max(costs.computing for costs in drawn)
 
 
 _VALUES = {
@@ -168,6 +173,7 @@ _VALUES = {
     "memory_bytes_per_second": ("memory_bytes_per_second", size),
     "memory_latency": ("memory_latency_ps", duration_ps),
     "burst": ("burst_bytes", size),
+    "ahead": ("ahead_bytes", size),
 }
 """The keys of a host: the field of `Host`, and the function that reads the value."""
 
