@@ -9,6 +9,7 @@ _operation.py   a collective's plan with sizes, cut into segments
 _execution.py   the execution of that plan, with values
 _bound.py       times that no execution can undercut
 _collective.py  one collective on an idle fabric
+_series.py      a collective that is called again and again, with a barrier before each call
 _alike.py       a collective in which all hosts do the same, so that only one is simulated
 _rotation.py    the plans with which all hosts do the same
 _flows.py       an all_reduce round a ring of hosts, simulated as flows instead of frames
@@ -35,6 +36,7 @@ from slackline.sim._hybrid import HybridRun, simulate_hybrid
 from slackline.sim._network import Channel, Network
 from slackline.sim._operation import Operation
 from slackline.sim._pipeline import Run, Span, simulate
+from slackline.sim._series import simulate_series
 from slackline.sim._training import (
     Layer,
     Policy,
@@ -86,5 +88,6 @@ __all__ = [
     "simulate_collective",
     "simulate_flows",
     "simulate_hybrid",
+    "simulate_series",
     "simulate_training",
 ]
