@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,9 @@ class Options:
     contestants: tuple[str, ...] = ()
     """The only contestants to measure; an empty tuple stands for all contestants."""
 
+    measured: tuple[Path, ...] = ()
+    """Files with the JSON of earlier runs, whose measurements take the place of new ones."""
+
 
 def parse(
     description: str,
@@ -30,11 +34,13 @@ def parse(
     *,
     parts: Sequence[str] = (),
     contestants: Sequence[str] = (),
+    takes_measured: bool = False,
 ) -> Options:
     """Parse `arguments`, or the process's own if None; a wrong argument ends the process.
 
     `parts` are the names of the parts that can be run alone. `contestants` are the names of the
-    contestants that can be measured alone.
+    contestants that can be measured alone. With `takes_measured`, files of earlier runs
+    can be given in place of new measurements.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
@@ -51,10 +57,20 @@ def parse(
             default=[],
             help="run this contestant only; may be repeated",
         )
+    if takes_measured:
+        parser.add_argument(
+            "--measured",
+            action="append",
+            type=Path,
+            metavar="FILE",
+            default=[],
+            help="take the measurements of this file, the JSON of an earlier run; may be repeated",
+        )
     known = parser.parse_args(arguments)
     return Options(
         quick=known.quick,
         json=known.json,
         part=known.part if parts else None,
         contestants=tuple(known.contestant) if contestants else (),
+        measured=tuple(known.measured) if takes_measured else (),
     )

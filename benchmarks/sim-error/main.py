@@ -3,14 +3,15 @@
 The simulator gets a rate and a latency, which are derived from two all_reduces on two hosts before
 anything else is measured. For pipelines it gets the time of an instruction, for failing NICs the
 time until frames are sent again, each from a case that is not judged and is measured before the
-judged ones. All other figures follow from the plans, the sizes and the lab.
+judged ones. All other figures follow from the plans, the sizes and the lab. With `--measured`, the
+measurements come from the JSON of earlier runs, and nothing is measured.
 """
 
 from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
 
@@ -47,37 +48,46 @@ from cases import (
 )
 from predictions import (
     Calibration,
+    Fitted,
     calibrate,
     simulated_ps,
     simulated_step_ps,
 )
+from recorded import compare_recorded
 from results import Comparison, table_of, targets_of
 
 from slackline.errors import UsageError
 from slackline.lab import Lab, LabOptions
 
-Lives = Sequence[Sequence[float]]
-
 
 def compare_cells(
-    part: str, measured: Mapping[Cell, Lives], calibration: Calibration
+    part: str, measured: Mapping[Cell, measure.Calls], calibration: Calibration
 ) -> list[Comparison]:
     """Return the comparison of each cell's all_reduce."""
     return [
-        Comparison(
+        Comparison.of_lives(
             part=part,
             case=str(cell),
-            lives_s=lives,
-            simulated_s=simulated_ps(cell, calibration) / 1e12,
+            lives_s=calls.lives_s,
+            simulated_s=simulated_ps(cell, calibration, round(calls.pause_s * 1e12)) / 1e12,
+            pause_s=calls.pause_s,
         )
-        for cell, lives in measured.items()
+        for cell, calls in measured.items()
     ]
+
+
+def fitted(calls: measure.Calls) -> Fitted:
+    """Return the medians of a cell's calls."""
+    return Fitted(
+        time_ps=round(statistics.median(chain(*calls.lives_s)) * 1e12),
+        pause_ps=round(calls.pause_s * 1e12),
+    )
 
 
 def train(lab: Lab, calibration: Calibration, effort: Effort) -> list[Comparison]:
     """Measure and simulate the training steps."""
     return [
-        Comparison(
+        Comparison.of_lives(
             part=TRAINING,
             case=f"{method}, {model.name}",
             lives_s=lives,
@@ -97,21 +107,21 @@ def aggregate(lab: Lab, calibration: Calibration, effort: Effort) -> list[Compar
 def pipe(effort: Effort, quick: bool) -> tuple[list[Comparison], str]:
     """Measure and simulate iterations of pipelines; return the found time of an instruction too."""
     with Lab(pipelines.lab_options()) as lab:
-        fitted = pipelines.measured(lab, (pipelines.FITTED,), effort)
-        turn_ps = pipelines.found_turn_ps(fitted.lives_s[pipelines.FITTED])
+        chosen = pipelines.measured(lab, (pipelines.FITTED,), effort)
+        turn_ps = pipelines.found_turn_ps(chosen.lives_s[pipelines.FITTED])
         asked = pipelines.QUICK_PIPELINES if quick else pipelines.PIPELINES
         judged = pipelines.measured(lab, asked, effort)
     note = f"pipelines: an instruction takes {turn_ps / 1e6:.1f} us longer than it waits"
-    if not (fitted.before_others and judged.before_others):
+    if not (chosen.before_others and judged.before_others):
         note += "; ranks had no priority over other programs"
     found = [
-        Comparison(
+        Comparison.of_lives(
             part=part,
             case=str(pipeline),
             lives_s=lives,
             simulated_s=pipelines.simulated_ps(pipeline, turn_ps) / 1e12,
         )
-        for part, run in ((CALIBRATION, fitted), (PIPELINES, judged))
+        for part, run in ((CALIBRATION, chosen), (PIPELINES, judged))
         for pipeline, lives in run.lives_s.items()
     ]
     return found, note
@@ -120,17 +130,17 @@ def pipe(effort: Effort, quick: bool) -> tuple[list[Comparison], str]:
 def cut_nics(calibration: Calibration, effort: Effort, quick: bool) -> tuple[list[Comparison], str]:
     """Measure and simulate failures of a NIC; return the found time until frames are resent too."""
     with Lab(cuts.lab_options()) as lab:
-        fitted = cuts.measured(lab, (cuts.FITTED,), effort.cuts)
-        resend_ps = cuts.found_resend_ps(fitted[cuts.FITTED], calibration)
+        chosen = cuts.measured(lab, (cuts.FITTED,), effort.cuts)
+        resend_ps = cuts.found_resend_ps(chosen[cuts.FITTED], calibration)
         judged = cuts.measured(lab, cuts.QUICK_CUTS if quick else cuts.CUTS, effort.cuts)
     found = [
-        Comparison(
+        Comparison.of_lives(
             part=part,
             case=str(cut),
             lives_s=lives,
             simulated_s=cuts.simulated_ps(cut, calibration, resend_ps) / 1e12,
         )
-        for part, run in ((CALIBRATION, fitted), (NIC_CUT, judged))
+        for part, run in ((CALIBRATION, chosen), (NIC_CUT, judged))
         for cut, lives in run.items()
     ]
     return found, f"nic-cut: frames are sent again after {resend_ps / 1e9:.1f} ms"
@@ -145,8 +155,7 @@ def run(options: Options) -> tuple[list[Comparison], list[str]]:
     effort = QUICK if options.quick else FULL
     with Lab(LabOptions(hosts=HOSTS + 1, rate=RATE_BPS, burst=BURST_BYTES)) as lab:
         measured = measure.all_reduces(lab, (SHORT, LONG), effort)
-        short, long = (statistics.median(chain(*measured[cell])) for cell in (SHORT, LONG))
-        calibration = calibrate(round(short * 1e12), round(long * 1e12))
+        calibration = calibrate(fitted(measured[SHORT]), fitted(measured[LONG]))
         notes = [
             f"calibration: {calibration.rate_bps / 1e6:.2f} Mbit/s, "
             f"{calibration.latency_ps / 1e6:.1f} us a cable"
@@ -176,14 +185,23 @@ def parts_of(options: Options) -> tuple[str, ...]:
 
 
 def main() -> None:
-    options = parse("how far simulated times are from measured ones", parts=PARTS)
+    options = parse(
+        "how far simulated times are from measured ones", parts=PARTS, takes_measured=True
+    )
     machine = describe_machine()
     found: list[Comparison] = []
     reason, notes = "left out by --quick" if options.part is None else "not asked for", []
-    try:
-        found, notes = run(options)
-    except UsageError as error:
-        reason = str(error)
+    if options.measured:
+        reason = "not simulated from recorded measurements"
+        try:
+            found, notes = compare_recorded(options.measured, options.part)
+        except UsageError as error:
+            sys.exit(str(error))
+    else:
+        try:
+            found, notes = run(options)
+        except UsageError as error:
+            reason = str(error)
     rows = [each.row() for each in found]
     known = {each.part for each in found}
     rows += [Row(labels={"part": part}, skipped=reason) for part in PARTS if part not in known]

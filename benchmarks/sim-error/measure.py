@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 
 from _harness.ranks import LabRanks
@@ -19,14 +21,29 @@ ENVIRONMENT = {
 }
 
 
+@dataclass(kw_only=True)
+class Calls:
+    """The measured calls of an all_reduce."""
+
+    lives_s: list[list[float]] = field(default_factory=list)
+    """The seconds of each call, from the last rank's start to the last rank's end, by life."""
+    pauses_s: list[float] = field(default_factory=list)
+    """The seconds between each rank's call and its next barrier."""
+
+    @property
+    def pause_s(self) -> float:
+        """The median pause in seconds."""
+        return statistics.median(self.pauses_s)
+
+
 def all_reduces(
     lab: Lab, cells: Iterable[Cell], effort: Effort, **further: str
-) -> dict[Cell, list[list[float]]]:
-    """Return the seconds of each call, from the last rank's start to the last rank's end, by life.
+) -> dict[Cell, Calls]:
+    """Return the measured calls of each cell.
 
     `further` are variables of slackline, named without the prefix SLACKLINE_.
     """
-    found: dict[Cell, list[list[float]]] = {}
+    found: dict[Cell, Calls] = {}
     variables = {f"SLACKLINE_{name}": value for name, value in further.items()}
     for (hosts, plan), group in groupby(cells, key=lambda cell: (cell.hosts, cell.plan)):
         of_plan = list(group)
@@ -35,9 +52,12 @@ def all_reduces(
             with LabRanks(Performer, lab, environment=environment, hosts=hosts) as ranks:
                 for cell in of_plan:
                     spans = ranks.ask("all_reduces", cell.nbytes, effort.calls(cell))
-                    found.setdefault(cell, []).append(
+                    calls = found.setdefault(cell, Calls())
+                    calls.pauses_s += [pause / 1e9 for rank in spans for pause, _, _ in rank]
+                    calls.lives_s.append(
                         [
-                            (max(end for _, end in call) - max(start for start, _ in call)) / 1e9
+                            (max(end for *_, end in call) - max(start for _, start, _ in call))
+                            / 1e9
                             for call in zip(*spans, strict=True)
                         ]
                     )

@@ -32,22 +32,24 @@ class Performer:
         self._place = place
         join(place, TIMEOUT)
 
-    def all_reduces(self, nbytes: int, calls: int) -> list[tuple[int, int]]:
-        """Return the start and end of each call in ns of CLOCK_MONOTONIC, after a warm-up.
+    def all_reduces(self, nbytes: int, calls: int) -> list[tuple[int, int, int]]:
+        """Return the pause before each call, the call's start and its end, after a warm-up.
 
-        All ranks pass a barrier before each call. Raises ArithmeticError if a result is wrong.
+        Times are in ns of CLOCK_MONOTONIC. The pause lasts from the end of the previous call to the
+        barrier that all ranks pass before each call. Raises ArithmeticError if a result is wrong.
         """
         count = nbytes // ITEM_BYTES
         contribution = pattern.contribution(self._place.rank, count)
         total = pattern.total(self._place.size, count)
         buffer = torch.empty(count)
-        spans = []
+        spans: list[tuple[int, int, int]] = []
         for number in range(WARM_UP + calls):
             pattern.fill(buffer, contribution, number % 4)
+            pause_ns = time.monotonic_ns() - spans[-1][2] if spans else 0
             dist.barrier()
             start_ns = time.monotonic_ns()
             dist.all_reduce(buffer)
-            spans.append((start_ns, time.monotonic_ns()))
+            spans.append((pause_ns, start_ns, time.monotonic_ns()))
             pattern.check(buffer, total, self._place.size, 1, number % 4)
         return spans[WARM_UP:]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from cases import (
@@ -27,7 +27,8 @@ from slackline.sim import (
     Host,
     Layer,
     Operation,
-    simulate_collective,
+    engine_ahead_bytes,
+    simulate_series,
     simulate_training,
 )
 
@@ -40,6 +41,10 @@ MOST_LATENCY_PS = 10**11
 LEAST_RATE_BPS, MOST_RATE_BPS = RATE_BPS // 10, RATE_BPS * 2
 PS_PER_MS = 10**9
 SIMULATED_STEPS = 8
+SIMULATED_CALLS = 3
+"""The number of simulated calls; the last one counts, since its buckets are those of any call."""
+AHEAD_BYTES = engine_ahead_bytes(RATE_BPS)
+"""The bytes of a connection that urgent gradients wait behind."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +55,15 @@ class Calibration:
     """The effective rate of a NIC."""
     latency_ps: int
     """The latency of a cable, with the processor time of a message included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """The measured calls of a cell that the calibration is found from."""
+
+    time_ps: int
+    pause_ps: int
+    """The time between a rank's call and its next barrier."""
 
 
 def fabric(hosts: int, calibration: Calibration) -> Fabric:
@@ -64,13 +78,19 @@ def fabric(hosts: int, calibration: Calibration) -> Fabric:
 
 
 @cache
-def simulated_ps(cell: Cell, calibration: Calibration) -> int:
-    """Return the simulated time of a cell's all_reduce; the aggregator of a star has a host."""
+def simulated_ps(cell: Cell, calibration: Calibration, pause_ps: int = 0) -> int:
+    """Return the simulated time of a cell's all_reduce; the aggregator of a star has a host.
+
+    As in the measurement, each call follows another call, a pause and a barrier, in which the token
+    buckets of the NICs fill again.
+    """
     plan = generate(Collective.ALL_REDUCE, cell.plan, cell.hosts)
-    return simulate_collective(
+    return simulate_series(
         Operation(plan=plan, count=cell.nbytes // ITEM_BYTES, itemsize=ITEM_BYTES),
         fabric(plan.members, calibration),
-    ).duration_ps
+        calls=SIMULATED_CALLS,
+        pause_ps=pause_ps,
+    )[-1]
 
 
 def simulated_step_ps(model: Model, method: str, calibration: Calibration) -> int:
@@ -84,9 +104,12 @@ def simulated_step_ps(model: Model, method: str, calibration: Calibration) -> in
         )
         for layer in model.layers
     ]
+    lab = fabric(HOSTS, calibration)
+    if method == PCCO:
+        lab = replace(lab, hosts=(replace(lab.hosts[0], ahead_bytes=AHEAD_BYTES),) * HOSTS)
     run = simulate_training(
         layers,
-        fabric(HOSTS, calibration),
+        lab,
         lambda nbytes: Operation(plan=plan, count=nbytes // ITEM_BYTES, itemsize=ITEM_BYTES),
         steps=SIMULATED_STEPS,
         policy="overlap" if method == PCCO else "buckets",
@@ -96,24 +119,26 @@ def simulated_step_ps(model: Model, method: str, calibration: Calibration) -> in
     return counted[len(counted) // 2]
 
 
-def calibrate(short_ps: int, long_ps: int) -> Calibration:
+def calibrate(short: Fitted, long: Fitted) -> Calibration:
     """Return the calibration with which the two cells are simulated as close as possible."""
+
+    def time_ps(cell: Cell, fitted: Fitted, rate_bps: int, latency_ps: int) -> int:
+        given = Calibration(rate_bps=rate_bps, latency_ps=latency_ps)
+        return simulated_ps(cell, given, fitted.pause_ps)
+
     found = Calibration(rate_bps=RATE_BPS, latency_ps=0)
     for _ in range(ROUNDS):
         rate_bps, latency_ps = found.rate_bps, found.latency_ps
         latency_ps = least(
             0,
             MOST_LATENCY_PS,
-            lambda value, rate=rate_bps: (
-                simulated_ps(SHORT, Calibration(rate_bps=rate, latency_ps=value)) >= short_ps
-            ),
+            lambda value, rate=rate_bps: time_ps(SHORT, short, rate, value) >= short.time_ps,
         )
         slower_by = least(
             0,
             MOST_RATE_BPS - LEAST_RATE_BPS,
             lambda value, latency=latency_ps: (
-                simulated_ps(LONG, Calibration(rate_bps=MOST_RATE_BPS - value, latency_ps=latency))
-                >= long_ps
+                time_ps(LONG, long, MOST_RATE_BPS - value, latency) >= long.time_ps
             ),
         )
         found = Calibration(rate_bps=MOST_RATE_BPS - slower_by, latency_ps=latency_ps)

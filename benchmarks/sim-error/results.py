@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from _harness.report import Row, Target
 from _harness.summary import Summary
@@ -20,27 +21,42 @@ class Comparison:
 
     part: str
     case: str
-    lives_s: Sequence[Sequence[float]]
-    """The measured times in seconds, by life: new processes, new connections."""
+    summary: Summary
+    """The summary of all measured times."""
+    repeat_percent: float | None
+    """The difference of the medians of the lives; None with one life."""
     simulated_s: float
+    pause_s: float | None = None
+    """The measured seconds between a rank's call and its next barrier; None without barriers."""
 
-    @property
-    def summary(self) -> Summary:
-        """The summary of all measured times."""
-        return Summary.of_seconds([time_s for life in self.lives_s for time_s in life])
+    @classmethod
+    def of_lives(
+        cls,
+        *,
+        part: str,
+        case: str,
+        lives_s: Sequence[Sequence[float]],
+        simulated_s: float,
+        pause_s: float | None = None,
+    ) -> Self:
+        """Return the comparison with measured times in seconds, by life.
+
+        Each life has new processes and new connections.
+        """
+        medians = [statistics.median(life) for life in lives_s]
+        return cls(
+            part=part,
+            case=case,
+            summary=Summary.of_seconds([time_s for life in lives_s for time_s in life]),
+            repeat_percent=100 * (max(medians) / min(medians) - 1) if len(medians) > 1 else None,
+            simulated_s=simulated_s,
+            pause_s=pause_s,
+        )
 
     @property
     def error_percent(self) -> float:
         """The error of the simulated time against the median of the measured times."""
         return 100 * (self.simulated_s * 1e6 / self.summary.median_us - 1)
-
-    @property
-    def repeat_percent(self) -> float | None:
-        """The difference of the medians of the lives; None with one life."""
-        medians = [statistics.median(life) for life in self.lives_s]
-        if len(medians) < 2:
-            return None
-        return 100 * (max(medians) / min(medians) - 1)
 
     def row(self) -> Row:
         """Return the times, the error and the repeatability as a row of the report."""
@@ -52,6 +68,8 @@ class Comparison:
         }
         if repeat is not None:
             values["repeat_percent"] = round(repeat, 2)
+        if self.pause_s is not None:
+            values["pause_us"] = round(self.pause_s * 1e6, 2)
         return Row(labels={"part": self.part, "case": self.case}, values=values)
 
 

@@ -22,9 +22,14 @@ def test_a_calibration_finds_the_network_that_two_cells_come_from(
 ) -> None:
     cases, predictions = benchmark.cases, benchmark.predictions
     real = predictions.Calibration(rate_bps=rate_bps, latency_ps=latency_ps)
-    found = predictions.calibrate(
-        predictions.simulated_ps(cases.SHORT, real), predictions.simulated_ps(cases.LONG, real)
+    pause_ps = 70_000_000
+    short, long = (
+        predictions.Fitted(
+            time_ps=predictions.simulated_ps(cell, real, pause_ps), pause_ps=pause_ps
+        )
+        for cell in (cases.SHORT, cases.LONG)
     )
+    found = predictions.calibrate(short, long)
     assert found.rate_bps == pytest.approx(rate_bps, rel=1e-6)
     assert found.latency_ps == pytest.approx(latency_ps, abs=2000)
     for cell in cases.QUICK_CELLS:
@@ -48,7 +53,7 @@ def test_an_error_is_that_of_the_simulated_time_beside_the_repeatability(
     benchmark: ModuleType,
 ) -> None:
     results = benchmark.results
-    one = results.Comparison(
+    one = results.Comparison.of_lives(
         part="collectives", case="a", lives_s=[[0.08, 0.1, 0.12], [0.11]], simulated_s=0.126
     )
     row = one.row()
@@ -56,9 +61,13 @@ def test_an_error_is_that_of_the_simulated_time_beside_the_repeatability(
     assert row.values["median_us"] == 105_000
     assert row.values["error_percent"] == pytest.approx(20)
     assert row.values["repeat_percent"] == pytest.approx(10)
-    once = results.Comparison(part="collectives", case="b", lives_s=[[0.1]], simulated_s=0.09)
+    once = results.Comparison.of_lives(
+        part="collectives", case="b", lives_s=[[0.1]], simulated_s=0.09
+    )
     assert "repeat_percent" not in once.row().values
-    fitted = results.Comparison(part="calibration", case="c", lives_s=[[0.1]], simulated_s=0.2)
+    fitted = results.Comparison.of_lives(
+        part="calibration", case="c", lives_s=[[0.1]], simulated_s=0.2
+    )
     mean, worst = results.targets_of([one, once, fitted])
     assert (mean.target, mean.measured) == (2.0, pytest.approx(15))
     assert (worst.target, worst.measured, worst.met) == (5.0, pytest.approx(20), False)
