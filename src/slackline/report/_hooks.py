@@ -59,7 +59,8 @@ def _tell(error: BaseException, *, ends: bool) -> None:
         for reporter in here:
             reporter.exception(errors, ends=ends)
     except Exception:
-        # The script's own exception must still reach the former hook.
+        # An exception of the script may have attributes that raise errors of any type. None of them
+        # may leave the hook, since the script's own exception must still reach the former hook.
         _log.warning("the report of an exception failed", exc_info=True)
 
 

@@ -53,6 +53,7 @@ _LATEST_EVENTS = 4
 _MOST_OPERATIONS = 32
 _MOST_RAILS = 128
 _MOST_MEMBERS = 128
+_MOST_WARNINGS = 8
 
 _VMSTAT = Path("/proc/vmstat")
 
@@ -122,7 +123,7 @@ class Reporter:
         self._killed = _killed_for_memory()
         self._requests: deque[_Request] = deque()
         self._wake = threading.Event()
-        self._warned = False
+        self._warned: set[str] = set()
         self._thread: threading.Thread | None = None
 
     def follow(self, source: Source) -> None:
@@ -192,9 +193,10 @@ class Reporter:
         """Look, and log an error of the report itself: the training does not depend on it."""
         try:
             self.look()
-        except Exception:
-            if not self._warned:
-                self._warned = True
+        except Exception as error:
+            # The look calls the engine and reads the frames of any script, so an error may have any
+            # type. An error that left this method would end the thread, and with it all reports.
+            if self._is_new(f"{type(error).__name__}: {error}"):
                 _log.warning("the report of rank %d failed", self.rank, exc_info=True)
 
     def _look_at(self, source: Source) -> None:
@@ -297,9 +299,15 @@ class Reporter:
             return 0
 
     def _warn(self, sentence: str) -> None:
-        if not self._warned:
-            self._warned = True
+        if self._is_new(sentence):
             _log.warning("%s", sentence)
+
+    def _is_new(self, problem: str) -> bool:
+        """Return whether a problem has not been logged yet; False after eight other problems."""
+        if problem in self._warned or len(self._warned) == _MOST_WARNINGS:
+            return False
+        self._warned.add(problem)
+        return True
 
 
 def _within_limits(operation: OperationState) -> OperationState:

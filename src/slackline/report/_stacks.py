@@ -60,7 +60,8 @@ def _error(error: BaseException) -> Error:
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as failure:  # An exception of the script may fail to describe itself.
+    except Exception as failure:
+        # The script's own __str__ may raise any type; the report states that type as the text.
         return f"(its text raised {type(failure).__name__})"
 
 

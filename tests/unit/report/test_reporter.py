@@ -276,3 +276,21 @@ def test_a_long_report_stays_within_its_limits(tmp_path: Path) -> None:
         reporter.look()
     assert report_file_of(tmp_path, 0).stat().st_size <= 1 << 20
     assert len(_report(tmp_path).events[-1].waiting) == 32
+
+
+def test_each_other_problem_of_the_reports_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(Engine):
+        def waiting(self) -> list[OperationState]:
+            raise RuntimeError(f"no state in {self.now_ns}")
+
+    engine = Broken()
+    reporter = _reporter(tmp_path, engine)
+    with caplog.at_level(logging.WARNING, "slackline.report"):
+        for now_ns in (*range(3), *range(20)):
+            engine.now_ns = now_ns
+            reporter.forget()
+            reporter.follow(engine)
+    told = [str(record.exc_info and record.exc_info[1]) for record in caplog.records]
+    assert told == [f"no state in {number}" for number in range(8)]
