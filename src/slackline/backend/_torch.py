@@ -15,6 +15,7 @@ __all__ = [
     "Store",
     "TorchGroup",
     "backend_options",
+    "cloned_store",
     "excluded_from_compile",
     "reduction_number",
 ]
@@ -48,6 +49,13 @@ def reduction_number(op: Any) -> int:
 def backend_options(name: str, timeout: timedelta) -> Any:
     """Return torch's options object of a backend, from which torch reads the timeout."""
     return c10d.Backend.Options(name, timeout)
+
+
+def cloned_store(store: Store) -> Store:
+    """Return a store with the same content on a connection of its own."""
+    untyped: Any = store  # torch's stubs lack the method.
+    clone: Store = untyped.clone()
+    return clone
 
 
 def excluded_from_compile(kind: type[_Kind]) -> type[_Kind]:

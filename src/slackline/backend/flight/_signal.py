@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Collection
 
-from slackline.backend._torch import Store
+from slackline.backend._torch import Store, cloned_store
 
 __all__ = ["DumpSignal"]
 
@@ -34,7 +34,7 @@ class DumpSignal:
 
     def __init__(self, store: Store, rank: int, size: int) -> None:
         """Create the requests of `rank` among `size` ranks, on a connection of their own."""
-        self._store: Store | None = store.clone()  # type: ignore[attr-defined]
+        self._store: Store | None = cloned_store(store)
         self._rank, self._size = rank, size
         self._lock = threading.Lock()
         self._number = 0

@@ -5,10 +5,11 @@ import logging
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, Self
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from prometheus_client import make_wsgi_app
 
@@ -30,8 +31,6 @@ _MOST_REQUESTS = 16
 _POLL_S = 0.1
 """The time after which the endpoint sees that it is to close."""
 
-_Answer = Callable[..., Any]
-
 
 class _Handler(WSGIRequestHandler):
     timeout = _REQUEST_S
@@ -51,7 +50,8 @@ class _Server(ThreadingMixIn, WSGIServer):
     def server_bind(self) -> None:
         # HTTPServer would ask the resolver for the host's name, which can take long.
         TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+        host, port = self.server_address[:2]
+        self.server_name, self.server_port = str(host), int(port)
         self.setup_environ()
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -128,16 +128,16 @@ class Endpoint:
         self.close()
 
 
-def _guarded(answer: _Answer, token: str | None) -> _Answer:
+def _guarded(answer: WSGIApplication, token: str | None) -> WSGIApplication:
     """Return an application that refuses requests without the token, with status 401."""
     if token is None:
         return answer
     wanted = f"Bearer {token}".encode()
 
-    def guarded(environ: dict[str, Any], start: _Answer) -> Iterable[bytes]:
+    def guarded(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         given = str(environ.get("HTTP_AUTHORIZATION", ""))
         if hmac.compare_digest(given.encode("latin-1", "replace"), wanted):
-            return answer(environ, start)  # type: ignore[no-any-return]
+            return answer(environ, start)
         start(
             "401 Unauthorized",
             [("Content-Type", "text/plain; charset=utf-8"), ("WWW-Authenticate", "Bearer")],
