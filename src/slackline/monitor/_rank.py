@@ -95,8 +95,8 @@ class Rank:
         """The duration of all optimizer steps of the first optimizer."""
         self.exposed_ns = 0
         """Exposed communication in all optimizer steps."""
-        self.hidden_ns = 0
-        """Hidden communication in all optimizer steps."""
+        self.hidden_ns: int | None = None
+        """Hidden communication in the optimizer steps in which it is known; None without any."""
         self.reduced_bytes = 0
         """Bytes of gradients that the rank gave to reductions in all steps."""
         self.pipeline_count = 0
@@ -216,7 +216,8 @@ class Rank:
         self.wall_ns += wall_ns
         self.history.add(Steps(first, wall_ns, wall_ns, step.exposed_ns, step.time_ns))
         self.exposed_ns += step.exposed_ns
-        self.hidden_ns += step.hidden_ns
+        if step.hidden_ns is not None:
+            self.hidden_ns = (self.hidden_ns or 0) + step.hidden_ns
         self.reduced_bytes += step.reduced_bytes
 
     def take_pipeline(self, step: PipelineStep) -> None:

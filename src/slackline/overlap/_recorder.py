@@ -250,12 +250,13 @@ def _phases(step: _Step, timeline: Timeline) -> dict[str, Any]:
     hidden: list[Split] = []
     exposed: list[Split] = []
     spans: list[tuple[int, int]] = []
+    known = True
     for group in step.groups.values():
         last_ns, sums = step.began_ns, (0, 0, 0)
         for posted_ns, pending in group.reductions:
             ended_ns = posted_ns if pending is None else pending.ended_ns
             if ended_ns == 0:  # The exchange does not know the times of its reductions.
-                last_ns = step.began_ns
+                last_ns, known = step.began_ns, False
                 break
             forward, backward, update = timeline.hidden(posted_ns, ended_ns)
             sums = sums[0] + forward, sums[1] + backward, sums[2] + update
@@ -266,7 +267,7 @@ def _phases(step: _Step, timeline: Timeline) -> dict[str, Any]:
         in_forward, in_backward, in_step = group.exposed_by_phase
         exposed.append((in_forward, in_backward, in_step))
     found: dict[str, Any] = {
-        "hidden_ns": timeline.hidden_once(spans),
+        "hidden_ns": timeline.hidden_once(spans) if known else None,
         "group_ended_ns": tuple(ended),
     }
     for phase in TrainingPhase:

@@ -82,6 +82,7 @@ class Report:
         """
         received = self._writer is not None or self._on_step is not None
         timeline = Timeline() if received else None
+        self._exchange.notes_ends |= received
         alone = self._writer is not None and self._on_step is None
         budget = DetailBudget(time.monotonic_ns()) if alone else None
         run_delay = open_run_delay() if received else None

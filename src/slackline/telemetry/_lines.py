@@ -47,14 +47,15 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def encode(record: Record) -> str:
-    """Return the record as a line of JSON, without the newline."""
+    """Return the record as a line of JSON, without the newline; fields of None are left out."""
     if isinstance(record, Operations):  # The rows are JSON already.
         columns = json.dumps(COLUMNS, separators=(",", ":"))
         return (
             f'{{"record":"operations","rank":{record.rank},"lost":{record.lost},'
             f'"columns":{columns},"rows":[{record.rows}]}}'
         )
-    return json.dumps({"record": _NAMES[type(record)], **vars(record)}, separators=(",", ":"))
+    known = {name: value for name, value in vars(record).items() if value is not None}
+    return json.dumps({"record": _NAMES[type(record)], **known}, separators=(",", ":"))
 
 
 def decode(line: str) -> Record | None:

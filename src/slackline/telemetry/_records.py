@@ -205,10 +205,10 @@ class StepSummary:
     run_delay_ns: int = 0
     """Time for which the training thread could have run and waited for a core, from the previous
     call of `step` to this call; 0 where the kernel does not state that time."""
-    hidden_ns: int = 0
+    hidden_ns: int | None = None
     """Time in which at least one reduction of this step ran and the training thread did not wait
-    for communication. This field and the fields below are filled in detailed records if a file or a
-    callback receives the steps."""
+    for communication; None if the end of a reduction is not known. This field and the fields below
+    are filled in detailed records if a file or a callback receives the steps."""
     group_ended_ns: tuple[int, ...] = ()
     """The end of each reduction, from the beginning of the step; 0 if the end is not known."""
     group_forward_hidden_ns: tuple[int, ...] = ()
@@ -230,10 +230,12 @@ class StepSummary:
 
         Names that end in `_ms` have milliseconds and names that end in `_bytes` bytes;
         `exposed_share` is the part of the step that waited for communication, from 0 to 1.
+        `hidden_ms` is missing if the hidden time is not known.
         """
-        times = ("wall", "forward", "backward", "optimizer", "exposed", "hidden")
+        times = ("wall", "forward", "backward", "optimizer", "exposed")
         return {
             **{f"{name}_ms": getattr(self, f"{name}_ns") / 1e6 for name in times},
+            **({} if self.hidden_ns is None else {"hidden_ms": self.hidden_ns / 1e6}),
             "exposed_share": self.exposed_ns / self.wall_ns if self.wall_ns else 0.0,
             "reduced_bytes": float(self.reduced_bytes),
         }
@@ -285,9 +287,9 @@ class RunSummary:
     """The kinds of rails (network paths) that carried frames; empty if the engine reports none."""
     hidden_ns: int = 0
     """Time in which reductions ran and the training thread did not wait for communication, in the
-    steps with details."""
+    steps whose hidden time is known."""
     detailed_wall_ns: int = 0
-    """The time of the steps with details."""
+    """The time of the steps whose hidden time is known."""
     optimizer_ns: int = 0
     """Time in the optimizers' own code."""
 

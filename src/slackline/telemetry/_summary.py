@@ -61,8 +61,8 @@ class Totals:
         self._steps[which] = self._steps.get(which, 0) + 1
         self._wall_ns[which] = self._wall_ns.get(which, 0) + step.wall_ns
         self._exposed_ns += step.exposed_ns
-        self._hidden_ns += step.hidden_ns
-        detailed_ns = step.wall_ns if step.detailed else 0
+        self._hidden_ns += step.hidden_ns or 0
+        detailed_ns = step.wall_ns if step.hidden_ns is not None else 0
         self._detailed_wall_ns[which] = self._detailed_wall_ns.get(which, 0) + detailed_ns
         self._optimizer_ns += step.optimizer_ns
         self._reduced_bytes += step.reduced_bytes

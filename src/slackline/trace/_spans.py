@@ -148,7 +148,7 @@ class SpanMaker:
             "slackline.backward_ns": record.backward_ns,
             "slackline.reduced_bytes": record.reduced_bytes,
         }
-        if record.detailed:
+        if record.hidden_ns is not None:
             attributes["slackline.hidden_ns"] = record.hidden_ns
         begin_ns = end_ns - record.wall_ns
         span = self._step_span(rank, record, "training step", kind, begin_ns, end_ns, attributes)

@@ -42,7 +42,7 @@ class StepEvents:
             end_ns,
             {
                 "exposed_ns": step.exposed_ns,
-                **({"hidden_ns": step.hidden_ns} if step.detailed else {}),
+                **({} if step.hidden_ns is None else {"hidden_ns": step.hidden_ns}),
                 "optimizer_ns": step.optimizer_ns,
                 "reduced_bytes": step.reduced_bytes,
                 "parameters": step.parameters,
@@ -75,7 +75,7 @@ class StepEvents:
             raise ValueError(f"the fields of its {count} groups have other lengths")
         rows = zip(step.groups, *columns, strict=True)
         for first, nbytes, posted_ns, ended_ns, exposed_ns, late_ns in rows:
-            if not ended_ns:  # torch's process groups do not tell the end of a reduction.
+            if not ended_ns:  # On accelerators, torch does not tell the end of a reduction.
                 continue
             begin_ns, end_ns = began_ns + posted_ns, began_ns + max(posted_ns, ended_ns)
             yield Slice(

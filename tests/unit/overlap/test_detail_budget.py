@@ -71,7 +71,7 @@ def test_a_step_without_details_keeps_its_sums_and_the_waits_of_the_step_before(
     assert first.group_step_exposed_ns == (10,)
     assert first.hidden_ns > 0
     assert not second.detailed
-    assert (second.groups, second.group_late_ns, second.hidden_ns) == ((), (), 0)
+    assert (second.groups, second.group_late_ns, second.hidden_ns) == ((), (), None)
     assert (second.exposed_ns, second.reduced_bytes, second.parameters) == (10, 1000, 2)
     totals = Totals(0)
     for step in told:

@@ -225,7 +225,7 @@ def test_a_step_has_its_phases_and_the_waits_for_each_group():
     assert step.group_posted_ns == (30, 40)
     assert (step.group_exposed_ns, step.group_late_ns) == ((3, 0), (7, 5))
     assert step.exposed_ns == 3 + 1 + 5 + 7
-    assert (step.hidden_ns, step.group_ended_ns) == (0, ())
+    assert (step.hidden_ns, step.group_ended_ns) == (None, ())
     recorder.stepped()
     recorder.settled()
     assert (told[1].groups, told[1].group_bytes, told[1].group_posted_ns) == ((0,), (8,), (10,))

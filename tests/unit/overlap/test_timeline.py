@@ -7,6 +7,7 @@ from torch import nn, optim
 from slackline.overlap import _timeline
 from slackline.overlap._recorder import Recorder
 from slackline.overlap._timeline import Timeline, TrainingPhase
+from slackline.telemetry import summarize
 
 
 class Ticks:
@@ -113,20 +114,35 @@ def test_a_gradient_that_is_reduced_twice_has_the_time_of_both_reductions():
     assert step.hidden_ns == 25
 
 
-def test_a_reduction_within_its_post_and_one_without_times_hide_nothing():
+def test_a_reduction_within_its_post_hides_nothing():
     recorder, clock, told = recorded()
     recorder.forward_ended(recorder.forward_began())
     clock.now = 20
     recorder.posted(8, 1, group=0, pending=Reduction(0, done=True))
-    recorder.posted(8, 1, group=1)
+    clock.now = 50
+    recorder.stepped()
+    recorder.settled()
+    (step,) = told
+    assert (step.group_ended_ns, step.hidden_ns) == ((20,), 0)
+
+
+def test_a_step_with_a_reduction_without_times_has_an_unknown_hidden_time():
+    recorder, clock, told = recorded()
+    recorder.forward_ended(recorder.forward_began())
+    clock.now = 20
+    recorder.posted(8, 1, group=0, pending=Reduction(0, done=True))
+    recorder.posted(8, 1, group=1, pending=Reduction(40))
     recorder.posted(8, 1, group=2, pending=Reduction(0))
     clock.now = 50
     recorder.stepped()
     recorder.settled()
     (step,) = told
-    assert step.group_ended_ns == (20, 20, 0)
-    assert step.group_backward_hidden_ns == ()
-    assert step.hidden_ns == 0
+    assert step.group_ended_ns == (20, 40, 0)
+    assert step.group_backward_hidden_ns == (0, 20, 0)
+    assert step.hidden_ns is None
+    assert "hidden_ms" not in step.scalars()
+    run = summarize(0, told)
+    assert (run.wall_ns, run.detailed_wall_ns, run.hidden_ns) == (50, 0, 0)
 
 
 def test_only_the_latest_spans_are_kept(monkeypatch):

@@ -179,7 +179,7 @@ def step(**changes):
 
 
 def test_a_run_adds_up_its_rank_only():
-    steps = [step(step=0), step(step=1, exposed_ns=0), step(rank=0)]
+    steps = [step(step=0, hidden_ns=7), step(step=1, exposed_ns=0), step(rank=0)]
     run = summarize(1, steps, ("shm",))
     assert run == RunSummary(
         rank=1,
@@ -188,7 +188,8 @@ def test_a_run_adds_up_its_rank_only():
         exposed_ns=1_000_000,
         reduced_bytes=8192,
         rails=("shm",),
-        detailed_wall_ns=10_000_000,
+        hidden_ns=7,
+        detailed_wall_ns=5_000_000,
     )
     assert run.steps_per_second == 200.0
     assert run.communication_share == 0.1

@@ -185,16 +185,15 @@ def test_a_training_step_has_its_phases_and_its_gradients(tmp_path: Path) -> Non
     ]
 
 
-def test_a_step_without_details_states_no_hidden_time(tmp_path: Path) -> None:
-    write(
-        tmp_path, 0, header(0), step(0, 0, 100, 100), replace(step(0, 1, 200, 100), detailed=False)
-    )
-    detailed, bare = (
+def test_a_step_whose_hidden_time_is_unknown_states_none(tmp_path: Path) -> None:
+    unknown = replace(step(0, 1, 200, 100), hidden_ns=None)
+    write(tmp_path, 0, header(0), step(0, 0, 100, 100), unknown)
+    known, bare = (
         each.arguments
         for each in read(tmp_path)
         if isinstance(each, Slice) and each.name.startswith("training step")
     )
-    assert detailed["hidden_ns"] == MS
+    assert known["hidden_ns"] == MS
     assert "hidden_ns" not in bare
 
 

@@ -6,7 +6,8 @@ the same values. docs/how-to/metrics.md lists the metrics.
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -21,6 +22,113 @@ __all__ = ["metrics_text", "registry_of"]
 _CAUSES = (Condition.SLOW, Condition.LOSING, Condition.SILENT, Condition.CUT)
 _DOWN = (Condition.SILENT, Condition.CUT)
 _RAIL = ("rank", "peer", "link", "rail")
+
+T = TypeVar("T")
+
+_Row = tuple[str, str, Callable[[T], float | None]]
+"""A metric of things of one type: name, help text, and the value of a thing; None has no series."""
+
+_RANK_GAUGES: tuple[_Row[Rank], ...] = (
+    ("slackline_rank_ended", "1 if the rank has written its final record.", lambda r: r.ended),
+    (
+        "slackline_rank_last_record_timestamp_seconds",
+        "Unix time of the rank's latest record, by the clock of its host.",
+        lambda r: r.seen_ns / 1e9,
+    ),
+)
+
+_RANK_COUNTERS: tuple[_Row[Rank], ...] = (
+    ("slackline_processes", "Processes that have written for the rank.", lambda r: r.processes),
+    (
+        "slackline_lost_records",
+        "Records and operations that are missing from the rank's file.",
+        lambda r: r.lost,
+    ),
+    ("slackline_steps", "Steps of the first optimizer.", lambda r: r.step_count),
+    (
+        "slackline_step_seconds",
+        "Duration of the steps of the first optimizer.",
+        lambda r: r.wall_ns / 1e9,
+    ),
+    (
+        "slackline_exposed_seconds",
+        "Time in which the training thread waited for communication.",
+        lambda r: r.exposed_ns / 1e9,
+    ),
+    (
+        "slackline_hidden_seconds",
+        "Time in which reductions ran behind the training thread, in steps where it is known.",
+        lambda r: None if r.hidden_ns is None else r.hidden_ns / 1e9,
+    ),
+    (
+        "slackline_reduced_bytes",
+        "Bytes of gradients that the rank gave to reductions.",
+        lambda r: r.reduced_bytes,
+    ),
+    ("slackline_pipeline_steps", "Steps of the pipeline.", lambda r: r.pipeline_count),
+    (
+        "slackline_pipeline_step_seconds",
+        "Duration of the steps of the pipeline.",
+        lambda r: r.pipeline_wall_ns / 1e9,
+    ),
+    (
+        "slackline_pipeline_computing_seconds",
+        "Time of the pipeline's steps in which the rank computed.",
+        lambda r: r.pipeline_computing_ns / 1e9,
+    ),
+    (
+        "slackline_pipeline_waiting_seconds",
+        "Time of the pipeline's steps in which no instruction was ready.",
+        lambda r: r.pipeline_waiting_ns / 1e9,
+    ),
+)
+
+_OPERATION_COUNTERS: tuple[_Row[OperationTotals], ...] = (
+    ("slackline_operations", "Operations that have ended.", lambda t: t.count),
+    ("slackline_operation_failures", "Operations that have failed.", lambda t: t.failed),
+    ("slackline_operation_bytes", "Bytes of the operations' whole buffers.", lambda t: t.bytes),
+    (
+        "slackline_operation_seconds",
+        "Time from each operation's post to its end.",
+        lambda t: t.running_ns / 1e9,
+    ),
+    (
+        "slackline_operation_waited_seconds",
+        "Time for which a thread was blocked until an operation's end.",
+        lambda t: t.waited_ns / 1e9,
+    ),
+)
+
+_RAIL_COUNTERS: tuple[_Row[list[Link]], ...] = (
+    (
+        "slackline_link_packets",
+        "Packets that the rank sent over a UDP rail, without repetitions.",
+        lambda links: sum(link.packets for link in links),
+    ),
+    (
+        "slackline_link_resent_packets",
+        "Packets that the rank sent again.",
+        lambda links: sum(link.resent for link in links),
+    ),
+)
+
+_RAIL_GAUGES: tuple[_Row[Link], ...] = (
+    (
+        "slackline_link_round_trip_seconds",
+        "Smoothed round trip of the rail.",
+        lambda link: link.latest.round_trip_ns / 1e9 or None,
+    ),
+    (
+        "slackline_link_queued_bytes",
+        "Bytes that are queued in the engine.",
+        lambda link: link.latest.queued_bytes,
+    ),
+    (
+        "slackline_link_unconfirmed_bytes",
+        "Bytes that are queued or in flight.",
+        lambda link: link.latest.unconfirmed_bytes,
+    ),
+)
 
 
 class _JobCollector(Collector):
@@ -58,123 +166,45 @@ def metrics_text(job: Job) -> str:
     return generate_latest(registry_of(job)).decode()
 
 
+def _families(
+    family: type[CounterMetricFamily] | type[GaugeMetricFamily],
+    labels: Sequence[str],
+    rows: Iterable[_Row[T]],
+    things: Sequence[tuple[list[str], T]],
+) -> Iterator[Metric]:
+    """Yield the metric of each row, with a series for each thing and the values of its labels."""
+    for name, help_text, value_of in rows:
+        metric = family(name, help_text, labels=labels)
+        for label, thing in things:
+            if (value := value_of(thing)) is not None:
+                metric.add_metric(label, value)
+        yield metric
+
+
 def _rank_metrics(ranks: Iterable[Rank], now_ns: int) -> Iterator[Metric]:
-    found = list(ranks)
+    found = [([str(rank.number)], rank) for rank in ranks]
     info = InfoMetricFamily("slackline_rank", "The host of each rank.", labels=["rank"])
-    for rank in found:
+    for label, rank in found:
         if rank.header is not None:
-            info.add_metric([str(rank.number)], {"host": rank.header.host})
+            info.add_metric(label, {"host": rank.header.host})
     yield info
-    states = GaugeMetricFamily(
+    running: _Row[Rank] = (
         "slackline_rank_running",
         "1 if the rank has written a record in the last five seconds and has not ended, else 0.",
-        labels=["rank"],
+        lambda rank: rank.state(now_ns) is State.RUNNING,
     )
-    ended = GaugeMetricFamily(
-        "slackline_rank_ended", "1 if the rank has written its final record.", labels=["rank"]
-    )
-    seen = GaugeMetricFamily(
-        "slackline_rank_last_record_timestamp_seconds",
-        "Unix time of the rank's latest record, by the clock of its host.",
-        labels=["rank"],
-    )
-    for rank in found:
-        label = [str(rank.number)]
-        states.add_metric(label, rank.state(now_ns) is State.RUNNING)
-        ended.add_metric(label, rank.ended)
-        seen.add_metric(label, rank.seen_ns / 1e9)
-    yield from (states, ended, seen)
-    for name, help_text, values in (
-        (
-            "slackline_processes",
-            "Processes that have written for the rank.",
-            [rank.processes for rank in found],
-        ),
-        (
-            "slackline_lost_records",
-            "Records and operations that are missing from the rank's file.",
-            [rank.lost for rank in found],
-        ),
-        (
-            "slackline_steps",
-            "Steps of the first optimizer.",
-            [rank.step_count for rank in found],
-        ),
-        (
-            "slackline_step_seconds",
-            "Duration of the steps of the first optimizer.",
-            [rank.wall_ns / 1e9 for rank in found],
-        ),
-        (
-            "slackline_exposed_seconds",
-            "Time in which the training thread waited for communication.",
-            [rank.exposed_ns / 1e9 for rank in found],
-        ),
-        (
-            "slackline_hidden_seconds",
-            "Time in which reductions ran behind the training thread, in steps with details.",
-            [rank.hidden_ns / 1e9 for rank in found],
-        ),
-        (
-            "slackline_reduced_bytes",
-            "Bytes of gradients that the rank gave to reductions.",
-            [rank.reduced_bytes for rank in found],
-        ),
-        (
-            "slackline_pipeline_steps",
-            "Steps of the pipeline.",
-            [rank.pipeline_count for rank in found],
-        ),
-        (
-            "slackline_pipeline_step_seconds",
-            "Duration of the steps of the pipeline.",
-            [rank.pipeline_wall_ns / 1e9 for rank in found],
-        ),
-        (
-            "slackline_pipeline_computing_seconds",
-            "Time of the pipeline's steps in which the rank computed.",
-            [rank.pipeline_computing_ns / 1e9 for rank in found],
-        ),
-        (
-            "slackline_pipeline_waiting_seconds",
-            "Time of the pipeline's steps in which no instruction was ready.",
-            [rank.pipeline_waiting_ns / 1e9 for rank in found],
-        ),
-    ):
-        counter = CounterMetricFamily(name, help_text, labels=["rank"])
-        for rank, value in zip(found, values, strict=True):
-            counter.add_metric([str(rank.number)], value)
-        yield counter
+    yield from _families(GaugeMetricFamily, ["rank"], (running, *_RANK_GAUGES), found)
+    yield from _families(CounterMetricFamily, ["rank"], _RANK_COUNTERS, found)
 
 
 def _operation_metrics(ranks: Iterable[Rank]) -> Iterator[Metric]:
+    totals = [
+        ([str(rank.number), kind, group], each)
+        for rank in ranks
+        for (kind, group), each in _bounded(rank).items()
+    ]
     labels = ["rank", "collective", "group"]
-    count = CounterMetricFamily(
-        "slackline_operations", "Operations that have ended.", labels=labels
-    )
-    failed = CounterMetricFamily(
-        "slackline_operation_failures", "Operations that have failed.", labels=labels
-    )
-    volume = CounterMetricFamily(
-        "slackline_operation_bytes", "Bytes of the operations' whole buffers.", labels=labels
-    )
-    running = CounterMetricFamily(
-        "slackline_operation_seconds", "Time from each operation's post to its end.", labels=labels
-    )
-    waited = CounterMetricFamily(
-        "slackline_operation_waited_seconds",
-        "Time for which a thread was blocked until an operation's end.",
-        labels=labels,
-    )
-    for rank in ranks:
-        for (kind, group), totals in _bounded(rank).items():
-            label = [str(rank.number), kind, group]
-            count.add_metric(label, totals.count)
-            failed.add_metric(label, totals.failed)
-            volume.add_metric(label, totals.bytes)
-            running.add_metric(label, totals.running_ns / 1e9)
-            waited.add_metric(label, totals.waited_ns / 1e9)
-    yield from (count, failed, volume, running, waited)
+    yield from _families(CounterMetricFamily, labels, _OPERATION_COUNTERS, totals)
 
 
 def _bounded(rank: Rank) -> dict[tuple[str, str], OperationTotals]:
@@ -216,28 +246,20 @@ def _volumes(own: list[Link], rest: dict[int, list[Link]]) -> Iterator[Metric]:
         "Bytes that moved over the rail, as the rank at one end counts them.",
         labels=[*_RAIL, "direction"],
     )
-    packets = CounterMetricFamily(
-        "slackline_link_packets",
-        "Packets that the rank sent over a UDP rail, without repetitions.",
-        labels=_RAIL,
-    )
-    resent = CounterMetricFamily(
-        "slackline_link_resent_packets", "Packets that the rank sent again.", labels=_RAIL
-    )
+    counted: list[tuple[list[str], list[Link]]] = []
     for link in own:
         place = _place(link)
         back = [place[0], place[1], f"{link.peer}>{link.rank}", place[3]]
         volume.add_metric([*place, "sent"], link.sent_bytes)
         volume.add_metric([*back, "received"], link.received_bytes)
-        packets.add_metric(place, link.packets)
-        resent.add_metric(place, link.resent)
+        counted.append((place, [link]))
     for rank, links in rest.items():
         place = [str(rank), OTHER, OTHER, OTHER]
         volume.add_metric([*place, "sent"], sum(link.sent_bytes for link in links))
         volume.add_metric([*place, "received"], sum(link.received_bytes for link in links))
-        packets.add_metric(place, sum(link.packets for link in links))
-        resent.add_metric(place, sum(link.resent for link in links))
-    yield from (volume, packets, resent)
+        counted.append((place, links))
+    yield volume
+    yield from _families(CounterMetricFamily, _RAIL, _RAIL_COUNTERS, counted)
     beyond = sum(len(links) for links in rest.values())
     yield GaugeMetricFamily(
         "slackline_link_rails_beyond_bound",
@@ -248,28 +270,13 @@ def _volumes(own: list[Link], rest: dict[int, list[Link]]) -> Iterator[Metric]:
 
 def _gauges(own: list[Link], down: set[tuple[int, int, int]]) -> Iterator[Metric]:
     """Yield the latest reports of the rails; those in `down` carry no data at present."""
-    trip = GaugeMetricFamily(
-        "slackline_link_round_trip_seconds", "Smoothed round trip of the rail.", labels=_RAIL
-    )
-    queued = GaugeMetricFamily(
-        "slackline_link_queued_bytes", "Bytes that are queued in the engine.", labels=_RAIL
-    )
-    unconfirmed = GaugeMetricFamily(
-        "slackline_link_unconfirmed_bytes", "Bytes that are queued or in flight.", labels=_RAIL
-    )
-    up = GaugeMetricFamily(
+    up: _Row[Link] = (
         "slackline_link_up",
         "1 if the rail carries data, 0 if it is suspect, silent or cut.",
-        labels=_RAIL,
+        lambda link: link.latest.state == "up" and (link.rank, link.peer, link.rail) not in down,
     )
-    for link in own:
-        place, report = _place(link), link.latest
-        if report.round_trip_ns:
-            trip.add_metric(place, report.round_trip_ns / 1e9)
-        queued.add_metric(place, report.queued_bytes)
-        unconfirmed.add_metric(place, report.unconfirmed_bytes)
-        up.add_metric(place, report.state == "up" and (link.rank, link.peer, link.rail) not in down)
-    yield from (trip, queued, unconfirmed, up)
+    found = [(_place(link), link) for link in own]
+    yield from _families(GaugeMetricFamily, _RAIL, (*_RAIL_GAUGES, up), found)
 
 
 def _disturbances(

@@ -53,6 +53,10 @@ class Exchange(Protocol):
     """True if the ranks' reductions are matched by key; else all ranks post in the same order."""
     rank_ordered: bool
     """True if a sum is bit-identical whatever other gradients are in the same reduction."""
+    notes_ends: bool
+    """Whether reductions on the host state their ends. Over torch each note takes tens of
+    microseconds, so only a receiver of step records asks for the ends, before the first reduction.
+    """
 
     def allocate(self, requests: Sequence[tuple[int, torch.dtype]]) -> list[Tensor]:
         """Return a flat tensor of zeros for each (count, type), in memory for reductions.
@@ -111,6 +115,7 @@ class NicExchange:
     """
 
     matches_by_key = True
+    notes_ends = True
 
     def __init__(self, group: "Group", keys: int, name: str = "") -> None:
         """Reserve `keys` message tags of the group for reductions, the same tags on every rank.

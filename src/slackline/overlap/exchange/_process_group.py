@@ -1,6 +1,8 @@
 """A gradient exchange on any torch process group, for gradients outside the CPU's memory."""
 
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,18 +17,29 @@ __all__ = ["ProcessGroupExchange"]
 class _Posted:
     """A posted reduction that wraps a torch Work; the function `after` runs at its end."""
 
-    ended_ns = 0
-    """The end of the reduction, which torch does not give."""
-
-    def __init__(self, work: dist.Work, after: Callable[[], object] | None) -> None:
+    def __init__(
+        self, work: dist.Work, after: Callable[[], object] | None, *, notes_end: bool
+    ) -> None:
+        """Wrap `work`; `notes_end` needs a Future that is complete at the end of the reduction."""
         self._work = work
         self._after = after
+        self._ends: list[int] | None = [] if notes_end else None
+        """The times by which the reduction had ended; None if no time can be known."""
+        if self._ends is not None:
+            work.get_future().add_done_callback(partial(_note_end, self._ends))
+
+    @property
+    def ended_ns(self) -> int:
+        """The end of the reduction by the monotonic clock; 0 while pending, or if not known."""
+        return min(self._ends, default=0) if self._ends else 0
 
     def done(self) -> bool:
         return bool(self._work.is_completed())
 
     def wait(self) -> None:
         self._work.wait()
+        if self._ends is not None:  # The Future's callback may still wait for the GIL.
+            self._ends.append(time.monotonic_ns())
         if self._after is not None:
             self._after()
             self._after = None
@@ -36,6 +49,7 @@ class ProcessGroupExchange:
     """A gradient exchange on a torch process group; all ranks must post in the same order."""
 
     matches_by_key = False
+    notes_ends = False
 
     def __init__(self, group: dist.ProcessGroup | None, device: torch.device) -> None:
         self.rank = dist.get_rank(group)
@@ -83,7 +97,10 @@ class ProcessGroupExchange:
         def post(priority: int) -> Pending:
             work = dist.all_reduce(flat, op, group=self._group, async_op=True)
             assert work is not None
-            return _Posted(work, divide if average and not native else None)
+            after = divide if average and not native else None
+            # On an accelerator the Future is complete when the reduction is launched.
+            notes_end = self.notes_ends and self._device.type == "cpu"
+            return _Posted(work, after, notes_end=notes_end)
 
         return post
 
@@ -105,6 +122,11 @@ class ProcessGroupExchange:
 
     def rails(self) -> tuple[str, ...]:
         return ()
+
+
+def _note_end(ends: list[int], _: object) -> None:
+    """Add the present time to `ends`."""
+    ends.append(time.monotonic_ns())
 
 
 def _on(storage: torch.UntypedStorage, offset: int, count: int, dtype: torch.dtype) -> Tensor:
