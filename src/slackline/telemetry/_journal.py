@@ -160,21 +160,30 @@ class Journal:
             self._hurry.wait(_GATHER_S)
             self._some.clear()
             self._hurry.clear()
-            with self._lock:
-                records, self._waiting = list(self._waiting), deque()
-                self._waiting_bytes = 0
-                ended = self.ended
-                sources = [] if ended else list(self._sources)
-            self._write(records)
-            for source in sources:
-                self._write(source())
-            with self._lock:
-                self._handled += len(records)
-                self._idle.notify_all()
+            ended = self._turn()
         self._append([])
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+    def _turn(self) -> bool:
+        """Write the waiting records and those of the sources; return whether no more can come.
+
+        The thread waits outside of this call, so that no local variable of a thread that waits at
+        the interpreter's exit keeps a source, and with it an engine, alive.
+        """
+        with self._lock:
+            records, self._waiting = list(self._waiting), deque()
+            self._waiting_bytes = 0
+            ended = self.ended
+            sources = [] if ended else list(self._sources)
+        self._write(records)
+        for source in sources:
+            self._write(source())
+        with self._lock:
+            self._handled += len(records)
+            self._idle.notify_all()
+        return ended
 
     def _header(self) -> FileHeader:
         return FileHeader(

@@ -6,6 +6,7 @@ import os
 import subprocess
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from slackline.telemetry import (
     FileHeader,
     Gap,
     Operations,
+    Record,
     StepSummary,
     Writer,
     decode,
@@ -70,6 +72,25 @@ def test_handles_of_one_file_share_one_thread(tmp_path: Path) -> None:
     assert threads() == others
     assert list(read_directory(tmp_path)) == [step(0), step(1)]
     assert file_of(tmp_path, 0).read_text().count('"record":"file"') == 1
+
+
+def test_a_source_that_is_forgotten_is_released_while_the_file_stays_open(tmp_path: Path) -> None:
+    called, released = threading.Event(), threading.Event()
+
+    class Engine:
+        def records(self) -> list[Record]:
+            called.set()
+            return []
+
+    engine = Engine()
+    reference = weakref.ref(engine, lambda _: released.set())
+    with Writer(tmp_path, 0):
+        with Writer(tmp_path, 0) as polled:
+            polled.poll(engine.records)
+            assert called.wait(60)
+        del engine, polled
+        assert released.wait(10)
+    assert reference() is None
 
 
 @pytest.mark.parametrize(
