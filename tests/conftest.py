@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from slackline import circuit
 
 sys.path.insert(0, str(Path(__file__).with_name("multiproc")))
+sys.path.insert(0, str(Path(__file__).with_name("support")))
 
 from rank_jobs import ForkServer
 

@@ -9,26 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from made_records import header, write
 
 from slackline.cli import main
-from slackline.telemetry import FileHeader, encode, file_of
+from slackline.telemetry import encode, file_of
 
 pytest.importorskip("aiohttp", reason="the page needs slackline[dashboard]")
 
 COMMAND = [sys.executable, "-c", "from slackline.cli import main; raise SystemExit(main())"]
-
-
-def header(version: int) -> str:
-    record = FileHeader(
-        version=version,
-        rank=0,
-        time_ns=0,
-        monotonic_ns=0,
-        host="host",
-        clock="boot",
-        process=1,
-    )
-    return f"{encode(record)}\n"
 
 
 def refused(directory: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
@@ -50,7 +38,7 @@ def test_a_directory_without_records_is_named(
 def test_records_of_another_version_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file_of(tmp_path, 0).write_text(header(1))
+    write(tmp_path, 0, header(0, version=1))
     assert refused(tmp_path, capsys) == (
         f"{file_of(tmp_path, 0)}:1: the records have version 1 of the schema, and this slackline "
         "reads version 2; the rest of the file is left out"
@@ -60,14 +48,14 @@ def test_records_of_another_version_are_named(
 def test_a_file_with_nothing_but_a_cut_line_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file_of(tmp_path, 0).write_text(header(2)[:20])
+    file_of(tmp_path, 0).write_text(encode(header(0))[:20])
     assert refused(tmp_path, capsys) == (
         f"{file_of(tmp_path, 0)}:1: the last line is cut; it may still be written"
     )
 
 
 def test_a_wrong_port_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file_of(tmp_path, 0).write_text(header(2))
+    write(tmp_path, 0, header(0))
     message = "the page's port must be 0 to 65535, not 70000"
     assert refused(tmp_path, capsys, "--port", "70000") == message
 
@@ -75,7 +63,7 @@ def test_a_wrong_port_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_a_missing_package_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file_of(tmp_path, 0).write_text(header(2))
+    write(tmp_path, 0, header(0))
     for name in [each for each in sys.modules if each.startswith("slackline.dashboard")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "aiohttp", None)
@@ -88,7 +76,7 @@ def test_a_missing_package_is_named(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
 )
 def test_a_signal_ends_the_command(tmp_path: Path, number: signal.Signals) -> None:
-    file_of(tmp_path, 0).write_text(header(2))
+    write(tmp_path, 0, header(0))
     process = subprocess.Popen(
         [*COMMAND, "dashboard", "--port", "0", str(tmp_path)],
         env=os.environ,

@@ -4,43 +4,28 @@ import json
 from pathlib import Path
 
 import pytest
+from made_records import MS_NS as MS
+from made_records import START_NS, header, step, write
 
 from slackline.cli import main
-from slackline.telemetry import SCHEMA_VERSION, FileHeader, StepSummary, encode, file_of
-
-MS = 1_000_000
-START_NS = 1_700_000_000_000_000_000
+from slackline.telemetry import file_of
 
 
 def _write(directory: Path, *, slow: int | None) -> None:
     """Write 60 steps of four ranks; rank `slow` computes longer from step 30 on."""
     for rank in range(4):
-        header = FileHeader(
-            version=SCHEMA_VERSION,
-            rank=rank,
-            time_ns=START_NS,
-            monotonic_ns=0,
-            host=f"node{rank}",
-            clock="boot",
-            process=1 + rank,
-        )
-        lines = [encode(header)]
+        write(directory, rank, header(rank))
         for number in range(60):
             passes_ns = 180 * MS if rank == slow and number >= 30 else 100 * MS
-            record = StepSummary(
-                rank=rank,
-                step=number,
-                time_ns=START_NS + number * 200 * MS,
-                wall_ns=passes_ns + 5 * MS,
-                exposed_ns=0,
-                reduced_bytes=1000,
-                parameters=2,
-                waited=0,
-                forward_ns=passes_ns // 2,
-                backward_ns=passes_ns // 2,
-            )
-            lines.append(encode(record))
-        file_of(directory, rank).write_text("".join(f"{line}\n" for line in lines))
+            changes = {
+                "time_ns": START_NS + number * 200 * MS,
+                "wall_ns": passes_ns + 5 * MS,
+                "exposed_ns": 0,
+                "waited": 0,
+                "forward_ns": passes_ns // 2,
+                "backward_ns": passes_ns // 2,
+            }
+            write(directory, rank, step(rank, number, **changes))
 
 
 def test_the_cause_is_printed_with_its_times(

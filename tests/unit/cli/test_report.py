@@ -1,17 +1,17 @@
 """Tests of the progress line and the table, made from files that ranks write."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
+import made_records
 import pytest
+from made_records import link
 from rich.console import Console
 
 from slackline.cli._display._report import Report, decimal_bytes
 from slackline.telemetry import (
     Counters,
     Gap,
-    LinkReport,
     LinkVerdict,
     Operations,
     PipelineStep,
@@ -22,16 +22,13 @@ from slackline.telemetry import (
 
 
 def _step(rank: int, number: int, *, wall_ns: int = 20_000_000, optimizer: int = 0) -> StepSummary:
-    return StepSummary(
-        rank=rank,
-        step=number,
+    return made_records.step(
+        rank,
+        number,
         optimizer=optimizer,
-        time_ns=0,
         wall_ns=wall_ns,
         exposed_ns=1_000_000,
         reduced_bytes=600_000,
-        parameters=3,
-        waited=1,
     )
 
 
@@ -61,17 +58,7 @@ def test_a_row_per_rank(tmp_path: Path) -> None:
 def _operations(*rails: int) -> Operations:
     """Return a batch of one all_reduce for each bit mask of rails."""
     rows = [[5, 0, -1, 64, 3, 1, -1, k, 0, 1, mask, 1, 2, 3, 0, 0] for k, mask in enumerate(rails)]
-    return Operations(rank=0, lost=0, rows=json.dumps(rows)[1:-1])
-
-
-def _link_report(rail: int, kind: str) -> LinkReport:
-    numbers = (
-        *("at_ns", "interval_ns", "sent_bytes", "received_bytes", "packets", "resent"),
-        *("round_trip_ns", "queued_bytes", "unconfirmed_bytes"),
-    )
-    counted = dict.fromkeys(numbers, 1)
-    words = {"state": "up", "outward": "", "inward": ""}
-    return LinkReport(rank=0, peer=1, rail=rail, kind=kind, **counted, **words)
+    return made_records.operations(0, *rows)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +77,8 @@ def test_a_rank_that_died_has_the_rails_of_its_operations(
 ) -> None:
     with Writer(tmp_path, 0) as writer:
         writer.write(_step(0, 0))
-        writer.write(_link_report(0, "tcp"))
-        writer.write(_link_report(1, "udp"))
+        writer.write(link(0, 1, 1, rail=0, kind="tcp"))
+        writer.write(link(0, 1, 1, rail=1, kind="udp"))
         writer.write(_operations(*rails))
     report = Report(tmp_path, ranks=1)
     report.update()

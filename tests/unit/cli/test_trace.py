@@ -9,11 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from made_records import START_NS, header, operations, write
 
 from slackline.cli import main
-from slackline.telemetry import SCHEMA_VERSION, FileHeader, GroupOpened, Operations, encode, file_of
-
-START_NS = 1_700_000_000_000_000_000
+from slackline.telemetry import GroupOpened, file_of
 
 
 @pytest.fixture
@@ -21,21 +20,9 @@ def run(tmp_path: Path) -> Path:
     """Write a run of one rank with one operation."""
     directory = tmp_path / "run"
     directory.mkdir()
-    row = "[1,0,-1,400,1,7,-1,0,0,1,1,1000,1100,2000,500,0]"
-    records = (
-        FileHeader(
-            version=SCHEMA_VERSION,
-            rank=0,
-            time_ns=START_NS,
-            monotonic_ns=0,
-            host="alone",
-            clock="boot",
-            process=9,
-        ),
-        GroupOpened(rank=0, time_ns=START_NS, size=1, epoch=7, members=(0,)),
-        Operations(rank=0, lost=0, rows=row),
-    )
-    file_of(directory, 0).write_text("".join(f"{encode(record)}\n" for record in records))
+    opened = GroupOpened(rank=0, time_ns=START_NS, size=1, epoch=7, members=(0,))
+    row = (1, 0, -1, 400, 1, 7, -1, 0, 0, 1, 1, 1000, 1100, 2000, 500, 0)
+    write(directory, 0, header(0, host="alone"), opened, operations(0, row))
     return directory
 
 

@@ -1,89 +1,55 @@
-"""Records of a job with known figures, and the files in which ranks write them."""
+"""Records of a job with known figures."""
 
-from pathlib import Path
+import made_records
+from made_records import MS_NS, SECOND_NS, START_NS
 
 from slackline.telemetry import (
-    SCHEMA_VERSION,
     Counters,
-    FileHeader,
     LinkReport,
     LinkVerdict,
     Operations,
     PipelineStep,
-    Record,
     StepSummary,
-    encode,
-    file_of,
 )
 
-START_NS = 1_700_000_000_000_000_000
-"""The Unix time of all ranks' headers."""
-SECOND_NS = 1_000_000_000
-MS_NS = 1_000_000
 ALL_REDUCE, DIRECT = 1, 1
-
-
-def write(directory: Path, rank: int, *records: Record) -> None:
-    """Add records to a rank's file, as its process does."""
-    with file_of(directory, rank).open("a") as file:
-        file.writelines(f"{encode(record)}\n" for record in records)
-
-
-def header(rank: int, *, clock: str = "boot") -> FileHeader:
-    return FileHeader(
-        version=SCHEMA_VERSION,
-        rank=rank,
-        time_ns=START_NS,
-        monotonic_ns=0,
-        host=f"host{rank}",
-        clock=clock,
-        process=100 + rank,
-    )
 
 
 def step(rank: int, number: int, *, wall_ms: int = 100, exposed_ms: int = 25) -> StepSummary:
     """Return step `number`; steps of 100 ms end at 100 ms, 200 ms and so on."""
-    return StepSummary(
-        rank=rank,
-        step=number,
+    return made_records.step(
+        rank,
+        number,
         time_ns=START_NS + (number + 1) * 100 * MS_NS,
         wall_ns=wall_ms * MS_NS,
         exposed_ns=exposed_ms * MS_NS,
-        reduced_bytes=1000,
-        parameters=2,
-        waited=1,
     )
 
 
 def operations(rank: int, *rows: tuple[int, int, int]) -> Operations:
     """Return all_reduces of 4096 bytes by the plan "direct": (posted, ended, waited) in ms."""
-    texts = []
+    whole = []
     for posted, ended, waited in rows:
         times = (posted * MS_NS, posted * MS_NS, ended * MS_NS, waited * MS_NS)
-        row = (ALL_REDUCE, 0, -1, 4096, 1, 1, -1, 0, 0, DIRECT, 1, *times, 0)
-        texts.append(f"[{','.join(map(str, row))}]")
-    return Operations(rank=rank, lost=0, rows=",".join(texts))
+        whole.append((ALL_REDUCE, 0, -1, 4096, 1, 1, -1, 0, 0, DIRECT, 1, *times, 0))
+    return made_records.operations(rank, *whole)
 
 
 def report(
     rank: int, peer: int, at_s: int, *, rail: int = 0, packets: int = 0, resent: int = 0
 ) -> LinkReport:
     """Return a second in which `rank` has sent 100 Mbit and received 50 Mbit."""
-    return LinkReport(
-        rank=rank,
-        peer=peer,
+    return made_records.link(
+        rank,
+        peer,
+        at_s * SECOND_NS,
         rail=rail,
         kind="udp" if packets else "tcp",
-        at_ns=at_s * SECOND_NS,
-        interval_ns=SECOND_NS,
         sent_bytes=12_500_000,
         received_bytes=6_250_000,
         packets=packets,
         resent=resent,
         round_trip_ns=400_000,
-        queued_bytes=0,
-        unconfirmed_bytes=0,
-        state="up",
         outward=f"link {rank}>{peer} is well: 0.2 ms one way as usual",
         inward=f"link {peer}>{rank} is well: 0.2 ms one way as usual",
     )
@@ -92,17 +58,7 @@ def report(
 def verdict(
     rank: int, source: int, target: int, at_s: int, condition: str, reason: str
 ) -> LinkVerdict:
-    return LinkVerdict(
-        rank=rank,
-        time_ns=START_NS + at_s * SECOND_NS,
-        at_ns=at_s * SECOND_NS,
-        since_ns=at_s * SECOND_NS,
-        condition=condition,
-        source=source,
-        target=target,
-        over_ns=30 * MS_NS if condition == "slow" else 0,
-        reason=reason,
-    )
+    return made_records.verdict(rank, source, target, at_s * SECOND_NS, condition, reason=reason)
 
 
 def pipeline_step(rank: int, number: int, *rows: tuple[str, int, int]) -> PipelineStep:

@@ -6,16 +6,8 @@ from typing import Any
 
 import pytest
 from browser_pages import open_page, opened_browser
-from job_records import (
-    START_NS,
-    header,
-    operations,
-    pipeline_step,
-    report,
-    step,
-    verdict,
-    write,
-)
+from job_records import operations, pipeline_step, report, step, verdict
+from made_records import START_NS, header, write
 
 pytest.importorskip("aiohttp", reason="the page needs slackline[dashboard]")
 

@@ -4,19 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_records import (
-    MS_NS,
-    SECOND_NS,
-    START_NS,
-    ended,
-    header,
-    operations,
-    pipeline_step,
-    report,
-    step,
-    verdict,
-    write,
-)
+from job_records import ended, operations, pipeline_step, report, step, verdict
+from made_records import MS_NS, SECOND_NS, START_NS, header, write
 
 pytest.importorskip("aiohttp", reason="the page needs slackline[dashboard]")
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_records import header, report, step, verdict, write
+from job_records import report, step, verdict
+from made_records import header, write
 
 pytest.importorskip("aiohttp", reason="the page needs slackline[dashboard]")
 

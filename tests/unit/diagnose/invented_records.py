@@ -1,58 +1,25 @@
 """Records of an invented job with one rank on each of several hosts."""
 
-import json
+import made_records
+from made_records import MS_NS as MS
+from made_records import START_NS
 
 from slackline.telemetry import (
-    SCHEMA_VERSION,
     Counters,
     FileHeader,
     GroupOpened,
-    LinkReport,
     LinkVerdict,
     Operations,
     StepSummary,
 )
 
-MS = 1_000_000
-S = 1_000_000_000
-START_NS = 1_700_000_000 * S
-
 
 def header(rank: int, host: str = "") -> FileHeader:
-    return FileHeader(
-        version=SCHEMA_VERSION,
-        rank=rank,
-        time_ns=START_NS,
-        monotonic_ns=0,
-        host=host or f"node{rank}",
-        clock=f"boot {host or rank}",
-        process=100 + rank,
-    )
+    return made_records.header(rank, host=host or f"node{rank}", clock=f"boot {host or rank}")
 
 
 def opened(rank: int, size: int) -> GroupOpened:
     return GroupOpened(rank=rank, time_ns=START_NS, size=size, epoch=1, members=tuple(range(size)))
-
-
-def link(rank: int, peer: int, at_ns: int, rail: int = 0) -> LinkReport:
-    return LinkReport(
-        rank=rank,
-        peer=peer,
-        rail=rail,
-        kind="tcp",
-        at_ns=at_ns,
-        interval_ns=S,
-        sent_bytes=25_000_000,
-        received_bytes=12_500_000,
-        packets=0,
-        resent=0,
-        round_trip_ns=200_000,
-        queued_bytes=0,
-        unconfirmed_bytes=0,
-        state="up",
-        outward="",
-        inward="",
-    )
 
 
 def verdict(
@@ -65,17 +32,16 @@ def verdict(
     rank: int | None = None,
     over_ns: int = 30 * MS,
 ) -> LinkVerdict:
-    return LinkVerdict(
-        rank=source if rank is None else rank,
-        time_ns=START_NS + after_ns,
-        at_ns=after_ns,
+    """Return a change that the source, or `rank`, has found 300 ms after its beginning."""
+    return made_records.verdict(
+        source if rank is None else rank,
+        source,
+        target,
+        after_ns,
+        condition,
         since_ns=after_ns - 300 * MS,
-        condition=condition,
-        source=source,
-        target=target,
         rail=rail,
         over_ns=over_ns if condition == "slow" else 0,
-        reason=f"link {source}>{target} is {condition}",
     )
 
 
@@ -92,15 +58,12 @@ def step(
     """Return a step of a rank whose forwards wait `late_ns` for the previous step's gradients."""
     forward_ns = compute_ns // 3 + late_ns
     backward_ns = compute_ns - compute_ns // 3
-    return StepSummary(
-        rank=rank,
-        step=number,
+    return made_records.step(
+        rank,
+        number,
         time_ns=START_NS + after_ns,
         wall_ns=forward_ns + backward_ns + pause_ns,
         exposed_ns=late_ns,
-        reduced_bytes=1000,
-        parameters=2,
-        waited=1,
         forward_ns=forward_ns,
         backward_ns=backward_ns,
         groups=(0,),
@@ -115,9 +78,9 @@ def step(
 
 def operation(rank: int, after_ns: int, waited_ns: int, *, failed: int = 0) -> Operations:
     """Return the record of an all_reduce that ended at a time, for which a thread waited."""
-    times = [after_ns - waited_ns - 2, after_ns - waited_ns - 1, after_ns, waited_ns]
-    row = [1, 0, -1, 400, 9, 1, -1, 0, 0, 1, 1, *times, failed]
-    return Operations(rank=rank, lost=0, rows=json.dumps(row, separators=(",", ":")))
+    times = (after_ns - waited_ns - 2, after_ns - waited_ns - 1, after_ns, waited_ns)
+    row = (1, 0, -1, 400, 9, 1, -1, 0, 0, 1, 1, *times, failed)
+    return made_records.operations(rank, row)
 
 
 def failed(rank: int, after_ns: int) -> Operations:

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-from invented_records import MS, START_NS, S, counters, failed, header, link, opened, step, verdict
+from invented_records import counters, failed, header, opened, step, verdict
+from made_records import MS_NS as MS
+from made_records import SECOND_NS as S
+from made_records import START_NS, link
 
 from slackline.diagnose import Diagnosis, Kind, replay
 from slackline.monitor import Job

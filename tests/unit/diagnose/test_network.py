@@ -5,7 +5,9 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from invented_records import START_NS, S, header, link, opened, verdict
+from invented_records import header, opened, verdict
+from made_records import SECOND_NS as S
+from made_records import START_NS, link
 
 from slackline.diagnose import Cause, Diagnosis, Kind
 from slackline.monitor import Job
@@ -25,7 +27,7 @@ def _job(tmp_path: Path, links: Directions, hosts: int = 4, rails: int = 1) -> J
     for second in range(1, 14):
         for source, target in links:
             for rail in range(rails):
-                job.take(link(source, target, second * S, rail))
+                job.take(link(source, target, second * S, rail=rail))
     return job
 
 

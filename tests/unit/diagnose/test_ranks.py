@@ -7,7 +7,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from invented_records import MS, START_NS, S, header, link, opened, operation, step, verdict
+from invented_records import header, opened, operation, step, verdict
+from made_records import MS_NS as MS
+from made_records import SECOND_NS as S
+from made_records import START_NS, link
 
 from slackline.diagnose import Cause, Diagnosis, Kind
 from slackline.monitor import Job

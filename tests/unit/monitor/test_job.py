@@ -3,7 +3,11 @@
 import dataclasses
 from pathlib import Path
 
+import made_records
 import pytest
+from made_records import SECOND_NS, START_NS, write
+from made_records import link as _link
+from made_records import verdict as _verdict
 
 from slackline.errors import UsageError
 from slackline.health import Condition
@@ -16,104 +20,37 @@ from slackline.telemetry import (
     FileHeader,
     Gap,
     GroupOpened,
-    LinkReport,
-    LinkVerdict,
     Operations,
     PipelineStep,
-    Record,
     RunSummary,
     StepSummary,
     encode,
     file_of,
 )
 
-_START_NS = 1_700_000_000_000_000_000
-_SECOND_NS = 1_000_000_000
-
 
 def _header(rank: int) -> FileHeader:
-    return FileHeader(
-        version=SCHEMA_VERSION,
-        rank=rank,
-        time_ns=_START_NS,
-        monotonic_ns=5 * _SECOND_NS,
-        host=f"host{rank}",
-        clock="boot",
-        process=100 + rank,
-    )
-
-
-def _write(directory: Path, rank: int, *records: Record) -> None:
-    path = file_of(directory, rank)
-    with path.open("a") as file:
-        file.writelines(f"{encode(record)}\n" for record in records)
+    return made_records.header(rank, monotonic_ns=5 * SECOND_NS)
 
 
 def _step(rank: int, number: int) -> StepSummary:
-    return StepSummary(
-        rank=rank,
-        step=number,
-        time_ns=_START_NS + number,
-        wall_ns=20_000_000,
-        exposed_ns=5_000_000,
-        reduced_bytes=1000,
-        parameters=2,
-        waited=1,
-        hidden_ns=3_000_000,
-    )
-
-
-def _link(rank: int, peer: int, at_ns: int, *, outward: str = "") -> LinkReport:
-    return LinkReport(
-        rank=rank,
-        peer=peer,
-        rail=0,
-        kind="tcp",
-        at_ns=at_ns,
-        interval_ns=_SECOND_NS,
-        sent_bytes=25_000_000,
-        received_bytes=12_500_000,
-        packets=0,
-        resent=0,
-        round_trip_ns=200_000,
-        queued_bytes=0,
-        unconfirmed_bytes=0,
-        state="up",
-        outward=outward,
-        inward="inward",
-    )
-
-
-def _verdict(rank: int, source: int, target: int, after_ns: int, condition: str) -> LinkVerdict:
-    return LinkVerdict(
-        rank=rank,
-        time_ns=_START_NS + after_ns,
-        at_ns=after_ns,
-        since_ns=after_ns,
-        condition=condition,
-        source=source,
-        target=target,
-        over_ns=0 if condition == "back" else 30_000_000,
-        reason=f"link {source}>{target} {condition}",
-    )
+    return made_records.step(rank, number, hidden_ns=3_000_000)
 
 
 def _opened(rank: int, epoch: int = 1, members: tuple[int, ...] = (0, 1)) -> GroupOpened:
-    return GroupOpened(
-        rank=rank, time_ns=_START_NS, size=len(members), epoch=epoch, members=members
-    )
+    return GroupOpened(rank=rank, time_ns=START_NS, size=len(members), epoch=epoch, members=members)
 
 
-def test_ranks_are_followed_while_they_write(tmp_path: Path) -> None:
+def test_ranks_are_followed_while_theywrite(tmp_path: Path) -> None:
     job = Job(tmp_path)
     assert job.update() == 0
     assert job.world_size == 0
-    _write(tmp_path, 1, _header(1), _step(1, 0))
+    write(tmp_path, 1, _header(1), _step(1, 0))
     assert job.update() == 2
     assert list(job.ranks) == [1]
-    opened = GroupOpened(rank=0, time_ns=_START_NS, size=4, epoch=1, members=(0, 1, 2, 3))
-    _write(tmp_path, 0, _header(0), opened, _step(0, 0), _step(0, 1))
-    _write(tmp_path, 1, _step(1, 1))
+    opened = GroupOpened(rank=0, time_ns=START_NS, size=4, epoch=1, members=(0, 1, 2, 3))
+    write(tmp_path, 0, _header(0), opened, _step(0, 0), _step(0, 1))
+    write(tmp_path, 1, _step(1, 1))
     assert job.update() == 5
     assert list(job.ranks) == [0, 1]
     assert job.world_size == 4
@@ -128,12 +65,12 @@ def test_ranks_are_followed_while_they_write(tmp_path: Path) -> None:
 
 
 def test_times_of_the_monotonic_clock_become_unix_time(tmp_path: Path) -> None:
-    _write(tmp_path, 0, _header(0), _link(0, 1, 7 * _SECOND_NS), _link(0, 1, 8 * _SECOND_NS))
+    write(tmp_path, 0, _header(0), _link(0, 1, 7 * SECOND_NS), _link(0, 1, 8 * SECOND_NS))
     job = Job(tmp_path)
     job.update()
     link = job.links[0, 1, 0]
-    assert [time_ns - _START_NS for time_ns, _ in link.reports] == [2 * _SECOND_NS, 3 * _SECOND_NS]
-    assert job.ranks[0].seen_ns == _START_NS + 3 * _SECOND_NS
+    assert [time_ns - START_NS for time_ns, _ in link.reports] == [2 * SECOND_NS, 3 * SECOND_NS]
+    assert job.ranks[0].seen_ns == START_NS + 3 * SECOND_NS
     assert (link.sent_bytes, link.received_bytes) == (50_000_000, 25_000_000)
     assert link.sent_bits_per_second == 200_000_000
     assert link.received_bits_per_second == 100_000_000
@@ -149,7 +86,7 @@ def test_operations_are_summed_by_kind_without_those_of_the_library(tmp_path: Pa
         [10, 1, 1, 50, 1, 1, 3, 0, 0, 0, 1, 6000, 6100, 7000, 100, 0],
     ]
     batch = Operations(rank=0, lost=3, rows=",".join(map(str, rows)).replace(" ", ""))
-    _write(tmp_path, 0, _header(0), batch)
+    write(tmp_path, 0, _header(0), batch)
     job = Job(tmp_path)
     job.update()
     totals = job.ranks[0].totals
@@ -162,26 +99,26 @@ def test_operations_are_summed_by_kind_without_those_of_the_library(tmp_path: Pa
 
 def test_both_ends_of_a_link_give_one_finding_with_its_own_time(tmp_path: Path) -> None:
     for rank in range(3):
-        _write(tmp_path, rank, _header(rank))
-    _write(tmp_path, 0, _verdict(0, 0, 1, 10 * _SECOND_NS, "slow"))
-    _write(tmp_path, 1, _verdict(1, 0, 1, 10 * _SECOND_NS + 1000, "slow"))
-    _write(tmp_path, 0, _verdict(0, 0, 1, 20 * _SECOND_NS, "back"))
+        write(tmp_path, rank, _header(rank))
+    write(tmp_path, 0, _verdict(0, 0, 1, 10 * SECOND_NS, "slow"))
+    write(tmp_path, 1, _verdict(1, 0, 1, 10 * SECOND_NS + 1000, "slow"))
+    write(tmp_path, 0, _verdict(0, 0, 1, 20 * SECOND_NS, "back"))
     job = Job(tmp_path)
     job.update()
-    told = [(finding.time_ns - _START_NS, finding.sentence) for finding in job.findings]
-    assert told[0] == (11 * _SECOND_NS, "link 0>1 slow")
-    assert [sentence for _, sentence in told] == ["link 0>1 slow", "link 0>1 back"]
+    told = [(finding.time_ns - START_NS, finding.sentence) for finding in job.findings]
+    assert told[0] == (11 * SECOND_NS, "link 0>1 is slow")
+    assert [sentence for _, sentence in told] == ["link 0>1 is slow", "link 0>1 is back"]
     assert [(each.since_ns, each.until_ns) for each in job.episodes] == [
-        (10 * _SECOND_NS, 20 * _SECOND_NS)
+        (10 * SECOND_NS, 20 * SECOND_NS)
     ]
 
 
 def test_a_process_that_restarts_is_counted_and_runs_again(tmp_path: Path) -> None:
-    _write(tmp_path, 0, _header(0), Counters(rank=0, time_ns=_START_NS, values={"sleeps": 1}))
+    write(tmp_path, 0, _header(0), Counters(rank=0, time_ns=START_NS, values={"sleeps": 1}))
     job = Job(tmp_path)
     job.update()
     assert job.ranks[0].counters is not None
-    _write(tmp_path, 0, _header(0))
+    write(tmp_path, 0, _header(0))
     job.update()
     assert job.ranks[0].counters is None
     assert job.ranks[0].processes == 2
@@ -189,7 +126,7 @@ def test_a_process_that_restarts_is_counted_and_runs_again(tmp_path: Path) -> No
 
 def test_records_that_are_missing_or_damaged_are_told(tmp_path: Path) -> None:
     decision = Decision(rank=0, time_ns=1, subject="plan", choice="ring", reason="measured")
-    _write(tmp_path, 0, _header(0), Gap(rank=0, time_ns=1, lost=7, reason="disk full"), decision)
+    write(tmp_path, 0, _header(0), Gap(rank=0, time_ns=1, lost=7, reason="disk full"), decision)
     with file_of(tmp_path, 0).open("a") as file:
         file.write("{cut\n")
     job = Job(tmp_path)
@@ -203,7 +140,7 @@ def test_records_that_are_missing_or_damaged_are_told(tmp_path: Path) -> None:
 
 def test_a_kept_job_s_directory_may_be_given(tmp_path: Path) -> None:
     (tmp_path / "telemetry").mkdir()
-    _write(tmp_path / "telemetry", 0, _header(0))
+    write(tmp_path / "telemetry", 0, _header(0))
     job = Job(tmp_path)
     assert job.update() == 1
     with pytest.raises(UsageError, match="there is no directory"):
@@ -211,15 +148,15 @@ def test_a_kept_job_s_directory_may_be_given(tmp_path: Path) -> None:
 
 
 def test_clocks_are_compared_by_the_latest_probes(tmp_path: Path) -> None:
-    _write(tmp_path, 0, _header(0))
-    _write(tmp_path, 1, dataclasses.replace(_header(1), clock="other"))
+    write(tmp_path, 0, _header(0))
+    write(tmp_path, 1, dataclasses.replace(_header(1), clock="other"))
     job = Job(tmp_path)
     job.update()
     assert 1 not in job.alignment()
     probes = [
         ClockOffset(rank=0, peer=1, at_ns=at_ns, offset_ns=40, error_ns=5) for at_ns in range(100)
     ]
-    _write(tmp_path, 0, *probes)
+    write(tmp_path, 0, *probes)
     job.update()
     first_ns = job.ranks[0].unix_ns(1000)
     assert job.alignment().unix_ns(1, 1040) == first_ns
@@ -227,7 +164,7 @@ def test_clocks_are_compared_by_the_latest_probes(tmp_path: Path) -> None:
 
 def test_files_that_end_within_a_line_are_known(tmp_path: Path) -> None:
     path = file_of(tmp_path, 0)
-    _write(tmp_path, 0, _header(0))
+    write(tmp_path, 0, _header(0))
     job = Job(tmp_path)
     job.update()
     assert job.unfinished == []
@@ -239,7 +176,7 @@ def test_files_that_end_within_a_line_are_known(tmp_path: Path) -> None:
 
 def test_all_steps_are_in_the_history(tmp_path: Path) -> None:
     second = dataclasses.replace(_step(0, 0), optimizer=1, wall_ns=7, exposed_ns=1_000_000)
-    _write(tmp_path, 0, _header(0), _step(0, 0), second, _step(0, 1))
+    write(tmp_path, 0, _header(0), _step(0, 0), second, _step(0, 1))
     job = Job(tmp_path)
     job.update()
     entries = job.ranks[0].history.entries
@@ -250,25 +187,25 @@ def test_all_steps_are_in_the_history(tmp_path: Path) -> None:
 
 
 def test_a_rank_is_silent_after_five_seconds_and_ends_with_its_last_record(tmp_path: Path) -> None:
-    _write(tmp_path, 0, _header(0), _opened(0))
-    _write(tmp_path, 1, _header(1))
+    write(tmp_path, 0, _header(0), _opened(0))
+    write(tmp_path, 1, _header(1))
     job = Job(tmp_path)
     job.update()
     ranks = job.ranks
-    assert ranks[0].state(_START_NS + 5 * _SECOND_NS) is State.RUNNING
-    assert ranks[0].state(_START_NS + 5 * _SECOND_NS + 1) is State.SILENT
+    assert ranks[0].state(START_NS + 5 * SECOND_NS) is State.RUNNING
+    assert ranks[0].state(START_NS + 5 * SECOND_NS + 1) is State.SILENT
     run = RunSummary(rank=0, steps=1, wall_ns=1, exposed_ns=0, reduced_bytes=0)
-    _write(tmp_path, 0, run)
-    _write(tmp_path, 1, RunSummary(rank=1, steps=1, wall_ns=1, exposed_ns=0, reduced_bytes=0))
+    write(tmp_path, 0, run)
+    write(tmp_path, 1, RunSummary(rank=1, steps=1, wall_ns=1, exposed_ns=0, reduced_bytes=0))
     job.update()
     assert not ranks[0].ended, "its engine still runs"
     assert ranks[1].ended, "it has no engine"
-    _write(tmp_path, 0, Counters(rank=0, time_ns=_START_NS, values={}))
+    write(tmp_path, 0, Counters(rank=0, time_ns=START_NS, values={}))
     job.update()
-    assert ranks[0].state(_START_NS) is State.ENDED
-    _write(tmp_path, 0, _opened(0))
+    assert ranks[0].state(START_NS) is State.ENDED
+    write(tmp_path, 0, _opened(0))
     job.update()
-    assert ranks[0].state(_START_NS) is State.RUNNING, "it has opened a group again"
+    assert ranks[0].state(START_NS) is State.RUNNING, "it has opened a group again"
 
 
 def test_sums_of_pipelines_decisions_and_groups_keep_growing(tmp_path: Path) -> None:
@@ -276,7 +213,7 @@ def test_sums_of_pipelines_decisions_and_groups_keep_growing(tmp_path: Path) -> 
     step = PipelineStep(
         rank=0,
         step=0,
-        time_ns=_START_NS,
+        time_ns=START_NS,
         wall_ns=100,
         computing_ns=70,
         waiting_ns=20,
@@ -284,9 +221,9 @@ def test_sums_of_pipelines_decisions_and_groups_keep_growing(tmp_path: Path) -> 
         policy="ready",
     )
     chosen = Decision(rank=0, time_ns=1, subject="plan", choice="ring", reason="measured")
-    _write(tmp_path, 0, _header(0), _opened(0, 7, (0, 2)), _step(0, 0), step, step, chosen, chosen)
-    _write(tmp_path, 0, Operations(rank=0, lost=0, rows=rows))
-    _write(tmp_path, 0, Operations(rank=0, lost=0, rows=rows.replace(",7,", ",8,")))
+    write(tmp_path, 0, _header(0), _opened(0, 7, (0, 2)), _step(0, 0), step, step, chosen, chosen)
+    write(tmp_path, 0, Operations(rank=0, lost=0, rows=rows))
+    write(tmp_path, 0, Operations(rank=0, lost=0, rows=rows.replace(",7,", ",8,")))
     job = Job(tmp_path)
     job.update()
     rank = job.ranks[0]
@@ -294,7 +231,7 @@ def test_sums_of_pipelines_decisions_and_groups_keep_growing(tmp_path: Path) -> 
     assert (rank.pipeline_count, rank.pipeline_wall_ns) == (2, 200)
     assert (rank.pipeline_computing_ns, rank.pipeline_waiting_ns) == (140, 40)
     assert job.decision_counts == {(0, "plan"): 2}
-    assert job.begun_ns == _START_NS
+    assert job.begun_ns == START_NS
     assert rank.totals["all_reduce"].count == 2
     assert {key: totals.bytes for key, totals in rank.group_totals.items()} == {
         ((0, 2), "all_reduce"): 400,
@@ -303,9 +240,20 @@ def test_sums_of_pipelines_decisions_and_groups_keep_growing(tmp_path: Path) -> 
 
 
 def test_disturbed_directions_come_first(tmp_path: Path) -> None:
-    _write(tmp_path, 0, _header(0), _link(0, 1, 7 * _SECOND_NS, outward="link 0>1 is well"))
-    _write(tmp_path, 1, _header(1), _verdict(1, 0, 1, 1, "slow"), _verdict(1, 2, 1, 1, "cut"))
-    _write(tmp_path, 2, _header(2), _link(2, 1, 7 * _SECOND_NS), _step(2, 6 * _SECOND_NS))
+    write(
+        tmp_path,
+        0,
+        _header(0),
+        _link(0, 1, 7 * SECOND_NS, outward="link 0>1 is well", inward="inward"),
+    )
+    write(tmp_path, 1, _header(1), _verdict(1, 0, 1, 1, "slow"), _verdict(1, 2, 1, 1, "cut"))
+    write(
+        tmp_path,
+        2,
+        _header(2),
+        _link(2, 1, 7 * SECOND_NS),
+        _step(2, 6 * SECOND_NS),
+    )
     job = Job(tmp_path)
     job.update()
     found = job.directions()
@@ -316,7 +264,7 @@ def test_disturbed_directions_come_first(tmp_path: Path) -> None:
         (1, 0, None),
     ]
     assert [each.bits_per_second for each in found] == [0, 0, 200e6, 100e6], "2's data have stopped"
-    assert [each.sentence for each in found[2:]] == ["link 0>1 slow", "inward"]
+    assert [each.sentence for each in found[2:]] == ["link 0>1 is slow", "inward"]
     assert [each.over_ns for each in found[2:]] == [30_000_000, 0]
 
 
@@ -333,7 +281,7 @@ def test_a_directory_without_records_is_refused(tmp_path: Path) -> None:
         f"{file_of(tmp_path, 0)}:1: the records have version 1 of the schema, and this slackline "
         f"reads version {SCHEMA_VERSION}; the rest of the file is left out"
     )
-    _write(tmp_path, 1, _header(1))
+    write(tmp_path, 1, _header(1))
     assert list(Job.recorded(tmp_path).ranks) == [1]
     file_of(tmp_path, 2).mkdir()
     with pytest.raises(UsageError) as refused:
@@ -345,39 +293,39 @@ def test_records_can_be_passed_without_a_file_and_findings_wait_for_their_time(
     tmp_path: Path,
 ) -> None:
     job = Job(tmp_path)
-    for record in (_header(0), _header(1), _verdict(0, 0, 1, 10 * _SECOND_NS, "slow")):
+    for record in (_header(0), _header(1), _verdict(0, 0, 1, 10 * SECOND_NS, "slow")):
         job.take(record)
-    job.settle(_START_NS + 10 * _SECOND_NS + _SECOND_NS // 2)
+    job.settle(START_NS + 10 * SECOND_NS + SECOND_NS // 2)
     assert list(job.findings) == []
     (episode,) = job.open_episodes
-    assert (episode.began_ns, episode.until_ns) == (_START_NS + 10 * _SECOND_NS, None)
+    assert (episode.began_ns, episode.until_ns) == (START_NS + 10 * SECOND_NS, None)
     job.finish()
-    assert [finding.sentence for finding in job.findings] == ["link 0>1 slow"]
-    job.take(_verdict(0, 0, 1, 12 * _SECOND_NS, "back"))
-    job.settle(_START_NS + 12 * _SECOND_NS)
+    assert [finding.sentence for finding in job.findings] == ["link 0>1 is slow"]
+    job.take(_verdict(0, 0, 1, 12 * SECOND_NS, "back"))
+    job.settle(START_NS + 12 * SECOND_NS)
     assert job.open_episodes == []
 
 
 def test_a_host_whose_clock_is_ahead_does_not_delay_a_finding(tmp_path: Path) -> None:
     job = Job(tmp_path)
-    job.take(_verdict(0, 0, 1, 1000 * _SECOND_NS, "slow"))
+    job.take(_verdict(0, 0, 1, 1000 * SECOND_NS, "slow"))
     for second in (10, 11):
-        job.settle(_START_NS + second * _SECOND_NS)
-    assert [(each.time_ns - _START_NS, each.sentence) for each in job.findings] == [
-        (11 * _SECOND_NS, "link 0>1 slow")
+        job.settle(START_NS + second * SECOND_NS)
+    assert [(each.time_ns - START_NS, each.sentence) for each in job.findings] == [
+        (11 * SECOND_NS, "link 0>1 is slow")
     ]
 
 
 def test_the_rails_of_a_rank_without_totals_follow_from_its_operations(tmp_path: Path) -> None:
     job = Job(tmp_path)
     job.take(_header(0))
-    job.take(_link(0, 1, 7 * _SECOND_NS))
+    job.take(_link(0, 1, 7 * SECOND_NS))
     assert job.ranks[0].rails == ()
     used = (1 << 31) | 1
-    row = f"[1,0,-1,400,1,1,-1,0,0,1,{used},1000,1100,{6 * _SECOND_NS},500,1]"
+    row = f"[1,0,-1,400,1,1,-1,0,0,1,{used},1000,1100,{6 * SECOND_NS},500,1]"
     job.take(Operations(rank=0, lost=0, rows=row))
     assert job.ranks[0].rails == ("shm", "tcp")
-    assert job.ranks[0].failed_ns == _START_NS + _SECOND_NS
+    assert job.ranks[0].failed_ns == START_NS + SECOND_NS
     values = {"udp_frames_sent": 3, "tcp_frames_sent": 0}
-    job.take(Counters(rank=0, time_ns=_START_NS, values=values))
+    job.take(Counters(rank=0, time_ns=START_NS, values=values))
     assert job.ranks[0].rails == ("udp",)

@@ -6,43 +6,29 @@ from pathlib import Path
 
 import pytest
 from ended_ranks import an_event, of_rank
+from made_records import START_NS, header, write
 
 from slackline.errors import UsageError
 from slackline.postmortem import explain, gather
 from slackline.report import report_file_of, write_report
 from slackline.telemetry import (
-    SCHEMA_VERSION,
     Counters,
-    FileHeader,
     GroupOpened,
     Record,
-    encode,
-    file_of,
 )
-
-_START_NS = 1_700_000_000_000_000_000
 
 
 def _write(directory: Path, rank: int, *records: Record, process: int | None = None) -> None:
-    header = FileHeader(
-        version=SCHEMA_VERSION,
-        rank=rank,
-        time_ns=_START_NS,
-        monotonic_ns=0,
-        host=f"host{rank}",
-        clock="",
-        process=rank if process is None else process,
-    )
-    with file_of(directory, rank).open("a") as file:
-        file.writelines(f"{encode(record)}\n" for record in (header, *records))
+    begin = header(rank, clock="", process=rank if process is None else process)
+    write(directory, rank, begin, *records)
 
 
 def _end(rank: int) -> Counters:
-    return Counters(rank=rank, time_ns=_START_NS + 9, values={})
+    return Counters(rank=rank, time_ns=START_NS + 9, values={})
 
 
 def test_the_facts_of_all_files_are_joined_by_rank(tmp_path: Path) -> None:
-    opened = GroupOpened(rank=0, time_ns=_START_NS, size=3, epoch=1, members=(0, 1, 2))
+    opened = GroupOpened(rank=0, time_ns=START_NS, size=3, epoch=1, members=(0, 1, 2))
     _write(tmp_path, 0, opened, _end(0))
     _write(tmp_path, 1)
     report = of_rank(1, an_event("asked")).report
@@ -52,12 +38,12 @@ def test_the_facts_of_all_files_are_joined_by_rank(tmp_path: Path) -> None:
     evidence = gather(tmp_path)
     assert evidence.problems == ()
     assert [
-        (each.rank, each.host, each.ended, each.exit_code, each.seen_ns - _START_NS, each.report)
+        (each.rank, each.host, each.ended, each.exit_code, each.seen_ns - START_NS, each.report)
         for each in evidence.ranks.values()
     ] == [
         (0, "host0", True, None, 9, None),
         (1, "host1", False, -9, 0, report),
-        (2, "", False, None, -_START_NS, None),
+        (2, "", False, None, -START_NS, None),
     ]
     assert explain(evidence).cause == "Rank 1 is gone: its process was killed by SIGKILL."
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from made_records import header
+
 from slackline.plan.pipeline import Options, Order, PipelinePlan, Scenario, StageMemory, generate
 from slackline.sim import simulate
 from slackline.telemetry import (
-    SCHEMA_VERSION,
-    FileHeader,
     PipelineStep,
     Setting,
     encode,
@@ -97,15 +97,7 @@ class WrittenPipeline:
                 records.setdefault(rank, []).append(encode(record))
         directory.mkdir(parents=True, exist_ok=True)
         for rank, lines in records.items():
-            head = FileHeader(
-                version=SCHEMA_VERSION,
-                rank=rank,
-                time_ns=UNIX_NS,
-                monotonic_ns=0,
-                host="one",
-                clock="one",
-                process=7,
-            )
+            head = header(rank, time_ns=UNIX_NS)
             settings = [
                 encode(Setting(rank=rank, time_ns=UNIX_NS, name=name, value=value, origin=origin))
                 for name, (value, origin) in self.settings.items()

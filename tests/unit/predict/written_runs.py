@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from made_records import header, operations, write
+
 from slackline.plan.collective import Collective, generate, names
 from slackline.sim import (
     Fabric,
@@ -21,14 +23,9 @@ from slackline.sim import (
     simulate_training,
 )
 from slackline.telemetry import (
-    SCHEMA_VERSION,
     ClockOffset,
-    FileHeader,
-    Operations,
     Record,
     StepSummary,
-    encode,
-    file_of,
 )
 
 MS = 10**9
@@ -93,22 +90,13 @@ class Written:
         directory.mkdir(parents=True, exist_ok=True)
         trained = self.simulate()
         for rank in range(self.ranks):
-            lines = "".join(encode(record) + "\n" for record in self.records(trained, rank))
-            file_of(directory, rank).write_text(lines)
+            write(directory, rank, *self.records(trained, rank))
         return trained
 
     def records(self, trained: TrainingRun, rank: int) -> list[Record]:
         """Return the records of one rank."""
         found: list[Record] = [
-            FileHeader(
-                version=SCHEMA_VERSION,
-                rank=rank,
-                time_ns=UNIX_NS,
-                monotonic_ns=MONOTONIC_NS,
-                host=f"host-{rank}",
-                clock="one",
-                process=100 + rank,
-            ),
+            header(rank, time_ns=UNIX_NS, monotonic_ns=MONOTONIC_NS),
             ClockOffset(
                 rank=rank,
                 peer=(rank + 1) % self.ranks,
@@ -157,7 +145,6 @@ class Written:
                 (1, 0, -1, nbytes, 9, 0, 50 + k, step, 0, number, 1, start, start, end, 0, 0)
                 for k, (nbytes, (start, end)) in enumerate(zip(self.sizes, monotonic, strict=True))
             ]
-            text = ",".join(str(list(row)) for row in rows).replace(" ", "")
-            found.append(Operations(rank=rank, lost=0, rows=text))
+            found.append(operations(rank, *rows))
             called_ns = end_ns
         return found

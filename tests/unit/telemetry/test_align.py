@@ -1,16 +1,16 @@
 """Tests that records of hosts with different clocks are merged in the order of one clock."""
 
-import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
 
+import made_records
 import pytest
+from made_records import START_NS as UNIX
 
 from slackline.errors import UsageError
 from slackline.nic._link_reports import offset_of
 from slackline.telemetry import (
-    SCHEMA_VERSION,
     ClockOffset,
     FileHeader,
     Operations,
@@ -23,7 +23,6 @@ from slackline.telemetry import (
 
 MS = 1_000_000
 S = 1_000_000_000
-UNIX = 10**18
 
 
 @dataclass(frozen=True)
@@ -38,15 +37,7 @@ class Clock:
 
 
 def header(rank: int, clock: Clock, name: str) -> FileHeader:
-    return FileHeader(
-        version=SCHEMA_VERSION,
-        rank=rank,
-        time_ns=UNIX,
-        monotonic_ns=clock.at(0),
-        host=f"host{rank}",
-        clock=name,
-        process=1,
-    )
+    return made_records.header(rank, monotonic_ns=clock.at(0), clock=name)
 
 
 def probe(rank: int, here: Clock, peer: int, there: Clock, true_ns: int, *ways: int) -> ClockOffset:
@@ -60,7 +51,7 @@ def probe(rank: int, here: Clock, peer: int, there: Clock, true_ns: int, *ways: 
 def ended(rank: int, clock: Clock, true_ns: int, tag: int) -> Operations:
     end = clock.at(true_ns)
     row = (1, 0, -1, 8, 1, 1, tag, 0, 0, 1, 1, end - 9, end - 8, end, 0, 0)
-    return Operations(rank=rank, lost=0, rows=json.dumps(row, separators=(",", ":")))
+    return made_records.operations(rank, row)
 
 
 def write(directory: Path, rank: int, records: list[Record]) -> None:

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
+import made_records
 import pytest
 
 from slackline.errors import UsageError
@@ -32,16 +33,7 @@ NO_SPACE = "No space left on device"
 
 
 def step(number: int) -> StepSummary:
-    return StepSummary(
-        rank=0,
-        step=number,
-        time_ns=10**18,
-        wall_ns=5_000_000,
-        exposed_ns=1_000_000,
-        reduced_bytes=4096,
-        parameters=2,
-        waited=1,
-    )
+    return made_records.step(0, number)
 
 
 def test_a_file_begins_with_its_version_and_both_clocks(tmp_path: Path) -> None:

@@ -3,24 +3,16 @@
 import tracemalloc
 from pathlib import Path
 
+from made_records import header
+
 from slackline.telemetry import (
-    SCHEMA_VERSION,
     Counters,
-    FileHeader,
     RecordTail,
     encode,
     file_of,
 )
 
-_HEADER = FileHeader(
-    version=SCHEMA_VERSION,
-    rank=0,
-    time_ns=0,
-    monotonic_ns=0,
-    host="host",
-    clock="boot",
-    process=1,
-)
+_HEADER = header(0)
 
 
 def test_a_large_file_is_read_in_pieces(tmp_path: Path) -> None:

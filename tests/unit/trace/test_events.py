@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_records import operations, write
 from trace_runs import (
     BROADCAST,
     GROUP,
     MESSAGE,
     MS,
     UNIX,
-    batch,
     clock_offset,
     header,
     link,
@@ -18,7 +18,6 @@ from trace_runs import (
     pipeline,
     row,
     step,
-    write,
 )
 
 from slackline.errors import UsageError
@@ -66,8 +65,8 @@ def arrows(events: list[Event]) -> list[tuple[str, str]]:
 
 
 def test_a_wait_for_a_late_rank_is_divided_and_has_an_arrow(tmp_path: Path) -> None:
-    write(tmp_path, 0, header(0), opened(0), batch(0, row(1, 9, waited_ms=7)))
-    write(tmp_path, 1, header(1), opened(1), batch(1, row(6, 9, waited_ms=1)))
+    write(tmp_path, 0, header(0), opened(0), operations(0, row(1, 9, waited_ms=7)))
+    write(tmp_path, 1, header(1), opened(1), operations(1, row(6, 9, waited_ms=1)))
     totals = Totals()
     events = read(tmp_path, totals)
     assert events[:2] == [Process(0, "host0", 100), Process(1, "host1", 101)]
@@ -93,8 +92,8 @@ def test_a_wait_for_a_late_rank_is_divided_and_has_an_arrow(tmp_path: Path) -> N
 
 
 def test_a_wait_that_began_after_the_last_post_has_no_arrow(tmp_path: Path) -> None:
-    write(tmp_path, 0, header(0), opened(0), batch(0, row(1, 9, waited_ms=2)))
-    write(tmp_path, 1, header(1), opened(1), batch(1, row(6, 9)))
+    write(tmp_path, 0, header(0), opened(0), operations(0, row(1, 9, waited_ms=2)))
+    write(tmp_path, 1, header(1), opened(1), operations(1, row(6, 9)))
     events = read(tmp_path)
     assert slices(events, 0, "wait") == [("wait for all_reduce", 7, 9)]
     assert arrows(events) == []
@@ -106,8 +105,8 @@ def test_operations_of_rooted_collectives_and_failed_ones_have_no_arrow(tmp_path
         row(11, 19, waited_ms=7, sequence=1, failed=1),
     ]
     late = [row(6, 9, sequence=0, collective=BROADCAST), row(16, 19, sequence=1)]
-    write(tmp_path, 0, header(0), opened(0), batch(0, *rows))
-    write(tmp_path, 1, header(1), opened(1), batch(1, *late))
+    write(tmp_path, 0, header(0), opened(0), operations(0, *rows))
+    write(tmp_path, 1, header(1), opened(1), operations(1, *late))
     totals = Totals()
     assert arrows(read(tmp_path, totals)) == []
     assert totals == Totals(ranks=2, operations=4)
@@ -116,8 +115,8 @@ def test_operations_of_rooted_collectives_and_failed_ones_have_no_arrow(tmp_path
 def test_the_receiver_of_a_message_waits_for_its_sender(tmp_path: Path) -> None:
     get = row(1, 9, waited_ms=8, collective=MESSAGE, receives=1, peer=1, tag=3)
     put = row(5, 8, collective=MESSAGE, peer=0, tag=3)
-    write(tmp_path, 0, header(0), opened(0), batch(0, get))
-    write(tmp_path, 1, header(1), opened(1), batch(1, put))
+    write(tmp_path, 0, header(0), opened(0), operations(0, get))
+    write(tmp_path, 1, header(1), opened(1), operations(1, put))
     events = read(tmp_path)
     assert slices(events, 1, "operation") == [("send", 5, 8)]
     assert arrows(events) == [("1 send", "0 transfer")]
@@ -126,7 +125,7 @@ def test_the_receiver_of_a_message_waits_for_its_sender(tmp_path: Path) -> None:
 
 
 def test_an_operation_without_the_other_rank_s_record_is_drawn_and_counted(tmp_path: Path) -> None:
-    write(tmp_path, 0, header(0), opened(0), batch(0, row(1, 9, waited_ms=7)))
+    write(tmp_path, 0, header(0), opened(0), operations(0, row(1, 9, waited_ms=7)))
     write(tmp_path, 1, header(1), opened(1))
     totals = Totals()
     events = read(tmp_path, totals)
@@ -136,15 +135,15 @@ def test_an_operation_without_the_other_rank_s_record_is_drawn_and_counted(tmp_p
 
 def test_operations_that_overlap_get_lanes_of_their_own(tmp_path: Path) -> None:
     rows = [row(1, 4, sequence=0), row(2, 6, sequence=1), row(5, 8, sequence=2)]
-    write(tmp_path, 0, header(0), opened(0, ranks=1), batch(0, *rows))
+    write(tmp_path, 0, header(0), opened(0, ranks=1), operations(0, *rows))
     events = read(tmp_path)
     assert [each.track.lane for each in events if isinstance(each, Slice)] == [0, 1, 0]
 
 
 def test_times_of_another_host_are_brought_to_the_first_one_s_clock(tmp_path: Path) -> None:
     # The second host's monotonic clock is 3 ms ahead.
-    write(tmp_path, 0, header(0, clock="a"), opened(0), batch(0, row(1, 9, waited_ms=8)))
-    write(tmp_path, 1, header(1, clock="b"), opened(1), batch(1, row(8, 12)))
+    write(tmp_path, 0, header(0, clock="a"), opened(0), operations(0, row(1, 9, waited_ms=8)))
+    write(tmp_path, 1, header(1, clock="b"), opened(1), operations(1, row(8, 12)))
     write(tmp_path, 0, clock_offset(0, 1, offset_ms=3, error_ms=0.5))
     events = read(tmp_path)
     assert slices(events, 1, "operation") == [("all_reduce", 5, 9)]
@@ -152,15 +151,15 @@ def test_times_of_another_host_are_brought_to_the_first_one_s_clock(tmp_path: Pa
 
 
 def test_an_arrow_needs_more_than_the_error_of_the_clocks(tmp_path: Path) -> None:
-    write(tmp_path, 0, header(0, clock="a"), opened(0), batch(0, row(1, 9, waited_ms=8)))
-    write(tmp_path, 1, header(1, clock="b"), opened(1), batch(1, row(8, 12)))
+    write(tmp_path, 0, header(0, clock="a"), opened(0), operations(0, row(1, 9, waited_ms=8)))
+    write(tmp_path, 1, header(1, clock="b"), opened(1), operations(1, row(8, 12)))
     write(tmp_path, 0, clock_offset(0, 1, offset_ms=3, error_ms=5))
     assert arrows(read(tmp_path)) == []
 
 
 def test_clocks_by_which_an_operation_ends_before_a_post_are_counted(tmp_path: Path) -> None:
-    write(tmp_path, 0, header(0), opened(0), batch(0, row(1, 9, waited_ms=8)))
-    write(tmp_path, 1, header(1), opened(1), batch(1, row(10, 12)))
+    write(tmp_path, 0, header(0), opened(0), operations(0, row(1, 9, waited_ms=8)))
+    write(tmp_path, 1, header(1), opened(1), operations(1, row(10, 12)))
     totals = Totals()
     assert arrows(read(tmp_path, totals)) == []
     assert totals.contradictions == 1
@@ -273,7 +272,7 @@ def test_verdicts_decisions_and_gaps_are_instants(tmp_path: Path) -> None:
 def test_an_operation_of_no_known_kind_is_told_with_file_and_line(
     tmp_path: Path, wrong: list[int], problem: str
 ) -> None:
-    write(tmp_path, 0, header(0), opened(0), batch(0, wrong))
+    write(tmp_path, 0, header(0), opened(0), operations(0, wrong))
     write(tmp_path, 1, header(1), opened(1))
     with pytest.raises(UsageError) as caught:
         read(tmp_path)

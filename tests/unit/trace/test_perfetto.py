@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_records import operations, write
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
-from trace_runs import MS, UNIX, batch, header, opened, row, write, write_everything
+from trace_runs import MS, UNIX, header, opened, row, write_everything
 
 from slackline.trace import Process, Recording, Slice, TraceFormat, Track, events_of, write_trace
 from slackline.trace._perfetto import PerfettoWriter
@@ -213,7 +214,7 @@ def test_packets_are_written_as_they_are_made(tmp_path: Path) -> None:
     write(tmp_path, 0, header(0), opened(0, ranks=1))
     rows = [row(2 * k, 2 * k + 1, sequence=k) for k in range(2000)]
     for first in range(0, 2000, 100):
-        write(tmp_path, 0, batch(0, *rows[first : first + 100]))
+        write(tmp_path, 0, operations(0, *rows[first : first + 100]))
     sizes: list[int] = []
 
     class File(io.BytesIO):

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from trace_runs import batch, clock_offset, header, opened, row, write
+from made_records import operations, write
+from trace_runs import clock_offset, header, opened, row
 
 from slackline.errors import UsageError
 from slackline.telemetry import file_of
@@ -51,7 +52,7 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_damaged_line_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, 0, header(0), opened(0, ranks=1), batch(0, row(1, 2)))
+    write(tmp_path, 0, header(0), opened(0, ranks=1), operations(0, row(1, 2)))
     with file_of(tmp_path, 0).open("a") as file:
         file.write('{"record":"operations",\n')
     assert refusal(tmp_path).startswith(
@@ -101,8 +102,8 @@ def test_records_of_another_rank_are_refused(tmp_path: Path) -> None:
 def test_records_of_all_ranks_come_in_the_order_of_time(tmp_path: Path) -> None:
     for rank in range(2):
         write(tmp_path, rank, header(rank), opened(rank))
-    write(tmp_path, 0, batch(0, row(1, 9)), batch(0, row(10, 30, sequence=1)))
-    write(tmp_path, 1, batch(1, row(1, 8)), batch(1, row(10, 31, sequence=1)))
+    write(tmp_path, 0, operations(0, row(1, 9)), operations(0, row(10, 30, sequence=1)))
+    write(tmp_path, 1, operations(1, row(1, 8)), operations(1, row(10, 31, sequence=1)))
     found = [
         (each.rank, each.operations[0].sequence)
         for each in Recording(tmp_path, pytest.fail).records()

@@ -8,23 +8,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from made_records import operations, write
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
-from trace_runs import (
-    MESSAGE,
-    MS,
-    UNIX,
-    batch,
-    clock_offset,
-    header,
-    opened,
-    pipeline,
-    row,
-    step,
-    write,
-)
+from trace_runs import MESSAGE, MS, UNIX, clock_offset, header, opened, pipeline, row, step
 
 from slackline.errors import UsageError
 from slackline.telemetry import encode, file_of
@@ -56,7 +45,7 @@ def write_two_ranks(directory: Path) -> None:
     for rank in range(2):
         write(directory, rank, header(rank), opened(rank))
         rows = [row(10, 20, waited_ms=3), row(110, 120, sequence=1)]
-        write(directory, rank, batch(rank, *rows), step(rank, 0, 100, 100))
+        write(directory, rank, operations(rank, *rows), step(rank, 0, 100, 100))
 
 
 def test_an_operation_is_a_child_of_the_step_in_which_it_was_posted(tmp_path: Path) -> None:
@@ -123,8 +112,8 @@ def test_numbers_depend_on_the_run_alone(tmp_path: Path) -> None:
 def test_both_sides_of_a_message_are_linked(tmp_path: Path) -> None:
     get = row(1, 9, collective=MESSAGE, receives=1, peer=1, tag=3)
     put = row(5, 8, collective=MESSAGE, peer=0, tag=3, failed=1)
-    write(tmp_path, 0, header(0), opened(0), batch(0, get))
-    write(tmp_path, 1, header(1), opened(1), batch(1, put))
+    write(tmp_path, 0, header(0), opened(0), operations(0, get))
+    write(tmp_path, 1, header(1), opened(1), operations(1, put))
     spans = spans_of(tmp_path)
     received, sent = spans[0, "recv", 0], spans[1, "send", 0]
     assert [link.context for link in sent.links] == [received.context]
@@ -134,7 +123,7 @@ def test_both_sides_of_a_message_are_linked(tmp_path: Path) -> None:
 
 
 def test_a_pipeline_step_is_a_parent_too(tmp_path: Path) -> None:
-    rows = batch(0, row(10, 20))
+    rows = operations(0, row(10, 20))
     write(tmp_path, 0, header(0), opened(0, ranks=1), pipeline(0, {"0F0": (0, 10)}), rows)
     spans = spans_of(tmp_path)
     parent = spans[0, "pipeline step", 0]
@@ -143,7 +132,7 @@ def test_a_pipeline_step_is_a_parent_too(tmp_path: Path) -> None:
 
 
 def test_an_operation_waits_for_its_step_until_patience_ends(tmp_path: Path) -> None:
-    rows = batch(0, row(10, 20), row(30, 90, sequence=1))
+    rows = operations(0, row(10, 20), row(30, 90, sequence=1))
     write(tmp_path, 0, header(0), opened(0, ranks=1), rows, step(0, 0, 100, 100))
     patient = spans_of(tmp_path, patience=timedelta(milliseconds=71))
     assert patient[0, "all_reduce", 0].parent == patient[0, "training step", 0].context
@@ -184,7 +173,7 @@ def test_a_directory_is_followed_while_ranks_write(tmp_path: Path) -> None:
             file.flush()
             file.write(line[20:] + "\n")
         assert listener.enough.wait(60)
-        write(tmp_path, 1, batch(1, row(10, 20), row(110, 120, sequence=1)))
+        write(tmp_path, 1, operations(1, row(10, 20), row(110, 120, sequence=1)))
     finally:
         until.set()
         follower.join(60)
@@ -229,7 +218,7 @@ def test_a_damaged_line_is_refused_or_reported(tmp_path: Path) -> None:
 
 
 def test_damaged_records_are_told_with_their_file(tmp_path: Path) -> None:
-    write(tmp_path, 0, header(0), opened(0, ranks=1), batch(0, row(1, 2, collective=99)))
+    write(tmp_path, 0, header(0), opened(0, ranks=1), operations(0, row(1, 2, collective=99)))
     told = r"rank-00000\.jsonl: a record is damaged: 99 is not a valid Collective"
     with pytest.raises(UsageError, match=told):
         export_spans(tmp_path, InMemorySpanExporter())
@@ -241,8 +230,8 @@ def test_damaged_records_are_told_with_their_file(tmp_path: Path) -> None:
 
 def test_a_finished_run_is_written_as_otlp_json_by_one_clock(tmp_path: Path) -> None:
     # The second host's monotonic clock is 3 ms ahead.
-    write(tmp_path, 0, header(0, clock="a"), opened(0), batch(0, row(1, 9)))
-    write(tmp_path, 1, header(1, clock="b"), opened(1), batch(1, row(8, 12)))
+    write(tmp_path, 0, header(0, clock="a"), opened(0), operations(0, row(1, 9)))
+    write(tmp_path, 1, header(1, clock="b"), opened(1), operations(1, row(8, 12)))
     write(tmp_path, 0, clock_offset(0, 1, offset_ms=3, error_ms=0.5))
     file = io.StringIO()
     assert write_spans(Recording(tmp_path, pytest.fail), file) == 2

@@ -1,7 +1,11 @@
 """Runs for the tests of traces: records with chosen times, as ranks write them to their files."""
 
-from collections.abc import Sequence
 from pathlib import Path
+
+import made_records
+from made_records import MS_NS as MS
+from made_records import START_NS as UNIX
+from made_records import operations, write
 
 from slackline.telemetry import (
     SCHEMA_VERSION,
@@ -10,33 +14,19 @@ from slackline.telemetry import (
     FileHeader,
     GroupOpened,
     LinkReport,
-    Operations,
     PipelineStep,
-    Record,
     StepSummary,
-    encode,
-    file_of,
 )
 
-UNIX = 1_700_000_000_000_000_000
-"""The Unix time of the hosts when their monotonic clock shows MONO."""
 MONO = 5_000_000_000
-MS = 1_000_000
+"""The monotonic clock of the hosts at the Unix time UNIX."""
 
 ALL_REDUCE, BROADCAST, MESSAGE = 1, 4, 10
 GROUP = 3801848804
 
 
 def header(rank: int, *, clock: str = "boot", version: int = SCHEMA_VERSION) -> FileHeader:
-    return FileHeader(
-        version=version,
-        rank=rank,
-        time_ns=UNIX,
-        monotonic_ns=MONO,
-        host=f"host{rank}",
-        clock=clock,
-        process=100 + rank,
-    )
+    return made_records.header(rank, clock=clock, version=version, monotonic_ns=MONO)
 
 
 def opened(rank: int, ranks: int = 2, epoch: int = GROUP) -> GroupOpened:
@@ -66,24 +56,17 @@ def row(
     return [*what, posted, posted + 1000, ended, round(waited_ms * MS), failed]
 
 
-def batch(rank: int, *rows: Sequence[int]) -> Operations:
-    text = ",".join(f"[{','.join(map(str, each))}]" for each in rows)
-    return Operations(rank=rank, lost=0, rows=text)
-
-
 def step(rank: int, number: int, called_ms: float, wall_ms: float) -> StepSummary:
     """Return a step with 60 % backward, 30 % forward, and one group of gradients."""
     wall_ns = round(wall_ms * MS)
-    return StepSummary(
-        rank=rank,
-        step=number,
+    return made_records.step(
+        rank,
+        number,
         time_ns=UNIX + round(called_ms * MS),
         wall_ns=wall_ns,
         exposed_ns=2 * MS,
         hidden_ns=MS,
         reduced_bytes=4096,
-        parameters=2,
-        waited=1,
         forward_ns=wall_ns * 3 // 10,
         backward_ns=wall_ns * 6 // 10,
         groups=(12,),
@@ -96,23 +79,13 @@ def step(rank: int, number: int, called_ms: float, wall_ms: float) -> StepSummar
 
 
 def link(rank: int, peer: int, at_ms: float, sent_bytes: int) -> LinkReport:
-    return LinkReport(
-        rank=rank,
-        peer=peer,
-        rail=0,
-        kind="tcp",
-        at_ns=MONO + round(at_ms * MS),
-        interval_ns=1000 * MS,
+    return made_records.link(
+        rank,
+        peer,
+        MONO + round(at_ms * MS),
         sent_bytes=sent_bytes,
         received_bytes=2 * sent_bytes,
-        packets=0,
-        resent=0,
-        round_trip_ns=200_000,
         queued_bytes=77,
-        unconfirmed_bytes=0,
-        state="up",
-        outward="",
-        inward="",
     )
 
 
@@ -152,12 +125,6 @@ def clock_offset(rank: int, peer: int, offset_ms: float, error_ms: float) -> Clo
     )
 
 
-def write(directory: Path, rank: int, *records: Record) -> None:
-    """Append records to the rank's file."""
-    with file_of(directory, rank).open("a") as file:
-        file.writelines(f"{encode(record)}\n" for record in records)
-
-
 def write_everything(directory: Path) -> None:
     """Write a run of two ranks with records of every kind that a trace shows."""
     for rank in range(2):
@@ -166,8 +133,8 @@ def write_everything(directory: Path) -> None:
     write(directory, 1, step(1, 0, 100, 100))
     early = [row(1, 9, waited_ms=7), row(10, 30, sequence=1), row(12, 25, sequence=2)]
     late = [row(6, 9), row(11, 30, sequence=1, waited_ms=2), row(12, 25, sequence=2)]
-    write(directory, 0, batch(0, *early))
-    write(directory, 1, batch(1, *late))
+    write(directory, 0, operations(0, *early))
+    write(directory, 1, operations(1, *late))
     write(directory, 0, pipeline(0, {"0F0": (0, 10), "0BW0": (45, 60)}, {"1BW0": 41}))
     write(directory, 1, pipeline(1, {"1F0": (15, 25), "1BW0": (25, 40)}, {"0F0": 12}))
     decision = Decision(rank=1, time_ns=UNIX + 3, subject="plan", choice="ring", reason="measured")

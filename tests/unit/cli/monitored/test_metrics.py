@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from monitored_files import SECOND_NS, START_NS, header, write_job, write_records
+from made_records import SECOND_NS, START_NS, link, operations, verdict, write
+from monitored_files import header, write_job
 from prometheus_client.parser import text_string_to_metric_families
 
 from slackline.cli import main
@@ -19,7 +20,7 @@ from slackline.cli._metrics._endpoint import Endpoint
 from slackline.cli._metrics._labels import MOST_GROUPS, group_text
 from slackline.cli._metrics._options import served_metrics
 from slackline.monitor import Job
-from slackline.telemetry import Counters, GroupOpened, LinkReport, LinkVerdict, Operations
+from slackline.telemetry import Counters, GroupOpened
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -112,18 +113,9 @@ def test_a_scrape_has_the_values_of_the_files(endpoint: Endpoint, recorded: Job)
 
 def test_the_next_scrape_has_the_records_since(endpoint: Endpoint, recorded: Job) -> None:
     before = parsed(fetch(endpoint.url)[2])
-    back = LinkVerdict(
-        rank=0,
-        time_ns=START_NS + 70 * SECOND_NS,
-        at_ns=70 * SECOND_NS,
-        since_ns=SECOND_NS,
-        condition="back",
-        source=0,
-        target=1,
-        reason="link 0>1 is back",
-    )
+    back = verdict(0, 0, 1, 70 * SECOND_NS, "back")
     ended = Counters(rank=0, time_ns=START_NS + 71 * SECOND_NS, values={})
-    write_records(recorded.directory, 0, back, ended)
+    write(recorded.directory, 0, back, ended)
     after = parsed(fetch(endpoint.url)[2])
     slow = ("slackline_link_disturbed", (("cause", "slow"), ("link", "0>1"), ("rail", "0")))
     seen = ("slackline_rank_last_record_timestamp_seconds", (("rank", "0"),))
@@ -134,17 +126,8 @@ def test_the_next_scrape_has_the_records_since(endpoint: Endpoint, recorded: Job
 
 
 def test_a_rail_that_is_cut_is_down_at_both_ends(recorded: Job) -> None:
-    cut = LinkVerdict(
-        rank=1,
-        time_ns=START_NS + 70 * SECOND_NS,
-        at_ns=70 * SECOND_NS,
-        since_ns=70 * SECOND_NS,
-        condition="cut",
-        source=1,
-        target=2,
-        reason="link 1-2 is cut",
-    )
-    write_records(recorded.directory, 1, cut)
+    cut = verdict(1, 1, 2, 70 * SECOND_NS, "cut")
+    write(recorded.directory, 1, cut)
     found = parsed(metrics_text(recorded))
     down = [dict(key[1])["link"] for key in found if key[0].endswith("link_up") and not found[key]]
     assert sorted(down) == ["1>2", "2>1"]
@@ -161,26 +144,10 @@ def test_rails_beyond_the_bound_are_summed_up(
 ) -> None:
     bound = 6
     monkeypatch.setattr("slackline.cli._metrics._labels.MOST_RAILS", bound)
-    report = LinkReport(
-        rank=0,
-        peer=0,
-        rail=0,
-        kind="udp",
-        at_ns=101 * SECOND_NS,
-        interval_ns=SECOND_NS,
-        sent_bytes=10,
-        received_bytes=20,
-        packets=4,
-        resent=1,
-        round_trip_ns=1,
-        queued_bytes=0,
-        unconfirmed_bytes=0,
-        state="suspect",
-        outward="",
-        inward="",
-    )
-    beyond = [LinkReport(**{**vars(report), "peer": 1 + peer}) for peer in range(bound + 5)]
-    write_records(tmp_path, 0, header(0), *beyond)
+    counts = {"sent_bytes": 10, "received_bytes": 20, "packets": 4, "resent": 1}
+    told = {**counts, "kind": "udp", "state": "suspect"}
+    beyond = [link(0, 1 + peer, 101 * SECOND_NS, **told) for peer in range(bound + 5)]
+    write(tmp_path, 0, header(0), *beyond)
     job = Job.recorded(tmp_path)
     found = parsed(metrics_text(job))
     rails = {dict(labels)["link"] for name, labels in found if name == "slackline_link_up"}
@@ -200,12 +167,12 @@ def test_rails_beyond_the_bound_are_summed_up(
 
 
 def test_groups_beyond_the_bound_are_one_group(tmp_path: Path) -> None:
-    write_records(tmp_path, 0, header(0))
+    write(tmp_path, 0, header(0))
     for epoch in range(MOST_GROUPS + 2):
         members = (0, 10 + epoch)
         opened = GroupOpened(rank=0, time_ns=START_NS, size=2, epoch=epoch, members=members)
-        rows = f"[9,0,-1,7,1,{epoch},-1,0,0,1,1,1000,1100,2000,500,1]"
-        write_records(tmp_path, 0, opened, Operations(rank=0, lost=0, rows=rows))
+        row = (9, 0, -1, 7, 1, epoch, -1, 0, 0, 1, 1, 1000, 1100, 2000, 500, 1)
+        write(tmp_path, 0, opened, operations(0, row))
     found = parsed(metrics_text(Job.recorded(tmp_path)))
     failures = {
         dict(labels)["group"]: number

@@ -10,7 +10,8 @@ import termios
 from pathlib import Path
 
 import pytest
-from monitored_files import START_NS, write_job
+from made_records import START_NS
+from monitored_files import write_job
 
 from slackline.cli import main
 from slackline.telemetry import SCHEMA_VERSION, file_of

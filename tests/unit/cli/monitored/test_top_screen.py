@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from monitored_files import SECOND_NS, START_NS, header, write_job, write_records
+from made_records import SECOND_NS, START_NS, write
+from monitored_files import header, write_job
 
 from slackline.cli._top._lines import Column, lines_of, printable
 from slackline.cli._top._render import divide, screen_of
@@ -115,7 +116,7 @@ def test_a_decision_of_several_ranks_is_one_row(tmp_path: Path) -> None:
             )
             for second, subject in [(10, "plan"), (20 + rank, "shares"), (30, "plan")]
         ]
-        write_records(tmp_path, rank, header(rank), *(chosen[:1] if rank == 1 else chosen))
+        write(tmp_path, rank, header(rank), *(chosen[:1] if rank == 1 else chosen))
     lines = _plain(_view(tmp_path), 80)
     assert lines[lines.index("     at  ranks  decision  choice and reason") + 1 :] == [
         "0:00:30  0,2-3  plan      ring: measured",
@@ -126,11 +127,11 @@ def test_a_decision_of_several_ranks_is_one_row(tmp_path: Path) -> None:
 
 def test_ranks_are_silent_and_ended(tmp_path: Path) -> None:
     write_job(tmp_path, ranks=2)
-    write_records(tmp_path, 1, Counters(rank=1, time_ns=START_NS + 61 * SECOND_NS, values={}))
+    write(tmp_path, 1, Counters(rank=1, time_ns=START_NS + 61 * SECOND_NS, values={}))
     lines = _plain(_view(tmp_path, START_NS + 81 * SECOND_NS), 120)
     assert lines[0].startswith("2 ranks on 2 hosts, 0:01:21, step 4, 1 rank silent")
     assert [line[13:29].strip() for line in lines[3:5]] == ["silent for 20 s", "ended"]
-    write_records(tmp_path, 0, Counters(rank=0, time_ns=START_NS + 62 * SECOND_NS, values={}))
+    write(tmp_path, 0, Counters(rank=0, time_ns=START_NS + 62 * SECOND_NS, values={}))
     head = _plain(_view(tmp_path, START_NS + 3600 * SECOND_NS), 120)[0]
     assert head.startswith("2 ranks on 2 hosts, 0:01:02, step 4, ended")
 
@@ -149,8 +150,8 @@ def test_a_pipeline_s_steps_count_where_there_is_no_optimizer_s(tmp_path: Path) 
         )
         for number in range(3)
     ]
-    write_records(tmp_path, 0, header(0), *steps)
-    write_records(tmp_path, 1, header(1))
+    write(tmp_path, 0, header(0), *steps)
+    write(tmp_path, 1, header(1))
     lines = _plain(_view(tmp_path, START_NS), 120)
     assert [line.split() for line in lines[3:5]] == [
         ["0", "host0", "running", "3", "10.0", "25.00", "ms", "25.0%", "0"],
@@ -164,7 +165,7 @@ def test_a_job_without_a_record_says_so(tmp_path: Path) -> None:
 
 def test_text_of_a_file_cannot_move_the_cursor(tmp_path: Path) -> None:
     assert printable("a\x1b[2Jb\nc\u202e") == "a?[2Jb?c?"
-    write_records(tmp_path, 0, header(0, host="h\x1b[31m"))
+    write(tmp_path, 0, header(0, host="h\x1b[31m"))
     assert "h?[31m" in _plain(_view(tmp_path), 80)[3]
 
 

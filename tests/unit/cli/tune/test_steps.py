@@ -1,8 +1,8 @@
 """Tests of the durations of steps, from files of telemetry like those that ranks write."""
 
-import json
 from pathlib import Path
 
+import made_records
 import pytest
 
 from slackline.cli._tune._steps import WARM_UP, Measure, TrialSteps
@@ -21,17 +21,7 @@ MS = 1_000_000
 
 
 def step(number: int, wall_ns: int, *, optimizer: int = 0) -> StepSummary:
-    return StepSummary(
-        rank=0,
-        step=number,
-        optimizer=optimizer,
-        time_ns=0,
-        wall_ns=wall_ns,
-        exposed_ns=0,
-        reduced_bytes=4,
-        parameters=1,
-        waited=0,
-    )
+    return made_records.step(0, number, optimizer=optimizer, wall_ns=wall_ns)
 
 
 def pipeline(number: int, time_ns: int) -> PipelineStep:
@@ -59,8 +49,7 @@ def operations(
         (1, 0, -1, sizes[k % len(sizes)], 1, 0, -1, k, internal, 3, 1, at, at, at + 5, 0, 0)
         for k, at in enumerate(posted_ns)
     ]
-    text = ",".join(json.dumps(row, separators=(",", ":")) for row in rows)
-    return Operations(rank=0, lost=lost, rows=text)
+    return made_records.operations(0, *rows, lost=lost)
 
 
 def trial(tmp_path: Path, *ranks: list[Record]) -> TrialSteps:
