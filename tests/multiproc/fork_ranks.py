@@ -149,8 +149,9 @@ def load(file: str) -> ModuleType:
 
     A function `prepare` in the file, if there is one, imports modules that only ranks need.
     """
-    if (folder := str(Path(file).parent)) not in sys.path:
-        sys.path.insert(0, folder)
+    for folder in (str(Path(__file__).parents[1] / "support"), str(Path(file).parent)):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(f"cases of {file}", file)
     assert spec is not None
     assert spec.loader is not None

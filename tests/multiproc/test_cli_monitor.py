@@ -8,13 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 _SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
 _ROOT = Path(__file__).parents[2]
@@ -66,17 +66,10 @@ def _running(
         process.wait(60)
 
 
-def _until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
-    deadline_s = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < deadline_s, what()
-        time.sleep(0.05)
-
-
 def _said(file: Path, pattern: str) -> str:
     """Wait until a line of a file matches `pattern`; return the first group of the match."""
     search = re.compile(pattern, re.MULTILINE).search
-    _until(lambda: search(file.read_text()) is not None, lambda: f"{pattern}: {file.read_text()}")
+    until(lambda: search(file.read_text()) is not None, lambda: f"{pattern}: {file.read_text()}")
     found = search(file.read_text())
     assert found is not None
     return found[1]
@@ -210,6 +203,6 @@ def test_every_query_of_the_board_has_data_of_a_real_job(prometheus: str, tmp_pa
                     del missing[place]
             return not missing
 
-        _until(all_have_data, lambda: f"no data: {missing}")
+        until(all_have_data, lambda: f"no data: {missing}")
         for job_name in targets:
             assert _values(server, f'slackline_ranks{{job="{job_name}"}}') == [2]

@@ -5,13 +5,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 _SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
 
@@ -67,13 +67,6 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def _until(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.02)
-
-
 def _pids(directory: Path, what: str = "pid") -> list[int]:
     return [int(path.name.removeprefix(f"{what}-")) for path in directory.glob(f"{what}-*")]
 
@@ -84,9 +77,9 @@ def _sleeping(script: Path, ranks: int = 3) -> Iterator[tuple[subprocess.Popen[s
     be alive."""
     process = _start(script, directory=script.parent, ranks=ranks)
     try:
-        _until(lambda: len(_pids(script.parent)) == ranks, "the ranks start")
+        until(lambda: len(_pids(script.parent)) == ranks, "the ranks start")
         yield process, _pids(script.parent)
-        _until(lambda: not any(map(_alive, _pids(script.parent))), "the ranks leave")
+        until(lambda: not any(map(_alive, _pids(script.parent))), "the ranks leave")
     finally:
         process.kill()
         process.communicate()
@@ -291,9 +284,9 @@ def test_what_a_script_leaves_behind_ends_with_the_job(script: Callable[[str], P
     )
     os.mkfifo(path.parent / "go")
     process = _start(path, directory=path.parent, ranks=1)
-    _until(lambda: len(_pids(path.parent, "long")) == 1, "the rank has left both behind")
+    until(lambda: len(_pids(path.parent, "long")) == 1, "the rank has left both behind")
     short, long = _pids(path.parent, "short")[0], _pids(path.parent, "long")[0]
-    _until(lambda: not Path(f"/proc/{short}").exists(), "who has ended is reaped meanwhile")
+    until(lambda: not Path(f"/proc/{short}").exists(), "who has ended is reaped meanwhile")
     assert _alive(long)
     (path.parent / "go").write_text("")
     _, err = process.communicate(timeout=110)

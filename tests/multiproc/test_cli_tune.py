@@ -9,11 +9,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from slackline.cli import main
 from slackline.cli._job._config import read_config
@@ -146,10 +146,7 @@ def test_an_interrupted_trial_ends_every_rank_and_writes_nothing(
     path = script(_TRAIN)
     process = _start(path)
     try:
-        deadline_s = time.monotonic() + 60
-        while len(list(path.parent.glob("pid-*"))) < 2:
-            assert time.monotonic() < deadline_s, "the ranks start"
-            time.sleep(0.02)
+        until(lambda: len(list(path.parent.glob("pid-*"))) == 2, "the ranks start")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=100)
     finally:

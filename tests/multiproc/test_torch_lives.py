@@ -11,6 +11,7 @@ import pytest
 import torch
 from rank_marks import mark, wait_for_marks
 from torch import distributed as dist
+from waiting import until
 
 from slackline import backend
 from slackline.errors import ClosedError, MismatchError, PeerError, TimeoutError
@@ -75,8 +76,7 @@ def over_tcp_store(rank, size, path):
             file.write(str(store.port))
         os.rename(f"{path}.port", f"{path}.at")
     else:
-        while not os.path.exists(f"{path}.at"):
-            time.sleep(0.01)
+        until(lambda: os.path.exists(f"{path}.at"), "rank 0 has no store")
         with open(f"{path}.at") as file:
             port = int(file.read())
         store = dist.TCPStore("127.0.0.1", port, size)

@@ -2,12 +2,12 @@
 wrong data."""
 
 import threading
-import time
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from fault_proxy import ProxiedStore, Tamper, cut, flip
+from waiting import until
 
 from slackline.errors import SlacklineError
 from slackline.nic import Group, NicOptions
@@ -149,9 +149,7 @@ def test_frames_that_arrive_twice_are_used_once(stores: list[ProxiedStore]) -> N
             group.recv(received.ctypes.data, count, DType.UINT8, 0, 0, blocking=True)
             assert received.tobytes() == data.tobytes()
             # The cut connection comes back, so the second copies may arrive after the last data.
-            deadline = time.monotonic() + 60
-            while group.counters()["duplicates_dropped"] == 0 and time.monotonic() < deadline:
-                time.sleep(0.001)
+            until(lambda: group.counters()["duplicates_dropped"] > 0, "no frame came twice")
         everyone_knows.wait(90)
         counters = dict(group.counters())
         everyone_knows.wait(60)

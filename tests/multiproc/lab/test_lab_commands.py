@@ -7,12 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from slackline.cli import main
 from slackline.lab import Lab, LabOptions, Record, _daemon, _ownership, find
@@ -100,11 +100,12 @@ def test_a_fault_is_waited_for(slackline: Slackline, name: str) -> None:
 def test_a_fault_is_taken_back_by_ctrl_c(slackline: Slackline, name: str) -> None:
     slackline("up", "--hosts", "2", "--name", name)
     waiting = start("fault", "--name", name, "nic 1.0 down")
-    until(lambda: "  fault: nic 1.0 down\n" in slackline("status", "--name", name)[1])
+    shown = "  fault: nic 1.0 down\n"
+    until(lambda: shown in slackline("status", "--name", name)[1], "the fault is not shown")
     waiting.send_signal(signal.SIGINT)
     assert waiting.communicate(timeout=110)[1] == "slackline lab: the faults are taken back\n"
     assert waiting.returncode == 130
-    until(lambda: "fault" not in slackline("status", "--name", name)[1])
+    until(lambda: "fault" not in slackline("status", "--name", name)[1], "the fault is still shown")
 
 
 @pytest.mark.parametrize(("detach", "there"), [(False, 0), (True, 1)])
@@ -160,7 +161,7 @@ def test_a_mistake_is_told_in_one_line(
 def test_what_a_killed_daemon_left_is_cleaned(slackline: Slackline, name: str) -> None:
     slackline("up", "--hosts", "2", "--switch", "user", "--name", name)
     os.kill(find(name).pid, signal.SIGKILL)
-    until(lambda: not Record.read(name).alive)  # type: ignore[union-attr]
+    until(lambda: not Record.read(name).alive, "the lab goes on")  # type: ignore[union-attr]
     assert (
         f"lab '{name}': 2 hosts with 1 NIC of unlimited, user switch, of a dead process\n"
         in (slackline("status")[1])
@@ -185,9 +186,3 @@ def test_all_are_taken_down_but_those_of_living_programs(
             "",
         )
         assert Path(f"/run/netns/slackline-{mine.name}-0").exists()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline_s

@@ -5,12 +5,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from slackline.errors import UsageError
 from slackline.faults import Effects, RankState, parse_all
@@ -192,6 +192,4 @@ def test_a_process_that_comes_later_is_found(sleeper: subprocess.Popen[bytes]) -
 
 def _until(process: subprocess.Popen[bytes], wanted: str) -> None:
     """Wait until the kernel has acted on a signal and the process has the wanted state."""
-    deadline_s = time.monotonic() + 60
-    while state(process) != wanted:
-        assert time.monotonic() < deadline_s
+    until(lambda: state(process) == wanted, lambda: f"{state(process)} is not {wanted}")

@@ -112,7 +112,7 @@ def _until_reported(group: Group, path: Path) -> None:
         more[0] = not {LinkReport, ClockOffset} <= written
         where = ctypes.addressof(more)
         group.all_reduce(where, where, 1, DType.INT64, ReduceOp.MAX, blocking=True)
-        time.sleep(0.02)
+        time.sleep(0.02)  # Tens of arrays a second suffice until the engine's next report.
 
 
 def test_the_links_of_a_real_group_are_reported_with_the_offset_of_the_clocks(

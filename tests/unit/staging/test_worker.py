@@ -2,6 +2,8 @@
 
 import threading
 
+from waiting import until
+
 from slackline.staging._worker import Worker
 
 LIMIT_S = 60
@@ -20,8 +22,7 @@ def test_a_function_that_is_queued_while_the_thread_ends_is_called_and_both_thre
     worker.run(hold.wait)
     closer = threading.Thread(target=worker.close, daemon=True)
     closer.start()
-    while worker._thread is not None:  # close() has not begun to wait
-        threading.Event().wait(0.001)
+    until(lambda: worker._thread is None, "close() does not begin to wait")
     worker.run(late.set)
     hold.set()
     closer.join(LIMIT_S)
