@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
 
 from slackline.nic._tags import TagAllocator
 from slackline.wire import DType, ReduceOp
@@ -100,18 +100,31 @@ class CompletionQueue(Protocol):
         """
 
 
+class MessagePosting(TypedDict, total=False):
+    """The keyword arguments that all operations of a group take, each of which may be left out."""
+
+    priority: int
+    """The priority, 0 by default; a lower number is sent first."""
+    timeout: timedelta | None
+    """The time limit of the operation; None, the default, takes the group's timeout."""
+    blocking: bool
+    """True runs the operation in the caller's thread, returns a finished Transfer and raises the
+    operation's error at once. False by default."""
+
+
+class Posting(MessagePosting, total=False):
+    """The keyword arguments of a collective, each of which may be left out."""
+
+    tag: int | None
+    """A number from 0 to 2**24 - 1 that matches the operation with those of the other ranks. A
+    collective without a tag (None, the default) is matched by the order of the calls."""
+
+
 @runtime_checkable
 class Group(Protocol):
     """A group of ranks on an engine, from its rendezvous to its end.
 
-    Every operation takes these keywords:
-
-    tag        matches the operation with the operations of the other ranks: a number from 0 to
-               2**24 - 1. A collective without a tag (None) is matched by the order of the calls.
-    priority   a lower number is sent first.
-    timeout    the time limit of the operation; None takes the group's timeout.
-    blocking   runs the operation in the caller's thread, returns a finished Transfer and raises
-               the operation's error at once.
+    Every collective takes the keywords of Posting, and every message those of MessagePosting.
     """
 
     @property
@@ -145,11 +158,7 @@ class Group(Protocol):
         count: int,
         dtype: DType,
         op: ReduceOp,
-        *,
-        tag: int | None = None,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
+        **posting: Unpack[Posting],
     ) -> TimedTransfer:
         """Reduce `count` elements of every rank's source into every rank's target.
 
@@ -163,11 +172,7 @@ class Group(Protocol):
         target: int,
         dtype: DType,
         op: ReduceOp,
-        *,
-        tag: int | None = None,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
+        **posting: Unpack[Posting],
     ) -> Transfer:
         """Reduce part i (`sources[i]`, `counts[i]` elements) of every rank into rank i's target."""
 
@@ -177,11 +182,7 @@ class Group(Protocol):
         targets: Sequence[int],
         counts: Sequence[int],
         dtype: DType,
-        *,
-        tag: int | None = None,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
+        **posting: Unpack[Posting],
     ) -> Transfer:
         """Put rank i's source (`counts[i]` elements) into `targets[i]` of every rank."""
 
@@ -191,11 +192,7 @@ class Group(Protocol):
         count: int,
         dtype: DType,
         root: int,
-        *,
-        tag: int | None = None,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
+        **posting: Unpack[Posting],
     ) -> Transfer:
         """Copy `count` elements at the root's `address` to `address` of every other rank."""
 
@@ -207,11 +204,7 @@ class Group(Protocol):
         dtype: DType,
         op: ReduceOp,
         root: int,
-        *,
-        tag: int | None = None,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
+        **posting: Unpack[Posting],
     ) -> Transfer:
         """Reduce every rank's source into the root's target; other targets are not written."""
 
@@ -222,11 +215,7 @@ class Group(Protocol):
         counts: Sequence[int],
         dtype: DType,
         root: int,
-        *,
-        tag: int | None = None,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
+        **posting: Unpack[Posting],
     ) -> Transfer:
         """Put rank i's source (`counts[i]` elements) into the root's `targets[i]`.
 
@@ -240,11 +229,7 @@ class Group(Protocol):
         counts: Sequence[int],
         dtype: DType,
         root: int,
-        *,
-        tag: int | None = None,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
+        **posting: Unpack[Posting],
     ) -> Transfer:
         """Put the root's `sources[i]` (`counts[i]` elements) into rank i's target.
 
@@ -258,11 +243,7 @@ class Group(Protocol):
         targets: Sequence[int],
         target_counts: Sequence[int],
         dtype: DType,
-        *,
-        tag: int | None = None,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
+        **posting: Unpack[Posting],
     ) -> Transfer:
         """Put `sources[i]` of rank j into `targets[j]` of rank i.
 
@@ -271,11 +252,7 @@ class Group(Protocol):
 
     def barrier(
         self,
-        *,
-        tag: int | None = None,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
+        **posting: Unpack[Posting],
     ) -> Transfer:
         """Post a barrier, whose Transfer is done once every rank has posted its own.
 
@@ -290,10 +267,7 @@ class Group(Protocol):
         dtype: DType,
         peer: int,
         tag: int,
-        *,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
+        **posting: Unpack[MessagePosting],
     ) -> Transfer:
         """Send to `peer`; the n-th send with a tag matches the n-th receive with that tag."""
 
@@ -304,10 +278,7 @@ class Group(Protocol):
         dtype: DType,
         peer: int | None,
         tag: int,
-        *,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
+        **posting: Unpack[MessagePosting],
     ) -> Transfer:
         """Receive elements from `peer`, or from the first rank that sends if `peer` is None.
 

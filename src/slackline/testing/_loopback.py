@@ -8,10 +8,10 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Unpack
 
 from slackline.errors import ClosedError, PeerError, UsageError
-from slackline.nic import Completion, Store, TagAllocator, Transfer
+from slackline.nic import Completion, MessagePosting, Posting, Store, TagAllocator, Transfer
 from slackline.testing._loopback_switch import LoopbackTransfer, Part, Post, Switch
 from slackline.wire import Collective, DType, ReduceOp
 
@@ -72,7 +72,13 @@ class LoopbackGroup:
         self._closed: str | None = None
 
     def all_reduce(
-        self, source: int, target: int, count: int, dtype: DType, op: ReduceOp, **how: Any
+        self,
+        source: int,
+        target: int,
+        count: int,
+        dtype: DType,
+        op: ReduceOp,
+        **how: Unpack[Posting],
     ) -> LoopbackTransfer:
         signature = (Collective.ALL_REDUCE, dtype, op, count)
         return self._post(signature, [(source, count)], [(target, count)], **how)
@@ -84,21 +90,26 @@ class LoopbackGroup:
         target: int,
         dtype: DType,
         op: ReduceOp,
-        **how: Any,
+        **how: Unpack[Posting],
     ) -> LoopbackTransfer:
         signature = (Collective.REDUCE_SCATTER, dtype, op, tuple(counts))
         parts = list(zip(sources, counts, strict=True))
         return self._post(signature, parts, [(target, counts[self.rank])], **how)
 
     def all_gather(
-        self, source: int, targets: Sequence[int], counts: Sequence[int], dtype: DType, **how: Any
+        self,
+        source: int,
+        targets: Sequence[int],
+        counts: Sequence[int],
+        dtype: DType,
+        **how: Unpack[Posting],
     ) -> LoopbackTransfer:
         signature = (Collective.ALL_GATHER, dtype, tuple(counts))
         parts = list(zip(targets, counts, strict=True))
         return self._post(signature, [(source, counts[self.rank])], parts, **how)
 
     def broadcast(
-        self, address: int, count: int, dtype: DType, root: int, **how: Any
+        self, address: int, count: int, dtype: DType, root: int, **how: Unpack[Posting]
     ) -> LoopbackTransfer:
         signature = (Collective.BROADCAST, dtype, count, root)
         return self._post(signature, [(address, count)], [(address, count)], root=root, **how)
@@ -111,7 +122,7 @@ class LoopbackGroup:
         dtype: DType,
         op: ReduceOp,
         root: int,
-        **how: Any,
+        **how: Unpack[Posting],
     ) -> LoopbackTransfer:
         signature = (Collective.REDUCE, dtype, op, count, root)
         return self._post(signature, [(source, count)], [(target, count)], root=root, **how)
@@ -123,7 +134,7 @@ class LoopbackGroup:
         counts: Sequence[int],
         dtype: DType,
         root: int,
-        **how: Any,
+        **how: Unpack[Posting],
     ) -> LoopbackTransfer:
         signature = (Collective.GATHER, dtype, tuple(counts), root)
         parts = list(zip(targets, counts, strict=True)) if self.rank == root else []
@@ -136,7 +147,7 @@ class LoopbackGroup:
         counts: Sequence[int],
         dtype: DType,
         root: int,
-        **how: Any,
+        **how: Unpack[Posting],
     ) -> LoopbackTransfer:
         signature = (Collective.SCATTER, dtype, tuple(counts), root)
         parts = list(zip(sources, counts, strict=True)) if self.rank == root else []
@@ -149,24 +160,36 @@ class LoopbackGroup:
         targets: Sequence[int],
         target_counts: Sequence[int],
         dtype: DType,
-        **how: Any,
+        **how: Unpack[Posting],
     ) -> LoopbackTransfer:
         incoming = list(zip(targets, target_counts, strict=True))
         outgoing = list(zip(sources, source_counts, strict=True))
         return self._post((Collective.ALL_TO_ALL, dtype), outgoing, incoming, **how)
 
-    def barrier(self, **how: Any) -> LoopbackTransfer:
+    def barrier(self, **how: Unpack[Posting]) -> LoopbackTransfer:
         return self._post((Collective.BARRIER, DType.UINT8), [], [], **how)
 
     def send(
-        self, address: int, count: int, dtype: DType, peer: int, tag: int, **how: Any
+        self,
+        address: int,
+        count: int,
+        dtype: DType,
+        peer: int,
+        tag: int,
+        **how: Unpack[MessagePosting],
     ) -> LoopbackTransfer:
         transfer = self._transfer(f"send to rank {peer}", how.get("timeout"))
         self._switch.send(self.rank, self._peer(peer), tag, (address, count), dtype, transfer)
         return _awaited(transfer, how.get("blocking", False))
 
     def recv(
-        self, address: int, count: int, dtype: DType, peer: int | None, tag: int, **how: Any
+        self,
+        address: int,
+        count: int,
+        dtype: DType,
+        peer: int | None,
+        tag: int,
+        **how: Unpack[MessagePosting],
     ) -> LoopbackTransfer:
         transfer = self._transfer(f"recv from rank {peer}", how.get("timeout"))
         sender = None if peer is None else self._peer(peer)

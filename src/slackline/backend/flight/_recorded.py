@@ -2,14 +2,23 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from slackline.backend._torch import Store as TorchStore
 from slackline.backend.flight._entries import Entry, GroupRecord, Sizes
 from slackline.backend.flight._recorder import FlightRecorder
 from slackline.env import Environment
 from slackline.errors import MismatchError, SlacklineError, UsageError
-from slackline.nic import CompletionQueue, Group, Nic, Store, TimedTransfer, Transfer
+from slackline.nic import (
+    CompletionQueue,
+    Group,
+    MessagePosting,
+    Nic,
+    Posting,
+    Store,
+    TimedTransfer,
+    Transfer,
+)
 from slackline.wire import DType, ReduceOp
 
 __all__ = ["RecordedGroup", "RecordedNic", "recorded_nic"]
@@ -74,7 +83,13 @@ class RecordedGroup:
         return getattr(self._group, name)
 
     def all_reduce(
-        self, source: int, target: int, count: int, dtype: DType, op: ReduceOp, **posting: Any
+        self,
+        source: int,
+        target: int,
+        count: int,
+        dtype: DType,
+        op: ReduceOp,
+        **posting: Unpack[Posting],
     ) -> TimedTransfer:
         entry = self._enter("all_reduce", dtype, [[count]], [[count]], posting)
         call = self._group.all_reduce
@@ -87,7 +102,7 @@ class RecordedGroup:
         target: int,
         dtype: DType,
         op: ReduceOp,
-        **posting: Any,
+        **posting: Unpack[Posting],
     ) -> Transfer:
         kind, whole, part = self._parts("reduce_scatter", counts)
         entry = self._enter(kind, dtype, whole, part, posting)
@@ -100,7 +115,7 @@ class RecordedGroup:
         targets: Sequence[int],
         counts: Sequence[int],
         dtype: DType,
-        **posting: Any,
+        **posting: Unpack[Posting],
     ) -> Transfer:
         kind, whole, part = self._parts("all_gather", counts)
         entry = self._enter(kind, dtype, part, whole, posting)
@@ -108,7 +123,7 @@ class RecordedGroup:
         return self._post(entry, lambda: call(source, targets, counts, dtype, **posting))
 
     def broadcast(
-        self, address: int, count: int, dtype: DType, root: int, **posting: Any
+        self, address: int, count: int, dtype: DType, root: int, **posting: Unpack[Posting]
     ) -> Transfer:
         entry = self._enter("broadcast", dtype, [[count]], [[count]], posting)
         call = self._group.broadcast
@@ -122,7 +137,7 @@ class RecordedGroup:
         dtype: DType,
         op: ReduceOp,
         root: int,
-        **posting: Any,
+        **posting: Unpack[Posting],
     ) -> Transfer:
         entry = self._enter("reduce", dtype, [[count]], [[count]], posting)
         call = self._group.reduce
@@ -135,7 +150,7 @@ class RecordedGroup:
         counts: Sequence[int],
         dtype: DType,
         root: int,
-        **posting: Any,
+        **posting: Unpack[Posting],
     ) -> Transfer:
         _, whole, part = self._parts("gather", counts)
         entry = self._enter("gather", dtype, part, whole, posting)
@@ -149,7 +164,7 @@ class RecordedGroup:
         counts: Sequence[int],
         dtype: DType,
         root: int,
-        **posting: Any,
+        **posting: Unpack[Posting],
     ) -> Transfer:
         _, whole, part = self._parts("scatter", counts)
         entry = self._enter("scatter", dtype, whole, part, posting)
@@ -163,7 +178,7 @@ class RecordedGroup:
         targets: Sequence[int],
         target_counts: Sequence[int],
         dtype: DType,
-        **posting: Any,
+        **posting: Unpack[Posting],
     ) -> Transfer:
         given, got = [[sum(source_counts)]], [[sum(target_counts)]]
         entry = self._enter("all_to_all", dtype, given, got, posting)
@@ -172,19 +187,31 @@ class RecordedGroup:
             entry, lambda: call(sources, source_counts, targets, target_counts, dtype, **posting)
         )
 
-    def barrier(self, **posting: Any) -> Transfer:
+    def barrier(self, **posting: Unpack[Posting]) -> Transfer:
         entry = self._enter("barrier", None, [], [], posting)
         return self._post(entry, lambda: self._group.barrier(**posting))
 
     def send(
-        self, address: int, count: int, dtype: DType, peer: int, tag: int, **posting: Any
+        self,
+        address: int,
+        count: int,
+        dtype: DType,
+        peer: int,
+        tag: int,
+        **posting: Unpack[MessagePosting],
     ) -> Transfer:
         entry = self._enter("send", dtype, [[count]], [], {**posting, "tag": tag}, peer)
         call = self._group.send
         return self._post(entry, lambda: call(address, count, dtype, peer, tag, **posting))
 
     def recv(
-        self, address: int, count: int, dtype: DType, peer: int | None, tag: int, **posting: Any
+        self,
+        address: int,
+        count: int,
+        dtype: DType,
+        peer: int | None,
+        tag: int,
+        **posting: Unpack[MessagePosting],
     ) -> Transfer:
         other = -1 if peer is None else peer
         entry = self._enter("recv", dtype, [], [[count]], {**posting, "tag": tag}, other)
@@ -228,7 +255,7 @@ class RecordedGroup:
         dtype: DType | None,
         inputs: Sizes,
         outputs: Sizes,
-        posting: Mapping[str, Any],
+        posting: Posting,
         peer: int = -1,
     ) -> Entry:
         limit = posting.get("timeout")

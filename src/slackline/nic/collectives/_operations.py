@@ -8,7 +8,7 @@ from typing import Unpack
 import slackline._native as _native
 from slackline.errors import ClosedError, UsageError
 from slackline.nic._failures import to_error
-from slackline.nic._interface import TimedTransfer, Transfer
+from slackline.nic._interface import MessagePosting, Posting, TimedTransfer, Transfer
 from slackline.nic.collectives._checks import (
     check_peer,
     check_reduction,
@@ -18,7 +18,7 @@ from slackline.nic.collectives._checks import (
 )
 from slackline.nic.collectives._chunks import Chunk, all_to_all, each_to_own, own_to_each
 from slackline.nic.collectives._plans import DIRECT, MESH, PlanBook
-from slackline.nic.collectives._posting import MessagePosting, Posting, limit_ns, tag_of
+from slackline.nic.collectives._posting import limit_ns, tag_of
 from slackline.nic.collectives._transfer import DONE, Completions, NativeTransfer
 from slackline.plan.collective import Collective
 from slackline.wire import DType, ReduceOp

@@ -1,27 +1,13 @@
-"""The keyword arguments that all operations of a group share, and their defaults."""
+"""The defaults of the keyword arguments that all operations of a group share, in native units."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TypedDict
 
+from slackline.nic._interface import MessagePosting, Posting
 from slackline.nic.collectives._checks import check_tag
 
-__all__ = ["MessagePosting", "Posting", "limit_ns", "nanoseconds", "tag_of"]
-
-
-class MessagePosting(TypedDict, total=False):
-    """The keyword arguments of a send or receive; see slackline.nic.Group."""
-
-    priority: int
-    timeout: timedelta | None
-    blocking: bool
-
-
-class Posting(MessagePosting, total=False):
-    """The keyword arguments of a collective; see slackline.nic.Group."""
-
-    tag: int | None
+__all__ = ["limit_ns", "nanoseconds", "tag_of"]
 
 
 def nanoseconds(timeout: timedelta) -> int:
