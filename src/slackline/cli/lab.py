@@ -97,6 +97,8 @@ def status(
         said = lab.status(record)
         for fault in said["faults"]:
             print(f"  fault: {fault}")
+        for sentence in said["left_out"]:
+            print(f"  {sentence}")
         for row in said["paths"]:
             counted = ", ".join(
                 f"{value} {what}" for what, value in row.items() if value and what not in _ENDS

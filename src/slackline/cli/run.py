@@ -351,6 +351,8 @@ def _follow(job: Job, stage: Stage, report: Report, screen: Screen, received: li
         report.update()
         if said := stage.watch(job, report.opened(), time.monotonic_ns()):
             screen.note(said)
+        for said in stage.left_out():
+            screen.note(said)
         for stream, show in (("stdout", screen.stdout), ("stderr", screen.stderr)):
             if stream not in tails and (path := job.output(0, stream)):
                 tails[stream] = FileTail(path)

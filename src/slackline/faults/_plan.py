@@ -103,6 +103,18 @@ class Plan:
         nexts = (fault.next_change(now_ns) for fault in self.faults)
         return min((at_ns for at_ns in nexts if at_ns is not None), default=None)
 
+    def skipped(self, before_ns: int, now_ns: int) -> tuple[Fault, ...]:
+        """Return the faults that start after `before_ns` and are over by `now_ns`.
+
+        An executor that looks at the plan at these two times, and not between them, leaves these
+        faults out. The fault "kill" is never among them, since a rank stays dead.
+        """
+        return tuple(
+            fault
+            for fault in self.faults
+            if before_ns < fault.start_ns and fault.start_ns <= now_ns and not fault.active(now_ns)
+        )
+
     @property
     def end_ns(self) -> int | None:
         """The time at which all faults are over; None if some fault never ends."""

@@ -42,11 +42,12 @@ def main(name: str, options: str) -> int:
         ):
             listening.bind(str(control_socket(name)))
             listening.listen()
+            left_out: list[str] = []
             _say(sys.stdout, {"ready": True, "switch": lab.switch})
             _leave_the_terminal()
             while True:
                 caller, _ = listening.accept()
-                threading.Thread(target=_serve, args=[lab, caller], daemon=True).start()
+                threading.Thread(target=_serve, args=[lab, caller, left_out], daemon=True).start()
     except SlacklineError as error:
         _say(sys.stdout, {"error": str(error)})
         return 1
@@ -59,27 +60,35 @@ def _leave_the_terminal() -> None:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
 
 
-def _serve(lab: Lab, caller: socket.socket) -> None:
+def _serve(lab: Lab, caller: socket.socket, left_out: list[str]) -> None:
     """Read one request from a connection and answer it."""
     with contextlib.suppress(ConnectionError), caller, caller.makefile("rw") as lines:
         asked = json.loads(lines.readline() or "{}")
         try:
             if "fault" in asked:
-                _carry_out(lab, asked, caller, lines)
+                _carry_out(lab, asked, caller, lines, left_out)
             elif "status" in asked:
-                _say(lines, _status(lab))
+                _say(lines, {**_status(lab), "left_out": left_out})
         except SlacklineError as error:
             _say(lines, {"error": str(error)})
 
 
-def _carry_out(lab: Lab, asked: dict[str, Any], caller: socket.socket, lines: IO[str]) -> None:
-    """Carry out the faults of a request until they end or the caller disconnects."""
-    injection = lab.inject(parse_all(asked["fault"]))
+def _carry_out(
+    lab: Lab, asked: dict[str, Any], caller: socket.socket, lines: IO[str], left_out: list[str]
+) -> None:
+    """Carry out the faults of a request until they end or the caller disconnects.
+
+    A caller that waits gets an error for a fault that was left out; `left_out` keeps the sentences
+    about faults of callers that do not wait.
+    """
+    own: list[str] = []
+    warn = left_out.append if asked["detach"] else own.append
+    injection = lab.inject(parse_all(asked["fault"]), warn=warn)
     try:
         _say(lines, {"running": True})  # The write may fail: the caller may have left.
         if not asked["detach"]:
             _until_over(injection, caller)
-            _say(lines, {"over": True})
+            _say(lines, {"error": "; ".join(own)} if own else {"over": True})
     finally:
         if not asked["detach"]:
             injection.withdraw()

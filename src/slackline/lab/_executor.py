@@ -1,5 +1,6 @@
 """Execution of fault plans: a thread that applies each fault at its time and removes it again."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -10,20 +11,27 @@ from slackline.errors import UsageError
 from slackline.faults import NOTHING, Effects, Plan
 from slackline.lab._ranks import Processes, Ranks
 
-__all__ = ["Executor", "Injection"]
+__all__ = ["Executor", "Injection", "Warn"]
 
 Network = Callable[[Mapping[tuple[int, int], Effects], Mapping[tuple[int, int], Effects]], None]
 """A function that applies these link faults, by (from, to), and NIC faults, by (host, NIC), and
 removes all others."""
 
+Warn = Callable[[str], None]
+"""A function that receives a sentence for each fault that was left out."""
+
+_log = logging.getLogger("slackline.lab")
+
 
 class Injection:
     """A fault plan that is being carried out. As a context manager it ends the plan on exit."""
 
-    def __init__(self, executor: "Executor", plan: Plan, ranks: Ranks | None) -> None:
+    def __init__(self, executor: "Executor", plan: Plan, ranks: Ranks | None, warn: Warn) -> None:
         self.plan = plan
         self._executor = executor
         self._ranks = ranks
+        self._warn = warn
+        self._applied_ns = -1
         self._started_ns: int | None = None
         self._over = threading.Event()
 
@@ -80,19 +88,28 @@ class Executor:
         self._thread.start()
 
     def inject(
-        self, plan: Plan, *, processes: Processes | None = None, started: bool = True
+        self,
+        plan: Plan,
+        *,
+        processes: Processes | None = None,
+        started: bool = True,
+        warn: Warn | None = None,
     ) -> Injection:
         """Begin to carry out a fault plan and return once its faults of time 0 are in force.
 
         Unless `started`, the plan's clock waits for Injection.start. Faults of ranks (kill, stop,
         slow) need `processes`, which returns the process ids of each rank.
+
+        On a busy machine the executor may wait for a core longer than a fault lasts. Such a fault
+        is left out, and `warn` receives a sentence with the fault and the delay, in the executor's
+        thread; by default the logger `slackline.lab` logs the sentence as a warning.
         """
         if plan.of_ranks and processes is None:
             raise UsageError(f"{str(plan.of_ranks)!r} needs the process ids of the ranks")
         if plan.of_network and self._network is None:
             raise UsageError(f"{str(plan.of_network)!r} needs a network; there is none here")
         ranks = None if processes is None else Ranks(processes)
-        injection = Injection(self, plan, ranks)
+        injection = Injection(self, plan, ranks, warn or _log.warning)
         with self.changed:
             self._injections.append(injection)
             injection._started_ns = time.monotonic_ns() if started else None
@@ -165,6 +182,12 @@ class Executor:
         due: list[int] = []
         for injection in list(self._injections):
             at_ns = 0 if injection._started_ns is None else now_ns - injection._started_ns
+            for fault in injection.plan.skipped(injection._applied_ns, at_ns):
+                injection._warn(
+                    f"the fault {str(fault)!r} is left out: the thread that starts faults was late "
+                    f"by {(at_ns - fault.start_ns) / 1e6:.1f} ms"
+                )
+            injection._applied_ns = at_ns
             for found, more in (
                 (pairs, injection.plan.pairs(at_ns)),
                 (nics, injection.plan.nics(at_ns)),

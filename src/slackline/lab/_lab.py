@@ -14,7 +14,7 @@ from slackline.errors import UsageError
 from slackline.faults import Plan
 from slackline.lab import _names as names
 from slackline.lab._commands import add_namespaces, configure_host
-from slackline.lab._executor import Executor, Injection
+from slackline.lab._executor import Executor, Injection, Warn
 from slackline.lab._fabrics import Fabric, KernelFabric, PathCount, UserFabric, choose
 from slackline.lab._options import LabOptions, check_name
 from slackline.lab._ownership import Record, clean
@@ -115,19 +115,29 @@ class Lab:
         return tuple(names.interface(nic) for nic in range(self.options.nics))
 
     def inject(
-        self, plan: Plan, *, processes: Processes | None = None, started: bool = True
+        self,
+        plan: Plan,
+        *,
+        processes: Processes | None = None,
+        started: bool = True,
+        warn: Warn | None = None,
     ) -> Injection:
         """Begin to carry out a fault plan, in addition to the plans that already run.
 
         Returns once the faults of time 0 are in force. Unless `started`, the plan's clock waits
         for `Injection.start`. A fault of rank r hits every process on host r, unless `processes`
-        returns the process ids of each rank. Raises UsageError for a host or NIC that this lab does
-        not have, and for a fault that its switch cannot do.
+        returns the process ids of each rank. `warn` receives a sentence for each fault that is left
+        out because the fault was over before the lab could start it; see `Executor.inject`.
+
+        Raises UsageError for a host or NIC that this lab does not have, and for a fault that its
+        switch cannot do.
         """
         plan.check(self.options.hosts, self.options.nics)
         choose(self.switch, plan.faults)
         executor = self._up()
-        return executor.inject(plan, processes=processes or self._processes, started=started)
+        return executor.inject(
+            plan, processes=processes or self._processes, started=started, warn=warn
+        )
 
     def _processes(self) -> dict[int, list[int]]:
         """Return the process ids on each host; host r runs the processes of rank r."""

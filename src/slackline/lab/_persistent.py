@@ -87,7 +87,8 @@ def command(record: Record, host: int, argv: Sequence[str]) -> list[str]:
 def inject(record: Record, text: str, *, detach: bool) -> None:
     """Inject faults and block until the faults end; with `detach`, only until the faults begin.
 
-    Faults that are not detached end with the calling process.
+    Faults that are not detached end with the calling process. Raises UsageError for a fault that
+    the lab has left out, because the fault was over before the lab could start it.
     """
     with _ask(record, {"fault": text, "detach": detach}) as lines:
         _answer(record, lines)
@@ -96,13 +97,14 @@ def inject(record: Record, text: str, *, detach: bool) -> None:
 
 
 def status(record: Record) -> dict[str, Any]:
-    """Return the faults in force and the counters of the user-space switch.
+    """Return the faults in force, sentences about faults that were left out, and the counters of
+    the user-space switch.
 
-    The result is {"faults": [text, ...], "paths": [counters, ...]}; both are empty for a lab that
-    is not persistent.
+    The result is {"faults": [text, ...], "left_out": [text, ...], "paths": [counters, ...]}; all
+    are empty for a lab that is not persistent.
     """
     if not record.persistent:
-        return {"faults": [], "paths": []}
+        return {"faults": [], "left_out": [], "paths": []}
     with _ask(record, {"status": True}) as lines:
         return _answer(record, lines)
 

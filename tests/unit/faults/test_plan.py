@@ -8,6 +8,7 @@ import pytest
 from slackline.errors import UsageError
 from slackline.faults import Effects, Plan, RankState, parse_all
 
+MS = 10**6
 S = 10**9
 DOWN = Effects(down=True)
 
@@ -122,3 +123,16 @@ def test_what_is_not_there_is_named(text: str, message: str) -> None:
     parse_all("link 0-3 down; nic 3.1 down; rank 3 kill").check(hosts=4, nics=2)
     with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
         parse_all(text).check(hosts=4, nics=2)
+
+
+def test_faults_that_lie_between_two_looks_are_skipped() -> None:
+    plan = parse_all("nic 1.0 down from 2ms for 1ms; link 0-1 down from 2ms; rank 0 kill from 2ms")
+    down, _, _ = plan.faults
+    assert plan.skipped(0, 3 * MS) == (down,)
+    assert plan.skipped(2 * MS - 1, 3 * MS) == (down,)
+    assert plan.skipped(0, 3 * MS - 1) == ()
+    assert plan.skipped(2 * MS, 4 * MS) == ()
+    assert (
+        parse_all("link 0>1 down for 1ms").skipped(-1, MS)
+        == parse_all("link 0>1 down for 1ms").faults
+    )

@@ -1,6 +1,7 @@
 """Tests of fault plans executed by the clock, on a network that records its states and on
 processes."""
 
+import logging
 import re
 import signal
 import subprocess
@@ -98,6 +99,42 @@ def test_a_plan_without_an_end_is_over_when_it_is_withdrawn(executor: Executor) 
     assert not injection.wait(timedelta())
     injection.withdraw()
     assert injection.wait(timedelta())
+
+
+def test_a_fault_that_was_over_before_its_thread_ran_is_reported_with_the_delay(
+    executor: Executor, network: Network
+) -> None:
+    said: list[str] = []
+    plan = parse_all("nic 1.0 down from 2ms for 1ms; link 0>1 down from 4ms for 60s")
+    injection = executor.inject(plan, started=False, warn=said.append)
+    with executor.changed:  # The thread cannot step until the first fault is over.
+        injection.start()
+        over_ns = time.monotonic_ns() + 5 * MS
+        while time.monotonic_ns() < over_ns:
+            pass
+    until(lambda: network.states != [], "the network has no state")
+    assert network.states == [({(0, 1): DOWN}, {})]
+    (sentence,) = said
+    start = "the fault 'nic 1.0 down from 2ms for 1ms' is left out: "
+    reason = r"the thread that starts faults was late by (\d+\.\d) ms"
+    found = re.fullmatch(re.escape(start) + reason, sentence)
+    assert found is not None, sentence
+    assert float(found[1]) >= 3.0
+
+
+def test_without_a_receiver_the_logger_names_a_fault_that_was_left_out(
+    executor: Executor, caplog: pytest.LogCaptureFixture
+) -> None:
+    injection = executor.inject(parse_all("nic 1.0 down from 1ms for 1ms"), started=False)
+    with executor.changed:
+        injection.start()
+        over_ns = time.monotonic_ns() + 3 * MS
+        while time.monotonic_ns() < over_ns:
+            pass
+    assert injection.wait(LONG)
+    ((name, level, sentence),) = caplog.record_tuples
+    assert (name, level) == ("slackline.lab", logging.WARNING)
+    assert sentence.startswith("the fault 'nic 1.0 down from 1ms for 1ms' is left out: ")
 
 
 def test_what_goes_wrong_reaches_whoever_asks() -> None:

@@ -5,6 +5,7 @@ machine). A stage is opened before the job starts and closed after it has ended.
 """
 
 import uuid
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,7 +39,12 @@ class Stage:
     no_group_ns: int = NO_GROUP_NS
     """The longest time from the start of all ranks' processes to the start of the faults' clock."""
     job: Job | None = None
+    _left_out: deque[str] = field(default_factory=deque)
     _running_since_ns: int | None = None
+
+    def left_out(self) -> list[str]:
+        """Return a sentence for each fault that was left out since the last call."""
+        return [self._left_out.popleft() for _ in range(len(self._left_out))]
 
     def watch(self, job: Job, opened: Collection[int], now_ns: int) -> str:
         """Start the clock of the faults once all ranks of `job` have opened a group.
@@ -109,7 +115,10 @@ def open_stage(
         executor = Executor()
         try:
             stage.injection = executor.inject(
-                plan.of_ranks, processes=stage._processes, started=False
+                plan.of_ranks,
+                processes=stage._processes,
+                started=False,
+                warn=stage._left_out.append,
             )
             yield stage
         finally:
@@ -131,7 +140,9 @@ def open_stage(
         )
         stage = Stage(place=place, settings=_interfaces(lab), no_group_ns=no_group_ns)
         if plan:
-            stage.injection = lab.inject(plan, processes=stage._processes, started=False)
+            stage.injection = lab.inject(
+                plan, processes=stage._processes, started=False, warn=stage._left_out.append
+            )
             stage.settings = {**stage.settings, "SLACKLINE_FAULTS": ""}
         yield stage
 
