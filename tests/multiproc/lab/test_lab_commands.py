@@ -116,7 +116,7 @@ def test_who_leaves_before_the_answer_leaves_a_fault_only_if_it_is_detached(
         ours, theirs = socket.socketpair()
         ours.sendall(json.dumps({"fault": "nic 1.0 down", "detach": detach}).encode() + b"\n")
         ours.close()
-        _daemon._serve(lab, theirs)
+        _daemon._serve(lab, theirs, [])
         assert len(lab.plans()) == there
 
 
@@ -124,6 +124,19 @@ def test_a_detached_fault_stays(slackline: Slackline, name: str) -> None:
     slackline("up", "--hosts", "2", "--name", name)
     assert slackline("fault", "--name", name, "--detach", "nic 1.0 down")[0] == 0
     assert "  fault: nic 1.0 down\n" in slackline("status", "--name", name)[1]
+
+
+def test_a_fault_that_was_left_out_is_an_error_or_a_line_of_the_status(
+    slackline: Slackline, name: str
+) -> None:
+    slackline("up", "--hosts", "2", "--name", name)
+    text = "nic 1.0 down from 1ms for 1ns"
+    reason = f"the fault '{text}' is left out: the thread that starts faults was late by "
+    code, _, err = slackline("fault", "--name", name, text)
+    assert code == 2
+    assert err.startswith(f"slackline: {reason}")
+    assert slackline("fault", "--name", name, "--detach", text)[0] == 0
+    until(lambda: f"  {reason}" in slackline("status", "--name", name)[1])
 
 
 def test_a_rank_s_fault_hits_what_runs_on_its_host(slackline: Slackline, name: str) -> None:
