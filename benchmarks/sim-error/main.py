@@ -143,7 +143,7 @@ def cut_nics(calibration: Calibration, effort: Effort, quick: bool) -> tuple[lis
         for part, run in ((CALIBRATION, chosen), (NIC_CUT, judged))
         for cut, lives in run.items()
     ]
-    return found, f"nic-cut: frames are sent again after {resend_ps / 1e9:.1f} ms"
+    return found, cuts.resend_note(resend_ps)
 
 
 def run(options: Options) -> tuple[list[Comparison], list[str]]:

@@ -152,15 +152,26 @@ def test_after_a_simulated_failure_the_rest_takes_twice_as_long(benchmark: Modul
         assert found == pytest.approx(cut_ms * ms + 2 * (unharmed - cut_ms * ms), rel=0.03)
 
 
+@pytest.mark.parametrize("resend_ms", [100, 200, 1500])
 def test_the_time_until_frames_are_sent_again_is_found_from_two_hosts(
-    benchmark: ModuleType,
+    benchmark: ModuleType, resend_ms: int
 ) -> None:
     cuts, predictions = benchmark.cuts, benchmark.predictions
     calibration = predictions.Calibration(rate_bps=benchmark.cases.RATE_BPS, latency_ps=10**7)
-    resend_ps = 1500 * predictions.PS_PER_MS
+    resend_ps = resend_ms * predictions.PS_PER_MS
     seconds = cuts.simulated_ps(cuts.FITTED, calibration, resend_ps) / 1e12
     found = cuts.found_resend_ps([[seconds], [2 * seconds], [seconds]], calibration)
     assert found == pytest.approx(resend_ps, abs=2)
+    assert cuts.resend_note(found) == f"nic-cut: frames are sent again after {resend_ms}.0 ms"
+
+
+def test_a_failure_without_a_visible_wait_is_reported_as_such(benchmark: ModuleType) -> None:
+    cuts, predictions = benchmark.cuts, benchmark.predictions
+    calibration = predictions.Calibration(rate_bps=benchmark.cases.RATE_BPS, latency_ps=10**7)
+    seconds = cuts.simulated_ps(cuts.FITTED, calibration, 0) / 1e12
+    assert cuts.found_resend_ps([[seconds]], calibration) == 0
+    said = "nic-cut: the failure on two hosts shows no time until frames are sent again"
+    assert cuts.resend_note(0) == said
 
 
 def test_a_quick_run_measures_one_part(benchmark: ModuleType) -> None:
