@@ -18,7 +18,7 @@ from slackline.nic.collectives._checks import (
 )
 from slackline.nic.collectives._chunks import Chunk, all_to_all, each_to_own, own_to_each
 from slackline.nic.collectives._plans import DIRECT, MESH, PlanBook
-from slackline.nic.collectives._posting import limit_ns, tag_of
+from slackline.nic.collectives._posting import check_keywords, limit_ns, tag_of
 from slackline.nic.collectives._transfer import DONE, Completions, NativeTransfer
 from slackline.plan.collective import Collective
 from slackline.wire import DType, ReduceOp
@@ -193,6 +193,7 @@ class Operations:
         posting: MessagePosting,
     ) -> Transfer:
         self._require_open()
+        check_keywords(posting, MessagePosting, self.rank)
         check_peer(self.rank, self.size, peer)
         blocking = posting.get("blocking", False)
         request = self._native.message(
@@ -249,6 +250,7 @@ class Operations:
     ) -> Transfer:
         """Post a collective of `count` elements in all; `run` takes its program, then `data`."""
         self._require_open()
+        check_keywords(posting, Posting, self.rank)
         check_root(self.rank, self.size, root)
         total = count * dtype.itemsize
         blocking = posting.get("blocking", False)

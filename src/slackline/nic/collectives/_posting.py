@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from slackline.errors import UsageError
 from slackline.nic._interface import MessagePosting, Posting
 from slackline.nic.collectives._checks import check_tag
 
-__all__ = ["limit_ns", "nanoseconds", "tag_of"]
+__all__ = ["check_keywords", "limit_ns", "nanoseconds", "tag_of"]
+
+
+def check_keywords(posting: MessagePosting, known: type[MessagePosting], rank: int) -> None:
+    """Raise UsageError for a keyword argument that the operation does not take.
+
+    `known` is the class of the operation's keyword arguments.
+    """
+    names = known.__annotations__.keys()
+    if not posting.keys() <= names:
+        wrong = ", ".join(sorted(posting.keys() - names))
+        raise UsageError(f"an operation takes {', '.join(sorted(names))}, not {wrong}", rank=rank)
 
 
 def nanoseconds(timeout: timedelta) -> int:
