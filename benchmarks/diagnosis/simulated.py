@@ -210,6 +210,7 @@ class _Steps:
             group_exposed_ns=(0,),
             group_late_ns=(exposed_ns,),
             group_forward_exposed_ns=(exposed_ns,),
+            run_ns=sum(times.forward_ps) // _PS + backward_ns - waits_ns,
             run_delay_ns=waits_ns,
         )
 

@@ -98,8 +98,9 @@ class Diagnosis:
         late = {rank for cause in network if cause.kind is Kind.HOST for rank in cause.ranks}
         alive = {rank: pace for rank, pace in self._paces.items() if rank not in gone}
         slow = slow_ranks(alive, plan, late)
-        self._forget_common_changes(alive)
         hosts = {cause.name for cause in slow if cause.kind is Kind.HOST}
+        if not hosts:
+            self._forget_common_changes(alive)
         return [*dead, *(cause for cause in network if cause.name not in hosts), *slow]
 
     def _forget_common_changes(self, paces: dict[int, Pace]) -> None:
@@ -108,9 +109,7 @@ class Diagnosis:
             [pace.compute for pace in paces.values()],
             [pace.pause for pace in paces.values()],
         ):
-            if changed_together(paces, quantities) and not any(
-                pace.waits_for_cores for pace in paces.values()
-            ):
+            if changed_together(paces, quantities):
                 for pace in paces.values():
                     pace.restart()
                 return

@@ -10,6 +10,7 @@ and the records of operations also those of the script's own collectives:
 
 from collections.abc import Iterable
 
+from slackline.diagnose._core_waits import CoreWaits
 from slackline.health import Baseline, Cusum, Runs
 from slackline.telemetry import PipelineStep, StepSummary
 
@@ -30,12 +31,8 @@ _EVIDENCE, _RECOVERY = 4.0, 8.0
 _MEMORY, _EVERY, _NOISE_FACTOR = 128, 4, 3.0
 _SURE, _MOST_EVIDENCE = 64, 16.0
 _LEVEL_GAIN = 0.3
-_LEAST_WORK = 0.1
-"""The least part of a computation that counts as work: the whole step's waits are known, and not
-those of the computation alone."""
-
 _EXPLAINED = 0.5
-"""The part of a longer computation that waits for a core must explain."""
+"""The part of the longer own time that waits for a core must explain."""
 
 
 class Quantity:
@@ -85,29 +82,31 @@ class Pace:
         self.compute = Quantity()
         self.pause = Quantity()
         self._step = _baseline()
-        self._delay = _baseline()
-        self._delay_ns = 0.0
+        self.waits = CoreWaits(_baseline(), _baseline())
 
     @property
-    def waits_for_cores(self) -> bool:
-        """Whether waits for a core explain half of the longer computation at least.
+    def excess_ns(self) -> float:
+        """The excess of the rank's own time in a step, computation and pauses, over the usual."""
+        return self.compute.excess_ns + self.pause.excess_ns
 
-        On a busy host waits grow with the work: only waits beyond the usual ones for each
-        nanosecond of work count.
-        """
-        if not self.compute.cusum.active:
+    @property
+    def since_ns(self) -> int:
+        """The Unix time from which the rank's own time is longer; call it only while it is."""
+        cusums = (self.compute.cusum, self.pause.cusum)
+        return min(cusum.since_ns for cusum in cusums if cusum.active)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether waits for a core explain half of the rank's longer own time at least."""
+        slow = self.compute.cusum.active or self.pause.cusum.active
+        return slow and self.waits.excess_ns >= _EXPLAINED * self.excess_ns
+
+    def crowded_beyond(self, common_ns: float) -> bool:
+        """Return whether waits beyond `common_ns`, those of other hosts' ranks, do so too."""
+        present_ns = self.waits.present_ns
+        if present_ns is None or not self.crowded:
             return False
-        usual_ns, excess_ns = self.compute.usual_ns, self.compute.excess_ns
-        usual_work_ns = max(usual_ns - self._delay.middle, _LEAST_WORK * usual_ns, 1.0)
-        now_ns = usual_ns + excess_ns
-        work_ns = max(now_ns - self._delay_ns, _LEAST_WORK * now_ns)
-        due_ns = self._delay.middle * work_ns / usual_work_ns
-        return self._delay_ns - due_ns >= _EXPLAINED * excess_ns
-
-    @property
-    def delay_ns(self) -> float:
-        """The excess of the waits for a core in a step over the usual ones, smoothed."""
-        return max(0.0, self._delay_ns - self._delay.middle)
+        return present_ns - common_ns >= _EXPLAINED * self.excess_ns
 
     def take(self, step: StepSummary, waits: Iterable[tuple[int, int]] = ()) -> None:
         """Add an optimizer step; waits of one step may fall into the wall time of the next one.
@@ -131,26 +130,25 @@ class Pace:
         pause_ns -= max(0, _covered(waited, began_ns, passes_from_ns) - known_ns)
         self._late_in_forward_ns, self._late_in_step_ns = in_forward_ns, late_in_step_ns
         if passes_ns:
-            self._take(began_ns, max(0, compute_ns), max(0, pause_ns), step.run_delay_ns)
+            own_ns = max(0, compute_ns), max(0, pause_ns)
+            self._take(began_ns, *own_ns, step.run_ns, step.run_delay_ns)
 
     def take_pipeline_step(self, step: PipelineStep) -> None:
         """Add a step of a pipeline."""
         pause_ns = 0 if self._ended_ns is None else max(0, step.time_ns - self._ended_ns)
         self._ended_ns = step.time_ns + step.wall_ns
-        self._take(step.time_ns, step.computing_ns, pause_ns, 0)
+        self._take(step.time_ns, step.computing_ns, pause_ns, step.run_ns, step.run_delay_ns)
 
-    def _take(self, began_ns: int, compute_ns: int, pause_ns: int, delay_ns: int) -> None:
-        own_ns = compute_ns + pause_ns
+    def _take(
+        self, began_ns: int, compute_ns: int, pause_ns: int, run_ns: int, delay_ns: int
+    ) -> None:
         usual_step_ns = self._step.middle
         self.compute.take(began_ns, compute_ns, usual_step_ns)
         self.pause.take(began_ns, pause_ns, usual_step_ns)
-        if self.compute.cusum.calm:
-            self._delay.add(delay_ns)
-            self._delay_ns = self._delay.middle
-        else:
-            self._delay_ns += _LEVEL_GAIN * (delay_ns - self._delay_ns)
-        if self.compute.cusum.calm and self.pause.cusum.calm:
-            self._step.add(own_ns)
+        calm = self.compute.cusum.calm and self.pause.cusum.calm
+        self.waits.take(run_ns, delay_ns, calm=calm)
+        if calm:
+            self._step.add(compute_ns + pause_ns)
 
 
 def _covered(spans: list[tuple[int, int]], from_ns: int, until_ns: int) -> int:

@@ -1,5 +1,6 @@
 """Slow hosts, slow ranks and slow data loaders, from the pace of all ranks."""
 
+import statistics
 from collections.abc import Collection, Mapping
 
 from slackline.diagnose._cause import Cause, Kind
@@ -22,20 +23,25 @@ def changed_together(paces: Mapping[int, Pace], of: Collection[Quantity]) -> boo
 def slow_ranks(
     paces: Mapping[int, Pace], plan: Layout, late_ranks: Collection[int] = ()
 ) -> list[Cause]:
-    """Return the hosts, ranks and loaders that are slow; `late_ranks` answer late on all links."""
+    """Return the hosts, ranks and loaders that are slow; `late_ranks` answer late on all links.
+
+    A rank whose waits for a core explain its longer steps has a slow host. If ranks of other hosts
+    wait as long, as on the hosts of a lab that share their cores, no cause is named.
+    """
     causes = []
+    crowded = {rank for rank, pace in paces.items() if pace.crowded}
     computing = {rank for rank, pace in paces.items() if pace.compute.cusum.active}
     together = changed_together(paces, [pace.compute for pace in paces.values()])
     for host, members in enumerate(plan.hosts):
-        slow = [rank for rank in members if rank in computing]
-        if not slow:
-            continue
-        waiting = [rank for rank in slow if paces[rank].waits_for_cores]
+        common_ns = _common_wait_ns(members, paces)
+        waiting = [rank for rank in members if rank in crowded]
+        waiting = [rank for rank in waiting if paces[rank].crowded_beyond(common_ns)]
+        slow = [rank for rank in members if rank in computing - crowded]
         whole = len(members) > 1 and len(slow) == len(members) and len(plan.hosts) > 1
         late = [rank for rank in slow if rank in late_ranks]
         if waiting:
-            causes.append(_host(plan, host, slow, paces, _waits(waiting, paces)))
-        elif together:
+            causes.append(_host(plan, host, waiting, paces, _waits(waiting, paces)))
+        elif together or not slow:
             continue
         elif whole:
             reason = f"all of its {len(members)} ranks compute longer, and those of others do not"
@@ -47,8 +53,19 @@ def slow_ranks(
             causes += [_rank(rank, paces) for rank in slow]
     stalling = [rank for rank, pace in paces.items() if pace.pause.cusum.active]
     if not changed_together(paces, [pace.pause for pace in paces.values()]):
-        causes += [_loader(rank, paces[rank]) for rank in stalling if rank not in computing]
+        busy = computing | crowded
+        causes += [_loader(rank, paces[rank]) for rank in stalling if rank not in busy]
     return causes
+
+
+def _common_wait_ns(members: Collection[int], paces: Mapping[int, Pace]) -> float:
+    """Return the median of the present waits for a core of all ranks but `members`; 0 without any.
+
+    Ranks whose waits are not known are left out.
+    """
+    waits = [pace.waits.present_ns for rank, pace in paces.items() if rank not in members]
+    known = [wait_ns for wait_ns in waits if wait_ns is not None]
+    return statistics.median(known) if known else 0.0
 
 
 def _host(
@@ -59,7 +76,7 @@ def _host(
         kind=Kind.HOST,
         name=name,
         ranks=plan.hosts[host],
-        since_ns=min(paces[rank].compute.cusum.since_ns for rank in slow),
+        since_ns=min(paces[rank].since_ns for rank in slow),
         sentence=f"{name}: its cores are slow or taken: {reason}",
     )
 
@@ -91,11 +108,12 @@ def _loader(rank: int, pace: Pace) -> Cause:
 
 
 def _waits(waiting: list[int], paces: Mapping[int, Pace]) -> str:
-    first = paces[waiting[0]]
-    return (
-        f"{_numbers(waiting)} computes {_longer(waiting[0], paces)} and waits "
-        f"{_ms(first.delay_ns)} more for a core"
-    )
+    rank = waiting[0]
+    pace = paces[rank]
+    took = f"computes {_longer(rank, paces)}"
+    if not pace.compute.cusum.active:
+        took = f"takes {_ms(pace.pause.excess_ns)} more between two steps than usual"
+    return f"{_numbers(waiting)} {took} and waits {_ms(pace.waits.excess_ns)} more for a core"
 
 
 def _longer(rank: int, paces: Mapping[int, Pace]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from slackline.overlap._detail_budget import DetailBudget
 from slackline.overlap._timeline import Split, Timeline, TrainingPhase
 from slackline.overlap.exchange import Pending
-from slackline.telemetry import StepSummary
+from slackline.telemetry import UNKNOWN_NS, CoreTimes, StepSummary
 
 __all__ = ["Clock", "Recorder"]
 
@@ -49,7 +49,8 @@ class _Step:
     forward_ns: int = 0
     backward_ns: int = 0
     optimizer_ns: int = 0
-    run_delay_ns: int = 0
+    run_ns: int = UNKNOWN_NS
+    run_delay_ns: int = UNKNOWN_NS
     wall_ns: int = 0
     unix_ns: int = 0
 
@@ -69,7 +70,7 @@ class Recorder:
         decide: Callable[[str, str, str], None] | None = None,
         timeline: Timeline | None = None,
         budget: DetailBudget | None = None,
-        run_delay: Clock | None = None,
+        core_times: Callable[[], CoreTimes] | None = None,
         clock: Clock = time.monotonic_ns,
         unix: Clock = time.time_ns,
     ) -> None:
@@ -80,7 +81,8 @@ class Recorder:
         times are read from `clock`, which must be the clock by which reductions state their ends.
         With a `budget`, only steps that the budget allows have details: the times of each group of
         gradients, and hidden time.
-        `run_delay` returns the time for which the training thread has waited for a core so far.
+        `core_times` returns the times for which the training thread has run on a core, and waited
+        for one, so far.
         """
         self.clock = clock
         self._unix = unix
@@ -89,8 +91,8 @@ class Recorder:
         self._rank, self._optimizer = rank, optimizer
         self._timeline = timeline
         self._budget = budget
-        self._run_delay = run_delay
-        self._run_delay_ns = 0 if run_delay is None else run_delay()
+        self._core_times = core_times
+        self._latest_times = None if core_times is None else core_times()
         self._number = 0
         self._open = self._begin(clock())
         self._closing: _Step | None = None
@@ -184,9 +186,9 @@ class Recorder:
         self._closing = self._open
         self._closing.unix_ns = self._unix()
         self._closing.wall_ns = now - self._closing.began_ns
-        if self._run_delay is not None:
-            before_ns, self._run_delay_ns = self._run_delay_ns, self._run_delay()
-            self._closing.run_delay_ns = max(0, self._run_delay_ns - before_ns)
+        if self._core_times is not None and self._latest_times is not None:
+            before, self._latest_times = self._latest_times, self._core_times()
+            self._closing.run_ns, self._closing.run_delay_ns = self._latest_times.since(before)
         self._open = self._begin(now)
 
     def settled(self) -> None:
@@ -209,6 +211,7 @@ class Recorder:
             forward_ns=step.forward_ns,
             backward_ns=step.backward_ns,
             optimizer_ns=step.optimizer_ns,
+            run_ns=step.run_ns,
             run_delay_ns=step.run_delay_ns,
             groups=tuple(groups),
             group_bytes=tuple(group.nbytes for group in groups.values()),

@@ -10,7 +10,6 @@ from slackline.env import Environment
 from slackline.errors import SlacklineError
 from slackline.overlap._detail_budget import DetailBudget
 from slackline.overlap._recorder import Recorder
-from slackline.overlap._run_delay import open_run_delay
 from slackline.overlap._timeline import Timeline
 from slackline.overlap.exchange import Exchange
 from slackline.telemetry import (
@@ -21,6 +20,7 @@ from slackline.telemetry import (
     StepSummary,
     Totals,
     Writer,
+    open_core_times,
 )
 
 __all__ = ["Report"]
@@ -77,7 +77,7 @@ class Report:
         """Return the recorders of `count` optimizers, which deliver their records to this object.
 
         The recorders split the time of reductions by phase if a file or a callback receives steps,
-        and the first one records the waits of the calling thread for a core. A callback receives
+        and the first one records the times of the calling thread on a core. A callback receives
         the details of every step; for a file alone, their time is limited.
         """
         received = self._writer is not None or self._on_step is not None
@@ -85,7 +85,7 @@ class Report:
         self._exchange.notes_ends |= received
         alone = self._writer is not None and self._on_step is None
         budget = DetailBudget(time.monotonic_ns()) if alone else None
-        run_delay = open_run_delay() if received else None
+        core_times = open_core_times() if received else None
         return [
             Recorder(
                 self._rank,
@@ -94,7 +94,7 @@ class Report:
                 decide=self.decided,
                 timeline=timeline,
                 budget=budget,
-                run_delay=None if number else run_delay,
+                core_times=None if number else core_times,
             )
             for number in range(count)
         ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from slackline.plan.pipeline import Instruction, Kind
-from slackline.telemetry import PipelineStep
+from slackline.telemetry import UNKNOWN_TIMES, CoreTimes, PipelineStep
 
 __all__ = ["Came", "Sent", "Span", "StepRecord", "Wait", "overview", "telemetry_of"]
 
@@ -95,6 +95,8 @@ class StepRecord:
     """The start of the first reduction over replicas of each stage: (stage, time)."""
     change: str = ""
     """The reason why the plan is not the previous step's plan; empty if both are the same."""
+    core_times: CoreTimes = UNKNOWN_TIMES
+    """The times of the step for which the computing thread ran on a core, and waited for one."""
 
     @property
     def computing_ns(self) -> int:
@@ -200,6 +202,8 @@ def telemetry_of(record: StepRecord, rank: int) -> PipelineStep:
         wall_ns=record.wall_ns,
         computing_ns=record.computing_ns,
         waiting_ns=record.waiting_ns,
+        run_ns=record.core_times.run_ns,
+        run_delay_ns=record.core_times.delay_ns,
         plan=record.plan,
         policy=record.policy,
         change=record.change,

@@ -28,6 +28,7 @@ from slackline.plan.pipeline import (
     duration_ps,
     held_after,
 )
+from slackline.telemetry import UNKNOWN_TIMES, open_core_times
 
 __all__ = ["Inputs", "LaunchThrottle", "NoThrottle", "Runner", "StepConfig"]
 
@@ -151,6 +152,8 @@ class Runner:
         dispatcher = Dispatcher(plan, self._rank, config.scenario, config.order)
         self._throttle.begin()
         begin, unix = time.monotonic_ns(), time.time_ns()
+        read_core_times = open_core_times()
+        before = None if read_core_times is None else read_core_times()
         self._begin_ns = begin
         self._reductions.clear()
         spans: list[Span] = []
@@ -216,6 +219,11 @@ class Runner:
             ),
             reductions_ns=tuple(sorted(self._reductions.items())),
             change=config.change,
+            core_times=(
+                UNKNOWN_TIMES
+                if read_core_times is None or before is None
+                else read_core_times().since(before)
+            ),
         )
 
     def _compute(

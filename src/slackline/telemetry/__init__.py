@@ -6,6 +6,7 @@
     _journal     the only writer of a process's file: a thread, a queue, limits of memory and disk
     _files       a directory with one file for each rank: the writer's handle and the readers
     _tail        a rank's file, read while the rank writes it
+    _core_times  the times for which a thread ran on a core and waited for one
     _host        the names of this host and of its clock
     _align       the alignment of all hosts' clocks, and the merge of all ranks' records
     _summary     many steps summed up as one run, the rails in counters: pure functions
@@ -14,6 +15,7 @@ The files are append-only and may be read while a run writes them.
 """
 
 from slackline.telemetry._align import Alignment, Placed, align, merge
+from slackline.telemetry._core_times import UNKNOWN_NS, UNKNOWN_TIMES, CoreTimes, open_core_times
 from slackline.telemetry._files import (
     LineReader,
     Writer,
@@ -48,8 +50,11 @@ from slackline.telemetry._tail import RecordTail
 __all__ = [
     "DEFAULT_LIMIT_BYTES",
     "SCHEMA_VERSION",
+    "UNKNOWN_NS",
+    "UNKNOWN_TIMES",
     "Alignment",
     "ClockOffset",
+    "CoreTimes",
     "Counters",
     "Decision",
     "FileHeader",
@@ -78,6 +83,7 @@ __all__ = [
     "host_name",
     "kind_of",
     "merge",
+    "open_core_times",
     "plan_name_of",
     "rails_of",
     "read_all",

@@ -7,6 +7,8 @@ from torch.distributed.pipelining import PipelineStage
 
 from slackline.errors import ClosedError, PeerError
 from slackline.pipeline import Schedule, ScheduleConfig
+from slackline.pipeline._record import telemetry_of
+from slackline.telemetry import open_core_times
 
 
 def schedule_with(on_step, rank, size):
@@ -34,6 +36,11 @@ def told_of(rank, size):
         assert figures["wall_ms"] == record.wall_ns / 1e6
         assert figures["computing_ms"] == record.computing_ns / 1e6
         assert figures["waiting_share"] == record.waiting_ns / record.wall_ns
+        written = telemetry_of(record, rank)
+        assert (written.run_ns, written.run_delay_ns) == record.core_times
+        if open_core_times() is not None:
+            assert record.core_times.run_ns > 0
+            assert record.core_times.delay_ns >= 0
     schedule.close()
     names = ("sent_bytes", "received_bytes")
     return [[record.scalars()[name] for name in names] for record in told]

@@ -54,6 +54,7 @@ def step(
     pause_ns: int = 5 * MS,
     late_ns: int = 20 * MS,
     delay_ns: int = 0,
+    run_ns: int | None = None,
 ) -> StepSummary:
     """Return a step of a rank whose forwards wait `late_ns` for the previous step's gradients."""
     forward_ns = compute_ns // 3 + late_ns
@@ -72,6 +73,7 @@ def step(
         group_exposed_ns=(0,),
         group_late_ns=(late_ns,),
         group_forward_exposed_ns=(late_ns,),
+        run_ns=compute_ns - delay_ns if run_ns is None else run_ns,
         run_delay_ns=delay_ns,
     )
 

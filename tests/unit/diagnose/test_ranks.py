@@ -99,6 +99,60 @@ def test_a_rank_whose_thread_waits_for_cores_names_its_host(tmp_path: Path) -> N
     )
 
 
+def test_a_host_is_named_by_waits_beyond_those_of_other_hosts_alone(tmp_path: Path) -> None:
+    """Let rank 1 wait as long as the others have always waited, and then for longer."""
+
+    def change(rank: int, number: int, waits_ns: int) -> Mapping[str, Any]:
+        if rank != 1:
+            return {"compute_ns": 180 * MS, "delay_ns": 80 * MS}
+        taken_ns = waits_ns if number >= 30 else 0
+        return {"compute_ns": 100 * MS + taken_ns, "delay_ns": taken_ns}
+
+    assert _named(tmp_path, lambda rank, number: change(rank, number, 80 * MS)) == []
+    ((_, cause),) = _named(tmp_path, lambda rank, number: change(rank, number, 170 * MS))
+    assert (cause.kind, cause.name) == (Kind.HOST, "host b")
+
+
+def test_all_ranks_of_a_busy_machine_wait_and_no_cause_is_named(tmp_path: Path) -> None:
+    random = Random(6)
+    noise = [random.randrange(60 * MS, 100 * MS) for _ in range(4 * 90)]
+
+    def change(rank: int, number: int) -> Mapping[str, Any]:
+        if not 30 <= number < 60:
+            return {}
+        waits_ns = noise[4 * number + rank]
+        return {"compute_ns": 100 * MS + waits_ns, "delay_ns": waits_ns}
+
+    assert _named(tmp_path, change, steps=90) == []
+
+
+def test_waits_between_two_steps_are_the_host_s_and_not_the_loader_s(tmp_path: Path) -> None:
+    change = _one(3, 30, pause_ns=95 * MS, delay_ns=85 * MS, run_ns=105 * MS)
+    ((_, cause),) = _named(tmp_path, change)
+    assert (cause.kind, cause.name) == (Kind.HOST, "host d")
+    assert cause.sentence == (
+        "host d: its cores are slow or taken: rank 3 takes 90 ms more between two steps than "
+        "usual and waits 82 ms more for a core"
+    )
+
+
+def test_waits_that_are_not_known_are_not_zero(tmp_path: Path) -> None:
+    """Leave the waits of rank 0 unknown: its host is neither named by them nor compared."""
+
+    def change(rank: int, number: int) -> Mapping[str, Any]:
+        slow = rank == 1 and number >= 30
+        waits_ns = 80 * MS if slow else 0
+        known = {"compute_ns": 100 * MS + waits_ns, "delay_ns": waits_ns}
+        return {**known, "delay_ns": -1, "run_ns": -1} if rank == 0 else known
+
+    ((_, cause),) = _named(tmp_path, change)
+    assert (cause.kind, cause.name) == (Kind.HOST, "host b")
+    unknown = _one(1, 30, compute_ns=180 * MS)
+    unseen = {"delay_ns": -1, "run_ns": -1}
+    ((_, cause),) = _named(tmp_path, lambda rank, number: {**unknown(rank, number), **unseen})
+    assert (cause.kind, cause.name) == (Kind.RANK, "rank 1")
+
+
 def test_a_rank_with_more_work_on_a_busy_host_is_named_and_not_the_host(tmp_path: Path) -> None:
     def change(rank: int, number: int) -> Mapping[str, Any]:
         work_ns = 150 * MS if rank == 1 and number >= 30 else 50 * MS
