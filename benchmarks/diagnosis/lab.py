@@ -14,7 +14,7 @@ from pathlib import Path
 from _harness.report import Row
 from scenarios import RANKS
 
-from slackline.diagnose import Cause, Kind, replay
+from slackline.diagnose import Kind, Spell, replay
 from slackline.monitor import Job
 from slackline.telemetry import GroupOpened, merge
 
@@ -85,7 +85,7 @@ def measure(case: Case) -> Row:
         )
         start_ns = opened_ns + AT_S * 10**9
         until_ns = records[-1].time_ns + 5 * 10**9 if records else 0
-        found = list(replay(job, records, until_ns))
+        found = replay(job, records, until_ns)
     return _row(case, found, start_ns, live_ns)
 
 
@@ -117,9 +117,9 @@ def _follow(command: list[str]) -> list[int]:
     return times_ns
 
 
-def _row(case: Case, found: list[tuple[int, Cause]], start_ns: int, live_ns: list[int]) -> Row:
+def _row(case: Case, found: list[Spell], start_ns: int, live_ns: list[int]) -> Row:
     expected = [] if case.kind is None else [(case.kind, case.name)]
-    given = [(cause.kind, cause.name) for _, cause in found]
+    given = [(spell.cause.kind, spell.cause.name) for spell in found]
     values: dict[str, str | int | float] = {
         "named_kind": str(given[0][0]) if given else "none",
         "named": "; ".join(name for _, name in given) or "none",
@@ -127,7 +127,7 @@ def _row(case: Case, found: list[tuple[int, Cause]], start_ns: int, live_ns: lis
         "names": len(given),
     }
     if found:
-        values["seconds"] = round((found[0][0] - start_ns) / 1e9, 2)
+        values["seconds"] = round((found[0].named_ns - start_ns) / 1e9, 2)
     lines = [at_ns for at_ns in live_ns if at_ns >= start_ns]
     if lines:
         values["line_seconds"] = round((lines[0] - start_ns) / 1e9, 2)

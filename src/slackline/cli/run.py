@@ -263,8 +263,9 @@ def run(
             screen.table(table)
         if not tables and not code:
             screen.note("no telemetry: no rank used slackline.overlap or slackline.pipeline")
-        if (links := report.links()) is not None:
-            screen.table(links)
+        for found in (report.links(), report.causes()):
+            if found is not None:
+                screen.table(found)
         for problem in report.problems():
             screen.note(problem)
         if said := stage.unused():

@@ -8,6 +8,7 @@
     _ranks      slow hosts, slow ranks and slow data loaders, from the pace of all ranks
     _deaths     dead ranks, from failed operations and from the ends of telemetry files
     _diagnosis  the diagnosis of a job: all of the above, with a hold against premature names
+    _spells     the times in which causes held, merged for each cause
     _replay     the diagnosis of a directory, in the order of the records' times
 
 The package reads the state of a job (`slackline.monitor`) and has no clock: the caller passes the
@@ -17,5 +18,6 @@ time. The same records at the same times always give the same causes.
 from slackline.diagnose._cause import Cause, Kind
 from slackline.diagnose._diagnosis import Diagnosis
 from slackline.diagnose._replay import replay
+from slackline.diagnose._spells import Recurrence, Spell, recurrences
 
-__all__ = ["Cause", "Diagnosis", "Kind", "replay"]
+__all__ = ["Cause", "Diagnosis", "Kind", "Recurrence", "Spell", "recurrences", "replay"]

@@ -1,6 +1,6 @@
 """The diagnosis of a job: the causes that its ranks' telemetry shows at present."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from slackline.diagnose._cause import Cause, Kind
@@ -9,6 +9,7 @@ from slackline.diagnose._hosts import Layout, layout
 from slackline.diagnose._network import explain
 from slackline.diagnose._pace import Pace
 from slackline.diagnose._ranks import changed_together, slow_ranks
+from slackline.diagnose._spells import Spell
 from slackline.monitor import Job, Rank
 from slackline.telemetry import PipelineStep, StepSummary
 
@@ -42,12 +43,20 @@ class Diagnosis:
         self._present: set[_Place] = set()
         self._present_ns: dict[_Place, int] = {}
         self._seen_ns: dict[_Place, int] = {}
-        self._named: dict[_Place, Cause] = {}
+        self._named: dict[_Place, Spell] = {}
+        self._ended: list[Spell] = []
+        self.spells: list[Spell] = []
+        """The times in which causes held so far, in the order in which they were named."""
 
     @property
     def causes(self) -> list[Cause]:
         """The causes that hold at present, in the order in which they were named."""
-        return list(self._named.values())
+        return [spell.cause for spell in self._named.values()]
+
+    def take_ended(self) -> list[Spell]:
+        """Return the spells of causes that have turned out to be over since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def update(self, now_ns: int) -> list[Cause]:
         """Return the causes that have become certain by the Unix time `now_ns`, each once.
@@ -65,13 +74,27 @@ class Diagnosis:
                 if self._present_ns[place] < _HOLD_NS:
                     continue
                 fresh.append(cause)
-            self._named[place] = cause
+                self._named[place] = Spell(cause=cause, named_ns=now_ns)
+                self.spells.append(self._named[place])
         self._present, self._updated_ns = set(found), now_ns
         for place, seen_ns in list(self._seen_ns.items()):
             if now_ns - seen_ns > _LINGER_NS:
                 del self._seen_ns[place], self._present_ns[place]
-                self._named.pop(place, None)
+                self._end(place, seen_ns, found.values())
         return fresh
+
+    def _end(self, place: _Place, seen_ns: int, present: Iterable[Cause]) -> None:
+        """End the spell of a cause whose last evidence was seen at the Unix time `seen_ns`.
+
+        A present cause that concerns the same ranks explains the evidence from then on.
+        """
+        spell = self._named.pop(place, None)
+        if spell is None:
+            return
+        spell.until_ns = seen_ns
+        others = [cause for cause in present if set(cause.ranks) & set(spell.cause.ranks)]
+        spell.explained_by = others[0].name if others else ""
+        self._ended.append(spell)
 
     def _read_steps(self, now_ns: int) -> None:
         """Pass the steps that were added since the last call to the ranks' detectors."""

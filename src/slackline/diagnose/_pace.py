@@ -31,6 +31,9 @@ _EVIDENCE, _RECOVERY = 4.0, 8.0
 _MEMORY, _EVERY, _NOISE_FACTOR = 128, 4, 3.0
 _SURE, _MOST_EVIDENCE = 64, 16.0
 _LEVEL_GAIN = 0.3
+_BEYOND = 2.0
+"""The least ratio of a rank's waits for a core to those of other hosts, on one busy machine."""
+
 _EXPLAINED = 0.5
 """The part of the longer own time that waits for a core must explain."""
 
@@ -102,9 +105,11 @@ class Pace:
         return slow and self.waits.excess_ns >= _EXPLAINED * self.excess_ns
 
     def crowded_beyond(self, common_ns: float) -> bool:
-        """Return whether waits beyond `common_ns`, those of other hosts' ranks, do so too."""
+        """Return whether the waits are twice `common_ns`, those of other hosts' ranks, at least,
+        and whether their part beyond `common_ns` explains half of the longer own time too.
+        """
         present_ns = self.waits.present_ns
-        if present_ns is None or not self.crowded:
+        if present_ns is None or not self.crowded or present_ns < _BEYOND * common_ns:
             return False
         return present_ns - common_ns >= _EXPLAINED * self.excess_ns
 

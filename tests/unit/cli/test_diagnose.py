@@ -11,12 +11,16 @@ from slackline.cli import main
 from slackline.telemetry import file_of
 
 
-def _write(directory: Path, *, slow: int | None) -> None:
-    """Write 60 steps of four ranks; rank `slow` computes longer from step 30 on."""
+def _write(
+    directory: Path, *, slow: int | None, steps: int = 60, times: tuple[range, ...] | None = None
+) -> None:
+    """Write steps of four ranks; rank `slow` computes longer in `times`, or from step 30 on."""
+    slow_steps = (range(30, steps),) if times is None else times
     for rank in range(4):
         write(directory, rank, header(rank))
-        for number in range(60):
-            passes_ns = 180 * MS if rank == slow and number >= 30 else 100 * MS
+        for number in range(steps):
+            longer = rank == slow and any(number in each for each in slow_steps)
+            passes_ns = 180 * MS if longer else 100 * MS
             changes = {
                 "time_ns": START_NS + number * 200 * MS,
                 "wall_ns": passes_ns + 5 * MS,
@@ -46,7 +50,34 @@ def test_the_cause_is_printed_with_its_times(
     (cause,) = found["causes"]
     assert (cause["kind"], cause["ranks"], cause["rail"]) == ("rank", [2], None)
     assert cause["since_ns"] == START_NS + 5_815 * MS
+    assert (cause["until_ns"], cause["explained_by"]) == (None, "")
     assert found["problems"] == []
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ((range(30, 60),), "from 5.8 s to 13.2 s (named at 7.8 s)"),
+        (
+            (range(30, 60), range(90, 120)),
+            "2 times from 5.8 s on, 14.9 s in all (named at 7.8 s)",
+        ),
+        (
+            (range(30, 60), range(90, 150)),
+            "2 times from 5.8 s on, 7.4 s, then to the end (named at 7.8 s)",
+        ),
+    ],
+    ids=["once", "twice", "twice, then to the end"],
+)
+def test_a_cause_that_is_over_has_its_end_and_one_that_came_twice_has_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], times: tuple[range, ...], said: str
+) -> None:
+    _write(tmp_path, slow=2, steps=150, times=times)
+    assert main(["diagnose", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == (
+        f"{said}: rank 2: it computes 80 ms a step longer than its usual 100 ms; most other ranks "
+        "compute as usual\n"
+    )
 
 
 def test_a_run_as_usual_has_no_cause_and_a_damaged_line_is_noted(

@@ -12,6 +12,7 @@ from slackline.cli._display._report import Report, decimal_bytes
 from slackline.telemetry import (
     Counters,
     Gap,
+    GroupOpened,
     LinkVerdict,
     Operations,
     PipelineStep,
@@ -283,6 +284,53 @@ def test_a_cause_other_than_a_link_is_told_once_when_it_is_certain(tmp_path: Pat
         "most other ranks compute as usual"
     ]
     assert told.index([line for lines in told for line in lines]) in range(9, 13)
+
+
+def test_the_end_of_a_cause_is_told_and_a_table_has_the_times_of_each_cause(
+    tmp_path: Path,
+) -> None:
+    now_ns = [0]
+    report = Report(tmp_path, ranks=3, unix=lambda: now_ns[0])
+    told: list[str] = []
+    writers = [Writer(tmp_path, rank) for rank in range(3)]
+    for rank, writer in enumerate(writers):
+        writer.write(GroupOpened(rank=rank, time_ns=1_000_000_000, size=3))
+    for number in range(120):
+        for rank, writer in enumerate(writers):
+            slow = rank == 1 and (20 <= number < 40 or number >= 90)
+            passes_ns = 60_000_000 if slow else 20_000_000
+            step = _step(rank, number, wall_ns=passes_ns)
+            writer.write(replace(step, time_ns=number * 200_000_000, backward_ns=passes_ns))
+            writer.flush()
+        now_ns[0] += 250_000_000
+        report.update()
+        told += report.news()
+    for writer in writers:
+        writer.close()
+    sentence = (
+        "rank 1: it computes 40 ms a step longer than its usual 20 ms; most other ranks compute "
+        "as usual"
+    )
+    over = "over: rank 1 is as usual again after "
+    assert [line[: len(over)] if line.startswith(over) else line for line in told] == [
+        f"cause: {sentence}",
+        over,
+        f"cause: {sentence}",
+    ]
+    console = Console(width=160)
+    with console.capture() as capture:
+        console.print(report.causes())
+    rows = [line.split("│") for line in capture.get().splitlines() if line.startswith("│")]
+    ((name, times, total, first, evidence),) = [[cell.strip() for cell in r[1:-1]] for r in rows]
+    assert (name, times, first) == ("rank 1", "2", "2.9 s")
+    assert total.endswith(" s, then to the end")
+    assert f"{name}: {evidence}" == sentence
+
+
+def test_without_a_cause_there_is_no_table_of_causes(tmp_path: Path) -> None:
+    report = Report(tmp_path, ranks=1)
+    report.news(ended=True)
+    assert report.causes() is None
 
 
 def test_what_the_telemetry_lacks_is_named_with_file_and_line(tmp_path: Path) -> None:

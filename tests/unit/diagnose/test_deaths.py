@@ -17,7 +17,7 @@ Timed = tuple[int, Record]
 def _replayed(tmp_path: Path, records: list[Timed], until_ns: int) -> list[tuple[int, Kind, str]]:
     placed = [Placed(START_NS + after_ns, 0, record) for after_ns, record in records]
     found = replay(Job(tmp_path), sorted(placed, key=lambda x: x.time_ns), START_NS + until_ns)
-    return [(named_ns - START_NS, cause.kind, cause.sentence) for named_ns, cause in found]
+    return [(each.named_ns - START_NS, each.cause.kind, each.cause.sentence) for each in found]
 
 
 def _until(second: int, ranks: int = 4) -> list[Timed]:

@@ -13,7 +13,7 @@ from time import monotonic, time_ns
 from rich.table import Table
 
 from slackline.cli._display._pipeline_steps import pace, pipeline_table
-from slackline.diagnose import Diagnosis, Kind
+from slackline.diagnose import Diagnosis, Kind, recurrences
 from slackline.monitor import Job, Rank, disturbances
 from slackline.telemetry import MedianStep
 
@@ -78,13 +78,15 @@ class Report:
             self.job.finish()
         told = [finding.sentence for finding in self.job.findings]
         self.job.findings.clear()
-        # The message about a single slow link is the cause already.
+        # The messages about a single link are those about its cause and about its end already.
         now_ns = self._unix()
         if now_ns - self._diagnosed_ns < _DIAGNOSE_NS and not ended:
             return told
         self._diagnosed_ns = now_ns
         causes = self._diagnosis.update(now_ns)
-        return told + [f"cause: {each.sentence}" for each in causes if each.kind is not Kind.LINK]
+        told += [f"cause: {each.sentence}" for each in causes if each.kind is not Kind.LINK]
+        over = self._diagnosis.take_ended()
+        return told + [f"over: {each.ending}" for each in over if each.cause.kind is not Kind.LINK]
 
     def progress(self) -> str:
         """Return the job's progress as one line."""
@@ -128,6 +130,28 @@ class Report:
             more = len(found) - _MOST_PROBLEMS
             return [*found[:_MOST_PROBLEMS], f"and {more} more such notes about the telemetry"]
         return found
+
+    def causes(self) -> Table | None:
+        """Return a table with a row for each cause but links; None without any.
+
+        A cause that came several times has one row.
+        """
+        found = recurrences(self._diagnosis.spells)
+        found = [each for each in found if each.cause.kind is not Kind.LINK]
+        if not found:
+            return None
+        opened_ns = [group.time_ns for rank in self.ranks for group in rank.groups.values()]
+        start_ns = min(opened_ns, default=self.job.begun_ns)
+        table = Table(caption="times count from the opening of the first group")
+        for column in ("cause", "times", "in all", "first at", "evidence"):
+            right = column in ("times", "in all", "first at")
+            table.add_column(column, justify="right" if right else "left")
+        for each in found:
+            cause = each.cause
+            first = f"{(each.first_ns - start_ns) / 1e9:.1f} s"
+            evidence = cause.sentence.removeprefix(f"{cause.name}: ")
+            table.add_row(cause.name, str(each.times), each.total, first, evidence)
+        return table
 
     def links(self) -> Table | None:
         """Return a table with a row for each rail of a link and condition; None without any."""
