@@ -2,6 +2,7 @@
 
     _cause      a named cause, and the kinds of causes
     _pace       change detectors of a rank's computation and of its pauses between steps
+    _cycles     steps of ranks without records of steps, found in their collectives
     _core_waits a rank's waits for a core, beyond the usual ones for its work
     _hosts      the ranks of each host, and the wires that are in use between hosts
     _network    links, NICs and switches, from the disturbed links of a job

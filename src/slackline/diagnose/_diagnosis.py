@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from slackline.diagnose._cause import Cause, Kind
+from slackline.diagnose._cycles import Cycles
 from slackline.diagnose._deaths import dead_ranks
 from slackline.diagnose._hosts import Layout, layout
 from slackline.diagnose._network import explain
@@ -26,6 +27,9 @@ _OPERATIONS_NS = 1_000_000_000
 """The age of a step from which its operations are not awaited: ranks write them four times a
 second."""
 
+_IN_FLIGHT_NS = 500_000_000
+"""The time from the post of a collective in which others that were posted before may end."""
+
 _Place = tuple[Kind, str]
 _Step = TypeVar("_Step", StepSummary, PipelineStep)
 
@@ -39,6 +43,7 @@ class Diagnosis:
         self._layout: Layout | None = None
         self._paces: dict[int, Pace] = {}
         self._read_ns: dict[int, int] = {}
+        self._cycles: dict[int, Cycles] = {}
         self._updated_ns = 0
         self._present: set[_Place] = set()
         self._present_ns: dict[_Place, int] = {}
@@ -99,8 +104,15 @@ class Diagnosis:
     def _read_steps(self, now_ns: int) -> None:
         """Pass the steps that were added since the last call to the ranks' detectors."""
         for number, rank in self._job.ranks.items():
-            pace = self._paces.setdefault(number, Pace())
+            recorded = bool(rank.steps or rank.pipeline)
+            pace = self._paces.get(number)
+            if pace is None or pace.recorded != recorded:
+                pace = self._paces[number] = Pace(recorded=recorded)
+                self._read_ns.pop(number, None)
             read_ns = self._read_ns.get(number, -1)
+            if not recorded:
+                self._read_calls(rank, pace, read_ns)
+                continue
             if rank.pipeline:
                 for stage_step in _newer(rank.pipeline, read_ns):
                     pace.take_pipeline_step(stage_step)
@@ -111,6 +123,22 @@ class Diagnosis:
                     break
                 pace.take(step, _waits_within(rank, step))
                 self._read_ns[number] = step.time_ns
+
+    def _read_calls(self, rank: Rank, pace: Pace, read_ns: int) -> None:
+        """Pass the steps that show in a rank's collectives to the rank's detectors.
+
+        Collectives end in another order than that of their posts; the youngest ones wait until the
+        earlier ones have ended.
+        """
+        ready_ns = rank.operations_ns - _IN_FLIGHT_NS
+        fresh = [call for call in rank.calls if read_ns < call.posted_ns <= ready_ns]
+        if not fresh:
+            return
+        fresh.sort(key=lambda call: call.posted_ns)
+        self._read_ns[rank.number] = fresh[-1].posted_ns
+        cycles = self._cycles.setdefault(rank.number, Cycles())
+        for began_ns, own_ns in cycles.take(fresh):
+            pace.take_cycle(began_ns, own_ns)
 
     def _candidates(self, now_ns: int) -> list[Cause]:
         """Return the causes that explain the present state best."""

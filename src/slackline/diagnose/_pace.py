@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from slackline.diagnose._core_waits import CoreWaits
 from slackline.health import Baseline, Cusum, Runs
-from slackline.telemetry import PipelineStep, StepSummary
+from slackline.telemetry import UNKNOWN_NS, PipelineStep, StepSummary
 
 __all__ = ["Pace", "Quantity"]
 
@@ -74,7 +74,9 @@ class Quantity:
 class Pace:
     """The detectors of one rank, which reads the rank's steps in their order."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, recorded: bool = True) -> None:
+        """Begin without steps; unless `recorded`, steps are known by collectives alone."""
+        self.recorded = recorded
         self.restart()
         self._late_in_forward_ns = 0
         self._late_in_step_ns = 0
@@ -137,6 +139,13 @@ class Pace:
         if passes_ns:
             own_ns = max(0, compute_ns), max(0, pause_ns)
             self._take(began_ns, *own_ns, step.run_ns, step.run_delay_ns)
+
+    def take_cycle(self, began_ns: int, own_ns: int) -> None:
+        """Add a step that is known by the rank's collectives alone.
+
+        The step's own time, in nanoseconds, counts as computation: pauses cannot be told from it.
+        """
+        self._take(began_ns, own_ns, 0, UNKNOWN_NS, UNKNOWN_NS)
 
     def take_pipeline_step(self, step: PipelineStep) -> None:
         """Add a step of a pipeline."""

@@ -87,10 +87,14 @@ def _rank(rank: int, paces: Mapping[int, Pace]) -> Cause:
         name=f"rank {rank}",
         ranks=(rank,),
         since_ns=paces[rank].compute.cusum.since_ns,
-        sentence=(
-            f"rank {rank}: it computes {_longer(rank, paces)}; most other ranks compute as usual"
-        ),
+        sentence=f"rank {rank}: {_slower(rank, paces)}",
     )
+
+
+def _slower(rank: int, paces: Mapping[int, Pace]) -> str:
+    if paces[rank].recorded:
+        return f"it computes {_longer(rank, paces)}; most other ranks compute as usual"
+    return f"it posts its collectives late: it takes {_longer(rank, paces)} outside of them"
 
 
 def _loader(rank: int, pace: Pace) -> Cause:

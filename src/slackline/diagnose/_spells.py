@@ -10,7 +10,7 @@ __all__ = ["Recurrence", "Spell", "recurrences"]
 
 @dataclass(slots=True, kw_only=True)
 class Spell:
-    """One time in which a cause held, from its first evidence to its last."""
+    """A time in which a cause held, from its first evidence to its last."""
 
     cause: Cause
     """The cause as it was named."""

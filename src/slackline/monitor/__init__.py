@@ -16,9 +16,10 @@ from slackline.monitor._disturbances import Disturbance, disturbances
 from slackline.monitor._history import StepHistory, Steps
 from slackline.monitor._job import Finding, Job, verdict_of
 from slackline.monitor._link import Link
-from slackline.monitor._rank import OperationTotals, Rank, State
+from slackline.monitor._rank import Call, OperationTotals, Rank, State
 
 __all__ = [
+    "Call",
     "Direction",
     "Disturbance",
     "Finding",

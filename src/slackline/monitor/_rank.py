@@ -3,8 +3,10 @@
 from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from slackline.monitor._history import StepHistory, Steps
+from slackline.plan.collective import Collective
 from slackline.telemetry import (
     Counters,
     FileHeader,
@@ -73,6 +75,17 @@ class OperationTotals:
         self.waited_ns += operation.waited_ns
 
 
+class Call(NamedTuple):
+    """A collective of the program that has ended on a rank."""
+
+    posted_ns: int
+    """The Unix time at which the rank posted the collective."""
+    ended_ns: int
+    """The Unix time at which the collective ended on the rank."""
+    size: tuple[int, int, int]
+    """The number of the group, the code of the collective, and the bytes of its buffer."""
+
+
 class Rank:
     """The state of one rank, from its records."""
 
@@ -125,6 +138,8 @@ class Rank:
         self.waits: deque[tuple[int, int]] = deque(maxlen=_KEPT_WAITS)
         """The latest times, from and until in Unix time, in which a thread was blocked until the
         end of an operation, in the order of the operations' ends."""
+        self.calls: deque[Call] = deque(maxlen=_KEPT_WAITS)
+        """The latest collectives of the program, in the order of their ends."""
         self.operations_ns = 0
         """The Unix time at which the latest operation in a record ended; 0 without one."""
         self.failed_ns = 0
@@ -203,6 +218,9 @@ class Rank:
                 continue
             opened = self.groups.get(each.group)
             members = () if opened is None else opened.members
+            if each.collective != Collective.POINT_TO_POINT:
+                size = each.group, each.collective, each.bytes
+                self.calls.append(Call(self.unix_ns(each.posted_ns), ended_ns, size))
             self.totals.setdefault(each.kind, OperationTotals()).add(each)
             self.group_totals.setdefault((members, each.kind), OperationTotals()).add(each)
             self.seen_ns = max(self.seen_ns, ended_ns)

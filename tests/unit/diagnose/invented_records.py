@@ -85,6 +85,12 @@ def operation(rank: int, after_ns: int, waited_ns: int, *, failed: int = 0) -> O
     return made_records.operations(rank, row)
 
 
+def collective(rank: int, posted_ns: int, ended_ns: int, nbytes: int) -> Operations:
+    """Return the record of an all_reduce for which no thread waits."""
+    row = [1, 0, -1, nbytes, 9, 1, -1, 0, 0, 1, 1, posted_ns, posted_ns, ended_ns, 0, 0]
+    return Operations(rank=rank, lost=0, rows=json.dumps(row, separators=(",", ":")))
+
+
 def failed(rank: int, after_ns: int) -> Operations:
     return operation(rank, after_ns, 0, failed=1)
 
