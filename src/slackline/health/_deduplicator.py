@@ -2,12 +2,13 @@
 
 Both ends of a link see a delay, and every peer of a straggler sees that the rank is late. The
 deduplicator waits a second for the reports of the other ranks and then reports each problem once:
-if one straggler explains several slow links, the report names the rank, else the link.
+if one straggler explains several slow links, the report names the rank; if all links are slow, it
+names the network; else the link.
 """
 
 from dataclasses import dataclass
 
-from slackline.health._stragglers import find_stragglers
+from slackline.health._stragglers import find_stragglers, network_reason
 from slackline.health._verdict import Condition, Verdict
 
 __all__ = ["Deduplicator", "Episode"]
@@ -16,6 +17,10 @@ _HOLD_NS = 1_000_000_000
 """The time that other ranks have to report the same problem."""
 
 Key = tuple[int, int, int]
+_Blamed = tuple[int, str]
+"""A late rank with the side of its traffic that is late, or the whole network."""
+
+_NETWORK: _Blamed = (-1, "")
 
 
 @dataclass(slots=True)
@@ -52,7 +57,11 @@ class Deduplicator:
         self.ranks = ranks
         """The number of ranks in the job."""
         self._open: dict[Key, Episode] = {}
-        self._stragglers: set[tuple[int, str]] = set()
+        self._blamed: set[_Blamed] = set()
+        """The parts that were reported because they explain several slow links."""
+        self._network_reason = ""
+        """The reason why the network explains all slow links; empty while it does not."""
+        self._network_until_ns: int | None = None
         self._lines: list[str] = []
 
     @property
@@ -106,27 +115,50 @@ class Deduplicator:
 
     def lines(self, now_ns: int) -> list[str]:
         """Return the report lines about problems that became due by `now_ns`, each line once."""
-        over = {(e.source, e.target): e.over_ns for e in self._open.values() if e.over_ns}
-        stragglers = find_stragglers(self.ranks, over)
-        blamed = {(each.rank, each.side.value) for each in stragglers}
-        for each in stragglers:
-            if (each.rank, each.side.value) not in self._stragglers:
-                self._lines.append(each.reason)
-        for rank, side in sorted(self._stragglers - blamed):
-            self._lines.append(f"rank {rank} {side} in time again")
-        self._stragglers = blamed
-        explained = {rank for rank, side in blamed if side == "answers"}
-        senders = {rank for rank, side in blamed if side == "sends"}
+        reasons = self._reasons(now_ns)
+        slow = [each for each in self._open.values() if each.over_ns]
+        for blamed in [each for each in reasons if each not in self._blamed]:
+            heard_ns = max((e.heard_ns for e in slow if blamed in _places(e)), default=now_ns)
+            if now_ns - heard_ns >= _HOLD_NS:
+                self._blamed.add(blamed)
+                self._lines.append(reasons[blamed])
+        for rank, side in sorted(self._blamed - reasons.keys()):
+            recovered = f"rank {rank} {side} in time" if side else "the network is as usual"
+            self._lines.append(f"{recovered} again")
+        self._blamed &= reasons.keys()
         for episode in self._open.values():
             if episode.said or now_ns - episode.heard_ns < _HOLD_NS:
                 continue
-            if episode.target not in explained and episode.source not in senders:
+            if not reasons.keys() & _places(episode):
                 episode.said = True
                 self._lines.append(episode.reason)
         lines, self._lines = self._lines, []
         return lines
 
+    def _reasons(self, now_ns: int) -> dict[_Blamed, str]:
+        """Return the parts that explain several slow links at present, each with the reason.
+
+        The links of a network that recovers are back one after the other: for a while the network
+        still explains those that are slow.
+        """
+        over = {(e.source, e.target): e.over_ns for e in self._open.values() if e.over_ns}
+        if reason := network_reason(self.ranks, over):
+            self._network_reason, self._network_until_ns = reason, None
+        elif self._network_reason and self._network_until_ns is None:
+            self._network_until_ns = now_ns + _HOLD_NS
+        if self._network_until_ns is not None and now_ns >= self._network_until_ns:
+            self._network_reason, self._network_until_ns = "", None
+        if self._network_reason:
+            return {_NETWORK: self._network_reason}
+        stragglers = find_stragglers(self.ranks, over)
+        return {(each.rank, each.side.value): each.reason for each in stragglers}
+
     def finish(self) -> list[str]:
         """Return the report lines that are still held back, at the end of the job."""
         latest = max((episode.heard_ns for episode in self._open.values()), default=0)
         return self.lines(latest + _HOLD_NS)
+
+
+def _places(episode: Episode) -> set[_Blamed]:
+    """Return the parts that may explain that a direction of a link is slow."""
+    return {(episode.target, "answers"), (episode.source, "sends"), _NETWORK}

@@ -2,14 +2,14 @@
 
 A slow link affects only itself. A rank that answers late makes every link into that rank look slow,
 and a rank whose NIC sends slowly makes every link out of that rank look slow. A job of two ranks
-has only one link, so nothing can be compared.
+has only one link, so nothing can be compared. A switch that is slow makes all links slow.
 """
 
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["Side", "Straggler", "find_stragglers"]
+__all__ = ["Side", "Straggler", "find_stragglers", "network_reason"]
 
 _LEAST_RANKS = 3
 
@@ -43,6 +43,20 @@ def find_stragglers(ranks: int, over_ns: Mapping[tuple[int, int], int]) -> list[
             if len(slow) == ranks - 1:
                 found.append(Straggler(rank, side, _sentence(rank, side, sorted(slow))))
     return found
+
+
+def network_reason(ranks: int, over_ns: Mapping[tuple[int, int], int]) -> str:
+    """Return a sentence if all links between all ranks are slow in both directions, else "".
+
+    `over_ns` is as in `find_stragglers`.
+    """
+    if ranks < _LEAST_RANKS or len(over_ns) < ranks * (ranks - 1):
+        return ""
+    middle_ns = sorted(over_ns.values())[len(over_ns) // 2]
+    return (
+        f"the network is slow: {middle_ns / 1e6:.1f} ms over the usual on all links between "
+        f"{ranks} ranks; no single rank, NIC or link is slow"
+    )
 
 
 def _sentence(rank: int, side: Side, over_ns: list[int]) -> str:

@@ -1,5 +1,7 @@
 """Tests of the verdicts (reports of a fault) of all ranks, merged to one line per problem."""
 
+from itertools import permutations
+
 from slackline.health import Condition, Deduplicator, Verdict, find_stragglers
 
 S = 1_000_000_000
@@ -47,6 +49,29 @@ def test_a_late_rank_is_shown_instead_of_its_links() -> None:
     for peer in (0, 1, 2):
         deduplicator.take(9 * S, peer, _verdict(peer, 3, Condition.BACK))
     assert deduplicator.lines(9 * S) == ["rank 3 answers in time again"]
+
+
+def test_links_that_are_slow_one_after_the_other_name_the_network_and_no_rank() -> None:
+    deduplicator = Deduplicator(4)
+    told = []
+    pairs = list(permutations(range(4), 2))
+    for number, (source, target) in enumerate(pairs):
+        at_ns = number * S // 12
+        deduplicator.take(at_ns, source, _verdict(source, target))
+        told += deduplicator.lines(at_ns)
+    assert told == []
+    assert deduplicator.due()[-1] == 11 * S // 12 + S
+    told += [line for quarter in range(4, 12) for line in deduplicator.lines(quarter * S // 4)]
+    assert told == [
+        "the network is slow: 30.0 ms over the usual on all links between 4 ranks; "
+        "no single rank, NIC or link is slow"
+    ]
+    told = []
+    for number, (source, target) in enumerate(pairs):
+        at_ns = 9 * S + number * S // 24
+        deduplicator.take(at_ns, source, _verdict(source, target, Condition.BACK, at_s=19))
+        told += deduplicator.lines(at_ns)
+    assert told + deduplicator.lines(11 * S) == ["the network is as usual again"]
 
 
 def test_at_the_end_nothing_is_held_back() -> None:
