@@ -38,6 +38,9 @@ class Scenario:
     """The factor by which the rank computes longer."""
     pause_ns: int = 0
     """The time that the rank's loader adds to a step."""
+    busy: bool = False
+    """Whether other programs take cores of all hosts alike from the start of the fault, as on the
+    one machine of a lab."""
     unplugged: bool = False
     """Whether a dead rank's host vanishes, so that its peers see no end of connections."""
 
@@ -58,7 +61,7 @@ class Scenario:
         """The fault in words, for rows of results."""
         if self.faults:
             return self.faults
-        return f"{self.kind or 'none'} {self.rank}" if self.kind else "none"
+        return f"{self.kind} {self.rank}" if self.kind else "busy cores" * self.busy or "none"
 
 
 def draw(count: int) -> list[Scenario]:
@@ -113,7 +116,7 @@ def _one(number: int, kind: Kind | None, random: Random) -> Scenario:
         case Kind.DEAD:
             return replace(base, name=f"rank {rank}", unplugged=random.random() < 0.5)
         case _:
-            return base
+            return replace(base, busy=number // len(KINDS) % 2 == 1)
 
 
 def _effect(random: Random, *, loss: bool) -> str:

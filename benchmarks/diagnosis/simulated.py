@@ -11,7 +11,7 @@ import heapq
 import json
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -183,6 +183,12 @@ class _Steps:
             usual_ps = sum(layer.forward_ps + layer.backward_ps for layer in LAYERS)
             excess_ps = sum(times.forward_ps) + sum(times.backward_ps) - usual_ps
             waits_ns += round(max(0, excess_ps) / _PS * random.uniform(0.7, 1.0))
+        if scenario.busy and step >= scenario.start_ns // (190 * MS):
+            usual_ps = sum(layer.forward_ps + layer.backward_ps for layer in LAYERS)
+            busy_ps = round(usual_ps * random.uniform(0.2, 1.2))
+            waits_ns += busy_ps // _PS
+            forward[stall_layer] += busy_ps
+            times = replace(times, forward_ps=tuple(forward))
         self._drawn[rank, step] = times, waits_ns
         return times
 
