@@ -1,8 +1,8 @@
 """Tests of a lab on slackline's own switch, which applies faults to real packets.
 
-Only one duration is tested: a delay must delay packets. No packet may be early, and the fastest of
-nine round trips may be at most 10 ms late. Programs and the switch may have to wait so long for a
-busy core, but not in all nine round trips.
+Only one duration is tested: a delay must delay packets. No packet may be early, and one round trip
+must be less than 10 ms late. Programs and the switch may wait longer for a busy core, so round
+trips are repeated until one is in time, for a minute at most.
 """
 
 import json
@@ -39,11 +39,16 @@ import socket, sys, time
 client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 client.connect((sys.argv[1], 5000))
 client.settimeout(20)
-for _ in range(9):
+fastest = count = 0
+until = time.monotonic() + 60
+while count < 9 or (fastest >= int(sys.argv[2]) and time.monotonic() < until):
     begin = time.monotonic_ns()
     client.send(b"ping")
     client.recv(2048)
-    print(time.monotonic_ns() - begin, flush=True)
+    took = time.monotonic_ns() - begin
+    fastest = min(fastest or took, took)
+    count += 1
+print(fastest, flush=True)
 """
 COLLECT = """
 import json, socket
@@ -87,15 +92,15 @@ def listening(process: subprocess.Popen[str]) -> subprocess.Popen[str]:
     return process
 
 
-def ping(lab: Lab, start: Start, fault: str) -> int:
-    """Return the shortest round trip time between hosts 0 and 1, in nanoseconds."""
+def assert_round_trip(lab: Lab, start: Start, fault: str, expected_ms: int) -> None:
+    """Assert the time of the fastest of at least nine round trips between hosts 0 and 1."""
+    latest_ns = expected_ms * MS + MARGIN_NS
     echo = listening(start(lab, 1, ECHO))
     with lab.inject(parse_all(fault)):
-        out, _ = start(lab, 0, PING, lab.address(1)).communicate(timeout=110)
+        ping = start(lab, 0, PING, lab.address(1), str(latest_ns))
+        out, _ = ping.communicate(timeout=110)
     echo.kill()
-    times = [int(line) for line in out.split()]
-    assert len(times) == 9
-    return min(times)
+    assert expected_ms * MS <= int(out) < latest_ns
 
 
 def stream(lab: Lab, start: Start, fault: str, number: int) -> tuple[list[str], PathCount]:
@@ -121,13 +126,13 @@ def datagrams(number: int) -> list[str]:
 def test_a_delay_is_there_in_the_direction_asked_and_gone_afterwards(
     lab: Lab, start: Start
 ) -> None:
-    assert 60 * MS <= ping(lab, start, "link 0-1 delay 30ms") < 60 * MS + MARGIN_NS
-    assert 30 * MS <= ping(lab, start, "link 0>1 delay 30ms") < 30 * MS + MARGIN_NS
-    assert ping(lab, start, "link 0-2 delay 30ms; nic 0.1 delay 30ms") < MARGIN_NS
+    assert_round_trip(lab, start, "link 0-1 delay 30ms", 60)
+    assert_round_trip(lab, start, "link 0>1 delay 30ms", 30)
+    assert_round_trip(lab, start, "link 0-2 delay 30ms; nic 0.1 delay 30ms", 0)
 
 
 def test_a_delay_of_a_nic_is_on_every_link_through_it(lab: Lab, start: Start) -> None:
-    assert 40 * MS <= ping(lab, start, "nic 1.0 delay 20ms") < 40 * MS + MARGIN_NS
+    assert_round_trip(lab, start, "nic 1.0 delay 20ms", 40)
 
 
 def test_the_same_seed_loses_the_same_packets(lab: Lab, start: Start) -> None:
@@ -228,8 +233,9 @@ def test_a_nic_loses_its_carrier_and_gets_it_back(switch: str, start: Start) -> 
             assert (carrier(lab, 1, 1), carrier(lab, 1, 0), carrier(lab, 0, 1)) == ("0", "1", "1")
         assert carrier(lab, 1, 1) == "1"
         receiver = listening(start(lab, 1, ECHO))
-        out, _ = start(lab, 0, PING, lab.address(1, 1)).communicate(timeout=110)
-        assert len(out.split()) == 9
+        ping = start(lab, 0, PING, lab.address(1, 1), str(60 * 1000 * MS))
+        out, _ = ping.communicate(timeout=110)
+        assert int(out) > 0
         receiver.kill()
 
 
