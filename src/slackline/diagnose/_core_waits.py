@@ -35,9 +35,9 @@ class CoreWaits:
         growth = max(1.0, self._run_ns / usual_ns) if usual_ns else 1.0
         return max(0.0, self._delay_ns - self._delay.middle * growth)
 
-    def take(self, run_ns: int, delay_ns: int, *, calm: bool) -> None:
-        """Add the times of a step; `calm` says that the step was as usual. -1 is not known."""
-        if run_ns < 0 or delay_ns < 0:
+    def take(self, run_ns: int | None, delay_ns: int | None, *, calm: bool) -> None:
+        """Add the times of a step; `calm` says that the step was as usual."""
+        if run_ns is None or delay_ns is None:
             return
         gain = _GAIN if self._taken else 1.0
         self._run_ns += gain * (run_ns - self._run_ns)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from slackline.diagnose._core_waits import CoreWaits
 from slackline.health import Baseline, Cusum, Runs
-from slackline.telemetry import UNKNOWN_NS, PipelineStep, StepSummary
+from slackline.telemetry import PipelineStep, StepSummary
 
 __all__ = ["Pace", "Quantity"]
 
@@ -145,7 +145,7 @@ class Pace:
 
         The step's own time, in nanoseconds, counts as computation: pauses cannot be told from it.
         """
-        self._take(began_ns, own_ns, 0, UNKNOWN_NS, UNKNOWN_NS)
+        self._take(began_ns, own_ns, 0, None, None)
 
     def take_pipeline_step(self, step: PipelineStep) -> None:
         """Add a step of a pipeline."""
@@ -154,7 +154,12 @@ class Pace:
         self._take(step.time_ns, step.computing_ns, pause_ns, step.run_ns, step.run_delay_ns)
 
     def _take(
-        self, began_ns: int, compute_ns: int, pause_ns: int, run_ns: int, delay_ns: int
+        self,
+        began_ns: int,
+        compute_ns: int,
+        pause_ns: int,
+        run_ns: int | None,
+        delay_ns: int | None,
     ) -> None:
         usual_step_ns = self._step.middle
         self.compute.take(began_ns, compute_ns, usual_step_ns)

@@ -12,7 +12,7 @@ from typing import Any
 from slackline.overlap._detail_budget import DetailBudget
 from slackline.overlap._timeline import Split, Timeline, TrainingPhase
 from slackline.overlap.exchange import Pending
-from slackline.telemetry import UNKNOWN_NS, CoreTimes, StepSummary
+from slackline.telemetry import CoreTimes, StepSummary
 
 __all__ = ["Clock", "Recorder"]
 
@@ -49,8 +49,8 @@ class _Step:
     forward_ns: int = 0
     backward_ns: int = 0
     optimizer_ns: int = 0
-    run_ns: int = UNKNOWN_NS
-    run_delay_ns: int = UNKNOWN_NS
+    run_ns: int | None = None
+    run_delay_ns: int | None = None
     wall_ns: int = 0
     unix_ns: int = 0
 

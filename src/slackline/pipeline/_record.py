@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from slackline.plan.pipeline import Instruction, Kind
-from slackline.telemetry import UNKNOWN_TIMES, CoreTimes, PipelineStep
+from slackline.telemetry import CoreTimes, PipelineStep
 
 __all__ = ["Came", "Sent", "Span", "StepRecord", "Wait", "overview", "telemetry_of"]
 
@@ -95,8 +95,9 @@ class StepRecord:
     """The start of the first reduction over replicas of each stage: (stage, time)."""
     change: str = ""
     """The reason why the plan is not the previous step's plan; empty if both are the same."""
-    core_times: CoreTimes = UNKNOWN_TIMES
-    """The times of the step for which the computing thread ran on a core, and waited for one."""
+    core_times: CoreTimes | None = None
+    """The times of the step for which the computing thread ran on a core, and waited for one;
+    None where they are not known."""
 
     @property
     def computing_ns(self) -> int:
@@ -195,6 +196,7 @@ def _ms(value_ns: int) -> str:
 
 def telemetry_of(record: StepRecord, rank: int) -> PipelineStep:
     """Return a step's record in the form of a telemetry entry of `rank`, the rank in the job."""
+    times = record.core_times
     return PipelineStep(
         rank=rank,
         step=record.step,
@@ -202,8 +204,8 @@ def telemetry_of(record: StepRecord, rank: int) -> PipelineStep:
         wall_ns=record.wall_ns,
         computing_ns=record.computing_ns,
         waiting_ns=record.waiting_ns,
-        run_ns=record.core_times.run_ns,
-        run_delay_ns=record.core_times.delay_ns,
+        run_ns=None if times is None else times.run_ns,
+        run_delay_ns=None if times is None else times.delay_ns,
         plan=record.plan,
         policy=record.policy,
         change=record.change,

@@ -28,7 +28,7 @@ from slackline.plan.pipeline import (
     duration_ps,
     held_after,
 )
-from slackline.telemetry import UNKNOWN_TIMES, open_core_times
+from slackline.telemetry import open_core_times
 
 __all__ = ["Inputs", "LaunchThrottle", "NoThrottle", "Runner", "StepConfig"]
 
@@ -220,7 +220,7 @@ class Runner:
             reductions_ns=tuple(sorted(self._reductions.items())),
             change=config.change,
             core_times=(
-                UNKNOWN_TIMES
+                None
                 if read_core_times is None or before is None
                 else read_core_times().since(before)
             ),

@@ -15,7 +15,7 @@ The files are append-only and may be read while a run writes them.
 """
 
 from slackline.telemetry._align import Alignment, Placed, align, merge
-from slackline.telemetry._core_times import UNKNOWN_NS, UNKNOWN_TIMES, CoreTimes, open_core_times
+from slackline.telemetry._core_times import CoreTimes, open_core_times
 from slackline.telemetry._files import (
     LineReader,
     Writer,
@@ -50,8 +50,6 @@ from slackline.telemetry._tail import RecordTail
 __all__ = [
     "DEFAULT_LIMIT_BYTES",
     "SCHEMA_VERSION",
-    "UNKNOWN_NS",
-    "UNKNOWN_TIMES",
     "Alignment",
     "ClockOffset",
     "CoreTimes",

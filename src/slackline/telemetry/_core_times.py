@@ -12,10 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["UNKNOWN_NS", "UNKNOWN_TIMES", "CoreTimes", "open_core_times"]
-
-UNKNOWN_NS = -1
-"""The value of a time that the kernel does not state."""
+__all__ = ["CoreTimes", "open_core_times"]
 
 _SCHEDSTAT = Path("/proc/thread-self/schedstat")
 _LONGEST = 64
@@ -33,10 +30,6 @@ class CoreTimes(NamedTuple):
     def since(self, before: "CoreTimes") -> "CoreTimes":
         """Return the growth of both times since the reading `before`."""
         return CoreTimes(self.run_ns - before.run_ns, self.delay_ns - before.delay_ns)
-
-
-UNKNOWN_TIMES = CoreTimes(UNKNOWN_NS, UNKNOWN_NS)
-"""The times of a thread whose times the kernel does not state."""
 
 
 def open_core_times(path: Path = _SCHEDSTAT) -> Callable[[], CoreTimes] | None:

@@ -7,7 +7,6 @@ offsets are read from CLOCK_MONOTONIC on the rank's host; `FileHeader` states bo
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slackline.telemetry._core_times import UNKNOWN_NS
 from slackline.telemetry._operations import Operations
 
 __all__ = [
@@ -203,11 +202,11 @@ class StepSummary:
     forward."""
     optimizer_ns: int = 0
     """Time in the optimizer's own code, for all parameters, also in the next forward."""
-    run_ns: int = UNKNOWN_NS
+    run_ns: int | None = None
     """Time for which the training thread ran on a core, from the previous call of `step` to this
-    call. Only the first optimizer has this time and `run_delay_ns`; both are -1 where they are not
-    known, for example outside Linux."""
-    run_delay_ns: int = UNKNOWN_NS
+    call. Only the first optimizer has this time and `run_delay_ns`; both are None where they are
+    not known, for example outside Linux."""
+    run_delay_ns: int | None = None
     """Time for which the training thread could have run and waited for a core, in the same span."""
     hidden_ns: int | None = None
     """Time in which at least one reduction of this step ran and the training thread did not wait
@@ -357,11 +356,11 @@ class PipelineStep:
     """Time in which the rank computed."""
     waiting_ns: int
     """Time in which no instruction was ready."""
-    run_ns: int = UNKNOWN_NS
-    """Time of the step for which the computing thread ran on a core; -1 if it is not known."""
-    run_delay_ns: int = UNKNOWN_NS
-    """Time of the step for which that thread could have run and waited for a core; -1 if it is not
-    known."""
+    run_ns: int | None = None
+    """Time of the step for which the computing thread ran on a core; None if it is not known."""
+    run_delay_ns: int | None = None
+    """Time of the step for which that thread could have run and waited for a core; None if it is
+    not known."""
     plan: str
     """The name of the plan."""
     policy: str

@@ -55,6 +55,7 @@ def step(
     late_ns: int = 20 * MS,
     delay_ns: int = 0,
     run_ns: int | None = None,
+    known: bool = True,
 ) -> StepSummary:
     """Return a step of a rank whose forwards wait `late_ns` for the previous step's gradients."""
     forward_ns = compute_ns // 3 + late_ns
@@ -73,8 +74,8 @@ def step(
         group_exposed_ns=(0,),
         group_late_ns=(late_ns,),
         group_forward_exposed_ns=(late_ns,),
-        run_ns=compute_ns - delay_ns if run_ns is None else run_ns,
-        run_delay_ns=delay_ns,
+        run_ns=(compute_ns - delay_ns if run_ns is None else run_ns) if known else None,
+        run_delay_ns=delay_ns if known else None,
     )
 
 
@@ -87,8 +88,8 @@ def operation(rank: int, after_ns: int, waited_ns: int, *, failed: int = 0) -> O
 
 def collective(rank: int, posted_ns: int, ended_ns: int, nbytes: int) -> Operations:
     """Return the record of an all_reduce for which no thread waits."""
-    row = [1, 0, -1, nbytes, 9, 1, -1, 0, 0, 1, 1, posted_ns, posted_ns, ended_ns, 0, 0]
-    return Operations(rank=rank, lost=0, rows=json.dumps(row, separators=(",", ":")))
+    row = (1, 0, -1, nbytes, 9, 1, -1, 0, 0, 1, 1, posted_ns, posted_ns, ended_ns, 0, 0)
+    return made_records.operations(rank, row)
 
 
 def failed(rank: int, after_ns: int) -> Operations:

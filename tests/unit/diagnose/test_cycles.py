@@ -5,7 +5,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from invented_records import MS, START_NS, S, collective, header, opened
+from invented_records import collective, header, opened
+from made_records import MS_NS as MS
+from made_records import SECOND_NS as S
+from made_records import START_NS
 
 from slackline.diagnose import Cause, Diagnosis, Kind
 from slackline.diagnose._cycles import Cycles

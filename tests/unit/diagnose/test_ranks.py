@@ -145,14 +145,12 @@ def test_waits_that_are_not_known_are_not_zero(tmp_path: Path) -> None:
     def change(rank: int, number: int) -> Mapping[str, Any]:
         slow = rank == 1 and number >= 30
         waits_ns = 80 * MS if slow else 0
-        known = {"compute_ns": 100 * MS + waits_ns, "delay_ns": waits_ns}
-        return {**known, "delay_ns": -1, "run_ns": -1} if rank == 0 else known
+        return {"compute_ns": 100 * MS + waits_ns, "delay_ns": waits_ns, "known": rank != 0}
 
     ((_, cause),) = _named(tmp_path, change)
     assert (cause.kind, cause.name) == (Kind.HOST, "host b")
     unknown = _one(1, 30, compute_ns=180 * MS)
-    unseen = {"delay_ns": -1, "run_ns": -1}
-    ((_, cause),) = _named(tmp_path, lambda rank, number: {**unknown(rank, number), **unseen})
+    ((_, cause),) = _named(tmp_path, lambda *place: {**unknown(*place), "known": False})
     assert (cause.kind, cause.name) == (Kind.RANK, "rank 1")
 
 

@@ -3,7 +3,9 @@
 from itertools import permutations
 from pathlib import Path
 
-from invented_records import START_NS, S, header, link, opened, verdict
+from invented_records import header, opened, verdict
+from made_records import SECOND_NS as S
+from made_records import START_NS, link
 
 from slackline.diagnose import Cause, Diagnosis, Kind, Spell, recurrences
 from slackline.monitor import Job

@@ -68,7 +68,7 @@ def test_what_starts_at_once_is_in_force_at_once(executor: Executor, network: Ne
 
 
 def test_faults_come_and_go_in_their_order(executor: Executor, network: Network) -> None:
-    plan = parse_all("link 0>1 down from 20ms for 20ms; nic 1.0 down from 30ms for 20ms")
+    plan = parse_all("link 0>1 down from 20ms for 600ms; nic 1.0 down from 300ms for 600ms")
     assert executor.inject(plan).wait(LONG)
     assert network.states == [
         ({(0, 1): DOWN}, {}),

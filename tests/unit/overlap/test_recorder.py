@@ -19,4 +19,4 @@ def test_without_a_reader_the_times_are_unknown_and_not_zero() -> None:
     recorder = Recorder(0, 0, told.append, clock=lambda: 0)
     recorder.stepped()
     recorder.settled()
-    assert [(step.run_ns, step.run_delay_ns) for step in told] == [(-1, -1)]
+    assert [(step.run_ns, step.run_delay_ns) for step in told] == [(None, None)]
