@@ -15,7 +15,8 @@ class Kind(StrEnum):
     NIC = "nic"
     """All links in use over one NIC of a host, two at least, are disturbed, in both directions."""
     SWITCH = "switch"
-    """All links in use over one rail, between three hosts at least, are disturbed."""
+    """All links in use over one rail, between three hosts at least, are disturbed, and no host is
+    an end of all of them."""
     HOST = "host"
     """A host's ranks compute longer and wait for cores, or all of its ranks compute longer, or its
     ranks compute longer and answer late."""

@@ -91,7 +91,10 @@ def _of_rail(
     ill = {_ends(source, target) for source, target, _ in disturbed}
     disturbed_pairs = {pair for pair, links in pairs.items() if links <= ill}
     hosts = {host for pair in pairs for host in pair}
-    if len(hosts) >= _LEAST_HOSTS and len(pairs) >= _LEAST_HOSTS and disturbed_pairs == set(pairs):
+    # Traffic leaves a rail on which one NIC is down: then all links in use are those of the NIC.
+    star = bool(pairs) and bool(set.intersection(*(set(pair) for pair in pairs)))
+    many = len(hosts) >= _LEAST_HOSTS and len(pairs) >= _LEAST_HOSTS
+    if many and not star and disturbed_pairs == set(pairs):
         return [_switch(disturbed, plan, several=several)], {}
     causes, left = [], dict(disturbed)
     for host in sorted(hosts):

@@ -81,6 +81,12 @@ def test_all_links_over_a_nic_name_the_nic(tmp_path: Path) -> None:
     )
 
 
+def test_a_nic_is_no_switch_when_traffic_leaves_its_rail(tmp_path: Path) -> None:
+    around = [pair for pair in MESH if 2 in pair]
+    (cause,) = _named(_job(tmp_path, around, rails=2), around, "cut", rails=(1,))
+    assert (cause.kind, cause.name) == (Kind.NIC, "NIC 1 of host node2")
+
+
 def test_in_a_ring_two_links_that_carry_fewer_bytes_show_the_nic(tmp_path: Path) -> None:
     (cause,) = _named(_job(tmp_path, RING), [(1, 2), (2, 3)])
     assert (cause.kind, cause.name) == (Kind.NIC, "NIC 0 of host node2")
