@@ -47,7 +47,7 @@ class Injection:
         """
         with self._executor.changed:
             if self._started_ns is None:
-                self._started_ns = time.monotonic_ns()
+                self._started_ns = self._executor._clock()
                 self._executor.changed.notify()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -77,8 +77,12 @@ class Executor:
     The owner must call `close`.
     """
 
-    def __init__(self, network: Network | None = None) -> None:
+    def __init__(
+        self, network: Network | None = None, *, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        """Start the thread; `clock` returns the time in nanoseconds, which must not decrease."""
         self.changed = threading.Condition()
+        self._clock = clock
         self._network = network
         self._injections: list[Injection] = []
         self._in_force: tuple[object, object] = ({}, {})
@@ -112,7 +116,7 @@ class Executor:
         injection = Injection(self, plan, ranks, warn or _log.warning)
         with self.changed:
             self._injections.append(injection)
-            injection._started_ns = time.monotonic_ns() if started else None
+            injection._started_ns = self._clock() if started else None
             self._step()
             self.changed.notify()
         self.check()
@@ -155,7 +159,7 @@ class Executor:
         with self.changed:
             while not self._closed:
                 due_ns = self._step()
-                left_ns = None if due_ns is None else due_ns - time.monotonic_ns()
+                left_ns = None if due_ns is None else due_ns - self._clock()
                 if left_ns is None or left_ns > 0:
                     self.changed.wait(None if left_ns is None else left_ns / 1e9)
 
@@ -176,7 +180,7 @@ class Executor:
 
     def _act(self) -> int | None:
         """Apply the faults of all plans at this moment; return the time of the next change."""
-        now_ns = time.monotonic_ns()
+        now_ns = self._clock()
         pairs: dict[tuple[int, int], Effects] = {}
         nics: dict[tuple[int, int], Effects] = {}
         due: list[int] = []
