@@ -72,7 +72,9 @@ class Script {
 // Return a link that a rail can pass to its sink.
 inline Link& some_link() {
   static Engine engine(test::one_thread(1u << 20));
-  static Link link(engine, 0, "fuzzer");
+  static EventLoop loop;
+  static Links links(loop);
+  static Link link(engine, links, 0, "fuzzer");
   return link;
 }
 

@@ -80,7 +80,7 @@ class Play {
     if (posted.empty()) return h;
     const Posted& p = posted[choices.below(posted.size())];
     const Request& request = *p.request;
-    h = engine.header_for(request, wire::FrameKind::kData);
+    h = header_for(request, wire::FrameKind::kData);
     h.source = static_cast<std::uint16_t>(peer);
     if (request.chunks.empty()) return h;
     const Chunk& chunk = request.chunks[choices.below(request.chunks.size())];
@@ -88,7 +88,7 @@ class Play {
     const bool partial = choices.byte() % 2 == 1;
     h.chunk = chunk.step_list->chunk;
     h.offset = segment * chunk.segment_count * request.item_size;
-    h.total = engine.total_for(request, chunk);
+    h.total = total_for(request, chunk);
     if (partial) h.flags |= wire::kFlagPartial;
     const std::size_t first = std::min(chunk.count, segment * chunk.segment_count);
     const std::size_t elements = std::min(chunk.segment_count, chunk.count - first);

@@ -171,7 +171,9 @@ TEST("a writer that sleeps before a full ring wakes when the reader has made roo
     requests.push_back(engine.post(*group, send_to(1, words.data(), words.size()), false));
   CHECK(!requests.back()->finished());
   Engine other(small_engine());
-  Link nobody(other, 0, "test");
+  EventLoop loop;
+  Links links(loop);
+  Link nobody(other, links, 0, "test");
   Recorder sink;
   until(
       [&] {

@@ -121,7 +121,7 @@ TEST("a contribution that comes twice while others are awaited is refused") {
   std::vector<float> values(100, 1);
   const auto request =
       engine.post(*group, reduction(program, values.data(), values.data(), values.size()), false);
-  wire::Header h = engine.header_for(*request, wire::FrameKind::kData);
+  wire::Header h = header_for(*request, wire::FrameKind::kData);
   h.job = kJobCode;
   h.source = 1;
   h.total = values.size() * sizeof(float);

@@ -86,7 +86,9 @@ TEST("a farewell that overtakes data on another rail waits for it") {
 
 TEST("numbers go past the largest one") {
   Engine engine(small_engine());
-  Link link(engine, 0, "test", false, ~0u - 1);
+  EventLoop loop;
+  Links links(loop);
+  Link link(engine, links, 0, "test", false, ~0u - 1);
   CHECK(link.admit(~0u - 1));
   CHECK(link.admit(1));  // 0 is not a valid number
   CHECK(!link.admit(1));
@@ -191,7 +193,7 @@ TEST("a partial sum that comes again does not spoil the one that was made of it"
   program->append(Opcode::kCopy, 1, 0, false);
   const auto request = p.engine.post(
       *p.group, reduction(program, values.data(), values.data(), values.size(), 3), false);
-  wire::Header h = p.engine.header_for(*request, wire::FrameKind::kData);
+  wire::Header h = header_for(*request, wire::FrameKind::kData);
   h.job = kJobCode;
   h.source = 1;
   h.total = values.size() * sizeof(float);

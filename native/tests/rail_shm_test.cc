@@ -31,7 +31,7 @@ struct End {
 };
 
 struct Pair {
-  Pair() : engine(options()), link(engine, 0, "test") {
+  Pair() : engine(options()), links(loop), link(engine, links, 0, "test") {
     const auto [x, y] = socket_pair();
     left_rail = join(left, right, x);
     right_rail = join(right, left, y);
@@ -60,6 +60,8 @@ struct Pair {
   }
 
   Engine engine;
+  EventLoop loop;
+  Links links;
   Link link;
   Recorder sink;
   End left, right;

@@ -16,7 +16,7 @@ namespace {
 
 // A stream rail that reads the bytes written by the test.
 struct Reader {
-  Reader() : engine(tiny()), link(engine, 0, "test") {
+  Reader() : engine(tiny()), links(loop), link(engine, links, 0, "test") {
     const auto [ours, theirs] = socket_pair();
     rail = std::make_unique<StreamRail>(ours, kJobCode, true);
     hand = std::make_unique<Hand>(theirs);
@@ -45,6 +45,8 @@ struct Reader {
   }
 
   Engine engine;
+  EventLoop loop;
+  Links links;
   Link link;
   Recorder sink;
   std::unique_ptr<StreamRail> rail;

@@ -116,7 +116,7 @@ class UdpNetwork {
   };
 
   explicit UdpNetwork(unsigned seed = 1)
-      : engine_(tiny()), link_(engine_, 0, "test"), dice_(seed) {}
+      : engine_(tiny()), links_(loop_), link_(engine_, links_, 0, "test"), dice_(seed) {}
 
   ~UdpNetwork() {
     for (auto& end : ends_) end->protocol->receiver().abandon(end->sink);
@@ -243,6 +243,8 @@ class UdpNetwork {
   }
 
   Engine engine_;
+  EventLoop loop_;
+  Links links_;
   Link link_;
   std::mt19937_64 dice_;
   std::vector<std::unique_ptr<End>> ends_;

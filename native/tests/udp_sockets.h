@@ -16,7 +16,8 @@ namespace slackline::test {
 struct UdpEnd {
   explicit UdpEnd(int fd, std::size_t most_packet_bytes = kUdpMaxPacket)
       : engine(tiny()),
-        link(engine, 0, "test"),
+        links(loop),
+        link(engine, links, 0, "test"),
         rail(std::make_unique<UdpRail>(fd, kJobCode, most_packet_bytes)) {}
   ~UdpEnd() {
     if (rail) rail->abandon(sink);
@@ -40,6 +41,8 @@ struct UdpEnd {
   }
 
   Engine engine;
+  EventLoop loop;
+  Links links;
   Link link;
   Checker sink;
   std::unique_ptr<UdpRail> rail;

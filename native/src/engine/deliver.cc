@@ -15,7 +15,7 @@ std::byte* Engine::direct_placement(Link& link, const wire::Header& header, Requ
   // The acknowledgement in the header counts at once, because the payload may take milliseconds to
   // arrive and the peer sends no separate ACK.
   if (header.acknowledge != 0) link.acknowledged(header.acknowledge);
-  mark_dirty(link);
+  links_.mark_dirty(link);
   if (header.kind != static_cast<std::uint8_t>(wire::FrameKind::kData) ||
       (header.flags & wire::kFlagReference) != 0)
     return nullptr;
@@ -44,7 +44,7 @@ std::byte* Engine::direct_placement(Link& link, const wire::Header& header, Requ
 void Engine::arrive(Link& link, const wire::Header& header, const Payload& payload) {
   const std::uint64_t in_use = header.acknowledge;
   if (in_use != 0) link.acknowledged(header.acknowledge);
-  mark_dirty(link);
+  links_.mark_dirty(link);
   if (link.condemned() || !link.rightly_numbered(header) || !link.within_window(header.sequence) ||
       !link.admit(header.sequence)) {
     if (payload.owned != nullptr) give_buffer(payload.owned);
@@ -309,7 +309,7 @@ bool Engine::pass(Request& request, std::uint32_t chunk, std::uint32_t segment, 
       ++request.open_sends;
       if (step.copied) ++s.uncopied;
       link.queue(SendItem{request.shared_from_this(), chunk, segment, &step});
-      mark_dirty(link);
+      links_.mark_dirty(link);
       return true;
     }
     case Opcode::kBuffer: {

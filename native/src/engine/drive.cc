@@ -20,16 +20,9 @@ namespace {
 constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kWatchNs = 5'000'000;
 constexpr std::int64_t kDeadlineCheckNs = 10'000'000;
-constexpr int kFewRails = 2;
 constexpr auto kStepAside = std::chrono::milliseconds(10);
 
 }  // namespace
-
-void Engine::rail_removed(const WireRail& wire) {
-  loop_.unwatch(wire.fd());
-  --wire_rails_;
-  if (wire.far()) --far_rails_;
-}
 
 // Ensure that some thread drives the engine. Called with the lock held, after work was posted.
 void Engine::wake() {
@@ -43,46 +36,30 @@ void Engine::wake() {
 void Engine::drain_dirty() {
   std::int64_t due = kForever;
   // Sending on one link may let other links send (by a freed slot or a finished operation).
-  for (int rounds = 0; !dirty_.empty() && rounds < 64; ++rounds) {
-    std::vector<Link*> links = std::move(dirty_);
-    dirty_.clear();
+  for (int rounds = 0; links_.any_dirty() && rounds < 64; ++rounds) {
+    const std::vector<Link*> links = links_.take_dirty();
     for (Link* link : links) link->transmit_queued();
     for (Link* link : links) link->flush_acks();
     // A thread that queries epoll, or sleeps already, does not know that a socket has just become
     // full, so epoll must watch the socket from now on.
-    if (asleep_ || asks_which()) {
-      for (Link* link : links) watch_room(*link);
+    if (asleep_ || links_.many_rails()) {
+      for (const Link* link : links) links_.watch_room(*link);
     }
     if (asleep_) {
-      for (Link* link : links) due = std::min(due, next_timer(*link, now_ns()));
+      for (const Link* link : links) due = std::min(due, Links::due_ns(*link, now_ns(), probing()));
     }
   }
   // The sleeping thread knows only the timers that existed when it fell asleep.
-  if (asleep_ && (!dirty_.empty() || due < asleep_until_)) loop_.ring();
-}
-
-// Make epoll report when a full socket accepts data again, and stop reporting when nothing is left
-// to write.
-void Engine::watch_room(Link& link) {
-  for (auto& rail : link.rails()) {
-    WireRail& wire = *rail->wire;
-    if (wire.blocked() == wire.armed_for_write) continue;
-    wire.armed_for_write = wire.blocked();
-    loop_.watch_room(wire.fd(), link.index(), rail->index, wire.blocked());
-  }
+  if (asleep_ && (links_.any_dirty() || due < asleep_until_)) loop_.ring();
 }
 
 bool Engine::poll_rail(Link& link, WireRail& wire) {
   const std::int64_t now = now_ns();
   if (!wire.poll(link, *this, now)) return false;
   link.last_heard_ns = now;
-  mark_dirty(link);  // there may be room now
+  links_.mark_dirty(link);  // there may be room now
   return true;
 }
-
-// Return whether to ask epoll which sockets are readable. With many sockets one system call is
-// cheaper than a read of each socket.
-bool Engine::asks_which() const { return wire_rails_ > kFewRails; }
 
 // Read from the rails that epoll reported, and send on rails that were full. Doorbell events and
 // control sockets are left to sleep().
@@ -90,13 +67,13 @@ bool Engine::serve_events(std::span<const LoopEvent> events) {
   bool any = false;
   for (const LoopEvent& event : events) {
     if (event.source != LoopEvent::Source::kRail) continue;
-    Link& link = *links_[static_cast<std::size_t>(event.link)];
+    Link& link = links_.at(event.link);
     if (link.down) continue;
     LinkRail* rail = link.rail(event.rail);
     if (rail == nullptr) continue;
     if (event.writable) {
       rail->wire->writable();
-      mark_dirty(link);
+      links_.mark_dirty(link);
     }
     if (event.readable) any = poll_rail(link, *rail->wire) || any;
   }
@@ -120,12 +97,12 @@ bool Engine::serve_rails(Link& link, bool poll) {
       const std::int64_t now = now_ns();
       if (wire.due_ns() <= now) {
         wire.tick(now);
-        mark_dirty(link);
+        links_.mark_dirty(link);
       }
     }
     if (poll && wire.blocked()) {
       wire.writable();
-      mark_dirty(link);
+      links_.mark_dirty(link);
     }
     failed = failed || wire.failure();
   }
@@ -144,22 +121,22 @@ bool Engine::progress() try {
     start(request);
     any = true;
   }
-  const bool ask_which = asks_which();
+  const bool ask_which = links_.many_rails();
   if (!woken_by_.empty()) {
     any = serve_events(woken_by_) || any;
     woken_by_.clear();
   } else if (ask_which) {
     any = poll_sockets() || any;
   }
-  for (std::size_t i = 0; i < made_.size(); ++i) {
-    Link& link = *made_[i];
+  for (std::size_t i = 0; i < links_.made().size(); ++i) {
+    Link& link = *links_.made()[i];
     if (link.down) continue;
     if (ShmRail* shm = link.shm()) {
       any = shm->poll(link, *this) || any;
-      if (shm->take_room_again()) mark_dirty(link);
+      if (shm->take_room_again()) links_.mark_dirty(link);
       if (shm->holds_back() && shm->due_ns() <= now_ns()) {
         shm->tick(now_ns());
-        mark_dirty(link);
+        links_.mark_dirty(link);
       }
       if (shm->failure() && link.reap()) link_lost(link);
       continue;
@@ -188,25 +165,10 @@ std::int64_t Engine::next_deadline() const {
   return next;
 }
 
-// Return the next time at which a rail needs its tick() or the link its watch().
-std::int64_t Engine::next_timer(const Link& link, std::int64_t now) const {
-  if (link.down) return kForever;
-  std::int64_t next = link.watch_due_ns(now, probing());
-  if (link.shm() != nullptr) next = std::min(next, link.shm()->due_ns());
-  for (const auto& rail : link.rails()) next = std::min(next, rail->wire->due_ns());
-  return next;
-}
-
-std::int64_t Engine::next_timer(std::int64_t now) const {
-  std::int64_t next = kForever;
-  for (const Link* link : made_) next = std::min(next, next_timer(*link, now));
-  return next;
-}
-
 void Engine::watch_links(std::int64_t now) {
   last_watch_ = now;
   const bool asking = probing();
-  for (Link* link : made_) {
+  for (Link* link : links_.made()) {
     link->watch(now, asking);
     if (link->reap()) link_lost(*link);
   }
@@ -218,11 +180,11 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
   auto* doorbell = std::launder(reinterpret_cast<Doorbell*>(arena_.at(0)));
   doorbell->sleeping.store(1, std::memory_order_seq_cst);
   store_before_load();
-  bool pending = !to_start_.empty() || !dirty_.empty() || stopped_;
-  for (Link* link : made_) {
+  bool pending = !to_start_.empty() || links_.any_dirty() || stopped_;
+  for (Link* link : links_.made()) {
     pending = pending || (!link->down && link->shm() != nullptr &&
                           (link->shm()->pending() || link->shm()->room_again()));
-    watch_room(*link);
+    links_.watch_room(*link);
     for (auto& rail : link->rails()) pending = pending || rail->wire->failure();
   }
   if (pending) {
@@ -232,7 +194,7 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
   asleep_ = true;
   ++sleeps_;
   const std::int64_t now = now_ns();
-  const std::int64_t until = std::min({until_ns, next_deadline(), next_timer(now)});
+  const std::int64_t until = std::min({until_ns, next_deadline(), links_.due_ns(now, probing())});
   asleep_until_ = until;
   const std::int64_t left = until == kForever ? -1 : std::max<std::int64_t>(0, until - now);
   lock.unlock();
@@ -247,7 +209,7 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
     if (event.source == LoopEvent::Source::kDoorbell) {
       loop_.silence();
     } else if (event.source == LoopEvent::Source::kControl) {
-      Link& link = *links_[static_cast<std::size_t>(event.link)];
+      Link& link = links_.at(event.link);
       if (link.down) continue;  // another thread has noticed the peer's end meanwhile
       while (link.shm()->poll(link, *this)) {  // frames written before the peer's end come first
       }
@@ -294,8 +256,7 @@ void Engine::drive_until(Lock& lock, const Ended& ended, std::int64_t until_ns,
     if (now >= until_ns && now < deadline_ns) break;
     // Data from another host takes longer than a thread should keep a processor busy, so do not
     // spin then.
-    if (spin_until == 0)
-      spin_until = now + (far_rails_ == 0 ? options_.spin_microseconds * 1000 : 0);
+    if (spin_until == 0) spin_until = now + (links_.far() ? 0 : options_.spin_microseconds * 1000);
     const bool long_since = spin_until - now < (options_.spin_microseconds - 2) * 1000;
     if (now < spin_until) {
       lock.unlock();

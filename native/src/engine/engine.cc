@@ -48,15 +48,13 @@ Engine::Lock Engine::lock_for_post() {
 
 int Engine::add_link(std::string name, bool reconnect, std::uint32_t first_sequence, bool shared) {
   const Lock lock = lock_for_post();
-  links_.push_back(std::make_unique<Link>(*this, static_cast<int>(links_.size()), std::move(name),
-                                          reconnect, first_sequence, shared));
-  return static_cast<int>(links_.size()) - 1;
+  return links_.add(*this, std::move(name), reconnect, first_sequence, shared);
 }
 
 bool Engine::link_alive(int link) {
   const Lock lock = lock_for_post();
   if (links_.empty()) return false;  // the engine is closed
-  const Link& l = *links_.at(static_cast<std::size_t>(link));
+  const Link& l = links_.at(link);
   return !l.down && !l.said_bye;
 }
 
@@ -67,7 +65,7 @@ std::shared_ptr<Group> Engine::open_group(std::uint32_t epoch, int rank,
   std::vector<Link*> by_rank;
   bool shared = true;
   for (std::size_t i = 0; i < links.size(); ++i) {
-    Link* link = links[i] < 0 ? nullptr : links_.at(static_cast<std::size_t>(links[i])).get();
+    Link* link = links[i] < 0 ? nullptr : &links_.at(links[i]);
     if ((link == nullptr) != (static_cast<int>(i) == rank))
       throw std::invalid_argument("every rank except this one needs a link");
     shared = shared && (link == nullptr || link->shared_memory());
@@ -231,17 +229,14 @@ void Engine::close(std::int64_t timeout_ns) {
     if (closing_) return;
     closing_ = true;
     for (const auto& [epoch, group] : membership_.groups()) close_device(*group);
-    for (auto& link : links_) {
-      if (!link->down && link->made()) link->control(blank_header(wire::FrameKind::kBye));
+    for (Link* link : links_.made()) {
+      if (!link->down) link->control(blank_header(wire::FrameKind::kBye));
     }
     drain_dirty();
     // Wait until the peers have acknowledged all sent data before closing the sockets, but not
     // longer than the timeout, because a stopped peer never acknowledges.
     const std::int64_t until = later(now_ns(), timeout_ns);
-    while (now_ns() < until) {
-      bool quiet = true;
-      for (auto& link : links_) quiet = quiet && (link->down || link->idle());
-      if (quiet) break;
+    while (now_ns() < until && !links_.idle()) {
       if (progress()) {
         hand_over_lock(lock);
       } else if (asleep_) {
@@ -255,7 +250,7 @@ void Engine::close(std::int64_t timeout_ns) {
     stopped_ = true;
     work_.notify_all();
     completion_.notify_all();
-    event_.notify_all();
+    links_.wake_readers();
     finished_.notify_all();
     loop_.ring();
   }
@@ -269,35 +264,7 @@ void Engine::close(std::int64_t timeout_ns) {
   last_counters_ = count();
   for (const auto& [epoch, group] : membership_.groups())
     group->closed = true;  // the links are destroyed next
-  made_.clear();
   links_.clear();
-}
-
-wire::Header Engine::blank_header(wire::FrameKind kind) const {
-  wire::Header header{};
-  header.magic = wire::kMagic;
-  header.version = wire::kVersion;
-  header.kind = static_cast<std::uint8_t>(kind);
-  return header;
-}
-
-wire::Header Engine::header_for(const Request& request, wire::FrameKind kind) const {
-  wire::Header header = blank_header(kind);
-  header.epoch = request.key.epoch;
-  header.source = static_cast<std::uint16_t>(request.group->rank);
-  header.dtype = static_cast<std::uint8_t>(request.dtype);
-  header.op = static_cast<std::uint8_t>(static_cast<unsigned>(request.collective) << 4 |
-                                        static_cast<unsigned>(request.op));
-  header.tag = request.key.tag;
-  header.flags = static_cast<std::uint16_t>(
-      (request.program ? request.program->plan : 0u) << wire::kPlanIdShift |
-      (request.shares ? static_cast<unsigned>(request.shares->number) : 0u) << wire::kSharesShift);
-  return header;
-}
-
-std::uint64_t Engine::total_for(const Request& request, const Chunk& chunk) const {
-  return request.collective == wire::Collective::kAllToAll ? chunk.count * request.item_size
-                                                           : request.total;
 }
 
 int Engine::take_slot() {
@@ -321,18 +288,6 @@ void Engine::release_slot(Request& request, Segment& segment) {
     if (!request.flows[peer].credit_blocked.empty())
       request.group->links[peer]->unblock(request, static_cast<int>(peer));
   }
-}
-
-void Engine::mark_dirty(Link& link) {
-  if (std::find(dirty_.begin(), dirty_.end(), &link) == dirty_.end()) dirty_.push_back(&link);
-}
-
-Key Engine::key_of(const wire::Header& header) const {
-  std::uint32_t role = kRoleCollective;
-  if (header.tag >> 56 == 2)
-    role = (header.flags & wire::kFlagToSender) != 0 ? role_send(header.source)
-                                                     : role_receive(header.source);
-  return Key{header.tag, header.epoch, role};
 }
 
 std::shared_ptr<Request> Engine::find(const Key& key) const {

@@ -29,7 +29,8 @@
 #include "device.h"
 #include "event_loop.h"
 #include "group.h"
-#include "link.h"
+#include "headers.h"
+#include "links.h"
 #include "membership.h"
 #include "open_operations.h"
 #include "rail_status.h"
@@ -150,9 +151,6 @@ class Engine final : public FrameSink {
   bool elsewhere() const { return elsewhere_; }
 
   // --- under the lock: for Link ---
-  wire::Header blank_header(wire::FrameKind kind) const;
-  wire::Header header_for(const Request& request, wire::FrameKind kind) const;
-  std::uint64_t total_for(const Request& request, const Chunk& chunk) const;
   std::uint64_t eager_bytes(const Request& request) const;
   // Note that the memory of one sent segment is no longer in use.
   void send_finished(Request& request);
@@ -171,13 +169,7 @@ class Engine final : public FrameSink {
   bool answered(const Request& request, std::uint32_t chunk, std::uint32_t segment, int peer) const;
   // Clear the mark that answered() returns, once the peer has been notified of the result.
   void forget_answer(Request& request, std::uint32_t chunk, std::uint32_t segment, int peer);
-  // Mark a link as having frames to send, for the next drain_dirty().
-  void mark_dirty(Link& link);
-  void rail_removed(const WireRail& wire);
-  void link_made(Link& link);
-  std::int64_t probe_pause_ns() const;  // between two probes of a rail
-  // Queue an event about a rail, or about the link if `rail` is -1, for next_event().
-  void announce(const Link& link, int rail, const char* what, std::string reason);
+  void tell_past(Link& link);
 
   // --- under the lock: FrameSink ---
   std::byte* direct_placement(Link& link, const wire::Header& header, Request** request) override;
@@ -318,9 +310,7 @@ class Engine final : public FrameSink {
   void sleep(Lock& lock, std::int64_t until_ns);
   void run();
   void wake();
-  void watch_room(Link& link);
   bool poll_rail(Link& link, WireRail& wire);
-  bool asks_which() const;
   bool poll_sockets();
   bool serve_events(std::span<const LoopEvent> events);
   bool serve_rails(Link& link, bool poll);
@@ -329,10 +319,7 @@ class Engine final : public FrameSink {
   template <class Ended>
   void drive_until(Lock& lock, const Ended& ended, std::int64_t until_ns, std::int64_t deadline_ns);
   std::int64_t next_deadline() const;
-  std::int64_t next_timer(std::int64_t now) const;
-  std::int64_t next_timer(const Link& link, std::int64_t now) const;
   bool probing() const { return !requests_.empty() || !any_source_.empty(); }
-  Key key_of(const wire::Header& header) const;
   std::shared_ptr<Request> find(const Key& key) const;
 
   friend class Group;
@@ -350,8 +337,6 @@ class Engine final : public FrameSink {
   int completion_sleepers_ = 0;         // threads that wait on completion_
   int completion_calls_ = 0;            // sleepers that were woken and have not run yet
   std::deque<std::shared_ptr<Request>> completions_;
-  std::condition_variable event_;  // signals next_event()
-  std::deque<RailEvent> events_;
   bool elsewhere_ = false;  // set in a forked child before its own code runs
   bool closing_ = false;
   bool stopped_ = false;
@@ -369,11 +354,8 @@ class Engine final : public FrameSink {
   std::vector<std::shared_ptr<Request>> held_;
   std::int64_t last_deadline_check_ = 0, last_watch_ = 0;
 
-  std::vector<std::unique_ptr<Link>> links_;
-  std::vector<Link*> made_;  // links that have or had a rail
-  int wire_rails_ = 0, far_rails_ = 0;
+  Links links_{loop_};
   std::vector<LoopEvent> woken_by_;
-  std::vector<Link*> dirty_;
   Membership membership_;
   std::unordered_map<Key, std::shared_ptr<Request>, KeyHash> requests_;
   std::vector<std::shared_ptr<Request>> any_source_;

@@ -199,7 +199,7 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how
   reason.rank = group.rank;
   reason.peer = rank;
   if (group.service)
-    announce(*group.links[static_cast<std::size_t>(rank)], -1, "left", reason.message);
+    links_.announce(*group.links[static_cast<std::size_t>(rank)], -1, "left", reason.message);
   if (group.fallback && rank == group.size() - 1) {
     if (orderly) reason.message = "the aggregator has ended its service";
     return abandon(group, std::move(reason));

@@ -67,7 +67,7 @@ bool Engine::may_divert(const Request& request, const Failure& failure) {
 void Engine::abandon(Group& group, Failure failure) {
   Link& link = *group.links.back();
   if (!group.broken) {
-    announce(link, -1, "abandoned", failure.message);
+    links_.announce(link, -1, "abandoned", failure.message);
     group.broken = std::move(failure);
     link.cut("the aggregator is not used any more");
   }

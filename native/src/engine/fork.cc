@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "../base/renew.h"
 #include "engine_impl.h"
 
 namespace slackline {
@@ -20,13 +21,6 @@ struct Registry {
 Registry& registry() {
   static auto* made = new Registry;  // must outlive all static objects that use it
   return *made;
-}
-
-// Replace a mutex or condition variable by a new one, because at the fork another thread may have
-// held it or waited for it.
-template <typename T>
-void renew(T& waited_for) {
-  new (&waited_for) T;
 }
 
 }  // namespace
@@ -67,13 +61,12 @@ void Engine::unregister_at_fork() {
 void Engine::leave_to_parent() {
   elsewhere_ = true;
   renew(mutex_);
-  for (std::condition_variable* each : {&work_, &finished_, &completion_, &event_}) renew(*each);
+  for (std::condition_variable* each : {&work_, &finished_, &completion_}) renew(*each);
   for (const auto& [epoch, group] : membership_.groups()) {
     if (group->device) renew(group->device->ready);
   }
   if (thread_.joinable()) thread_.detach();
-  // Keep the links alive: destroying them would shut down connections that the parent still uses.
-  new std::vector<std::unique_ptr<Link>>(std::move(links_));
+  links_.leave_to_parent();
 }
 
 void Engine::check_process() const {

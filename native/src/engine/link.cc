@@ -47,7 +47,7 @@ void Link::unblock(Request& request, int peer) {
   queue.insert(queue.begin(), std::make_move_iterator(credit_blocked.begin()),
                std::make_move_iterator(credit_blocked.end()));
   credit_blocked.clear();
-  engine_.mark_dirty(*this);
+  links_.mark_dirty(*this);
 }
 
 void Link::transmit_queued() {
@@ -101,10 +101,10 @@ Link::Outcome Link::transmit(const SendItem& item) {
   const std::byte* base =
       step.complete ? (step.own_data ? chunk.source : chunk.target)
                     : (step.own_data && !wide && !request.offloaded ? chunk.source : chunk.partial);
-  wire::Header header = engine_.header_for(request, wire::FrameKind::kData);
+  wire::Header header = header_for(request, wire::FrameKind::kData);
   header.chunk = chunk.step_list->chunk;
   header.offset = first * request.item_size;
-  header.total = engine_.total_for(request, chunk);
+  header.total = total_for(request, chunk);
   if (!step.complete) header.flags |= wire::kFlagPartial;
   const std::byte* data = elements == 0 ? nullptr : base + first * item_size;
   const std::size_t bytes = elements * item_size;
@@ -253,7 +253,7 @@ void Link::control(wire::Header header, const std::string& text) {
   if (shm_) {
     if (!control_.empty() || !shm_->push(header, text.data(), length))
       control_.emplace_back(header, text.substr(0, length));
-    engine_.mark_dirty(*this);
+    links_.mark_dirty(*this);
     return;
   }
   LinkRail* rail = any_rail();
@@ -267,7 +267,7 @@ void Link::control(wire::Header header, const std::string& text) {
     std::memcpy(owned, text.data(), length);
   }
   put_on_wire(*rail, header, owned, owned, length, nullptr);
-  engine_.mark_dirty(*this);
+  links_.mark_dirty(*this);
 }
 
 void Link::ask(Request& request, int peer) {
@@ -280,7 +280,7 @@ void Link::ask(Request& request, int peer) {
   }
   flow.asked = flow.asks = true;
   ++asked_;
-  wire::Header header = engine_.header_for(request, wire::FrameKind::kGrant);
+  wire::Header header = header_for(request, wire::FrameKind::kGrant);
   header.flags |= wire::kFlagEager;
   header.total = request.total;
   header.offset = flow.sent;
@@ -307,7 +307,7 @@ void Link::finish_borrowed() {
 }
 
 void Link::grant(Request& request, int peer) {
-  wire::Header header = engine_.header_for(request, wire::FrameKind::kGrant);
+  wire::Header header = header_for(request, wire::FrameKind::kGrant);
   if (request.key.role != kRoleCollective) header.flags |= wire::kFlagToSender;
   header.total = request.total;
   header.offset = request.flows[static_cast<std::size_t>(peer)].promised;

@@ -26,6 +26,7 @@
 namespace slackline {
 
 class Engine;
+class Links;
 
 struct LinkCounters {
   std::uint64_t frames_resent = 0;
@@ -45,9 +46,10 @@ class Link {
   // With `reconnect` the link outlives its rails, and operations wait for a new rail. `shared` says
   // that the rail will be shared memory. `first_sequence` is the number of the first frame in each
   // direction; both ends must agree.
-  Link(Engine& engine, int index, std::string name, bool reconnect = false,
+  Link(Engine& engine, Links& links, int index, std::string name, bool reconnect = false,
        std::uint32_t first_sequence = 1, bool shared = false)
       : engine_(engine),
+        links_(links),
         index_(index),
         name_(std::move(name)),
         shared_(shared),
@@ -231,6 +233,7 @@ class Link {
   friend struct LinkView;
 
   Engine& engine_;
+  Links& links_;  // the table that has this link
   const int index_;
   const std::string name_;
   std::unique_ptr<ShmRail> shm_;

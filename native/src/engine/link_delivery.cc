@@ -122,7 +122,7 @@ void Link::eager_consumed(std::uint64_t bytes) {
   eager_consumed_ += bytes + kEagerFrame;
   if (eager_consumed_ - eager_reported_ < kEagerPool / 4) return;
   eager_reported_ = eager_consumed_;
-  wire::Header header = engine_.blank_header(wire::FrameKind::kCredit);
+  wire::Header header = blank_header(wire::FrameKind::kCredit);
   header.offset = eager_consumed_;
   control(header);
 }
@@ -136,7 +136,7 @@ void Link::flush_acks() {
   if (rails_.empty()) return;
   if (acknowledge_now_ || unacknowledged_frames_ >= kAcknowledgeFrames ||
       unacknowledged_bytes_ >= kAcknowledgeBytes) {
-    control(engine_.blank_header(wire::FrameKind::kAck));
+    control(blank_header(wire::FrameKind::kAck));
   }
   for (auto& rail : rails_) rail->wire->flush(now_ns());
 }

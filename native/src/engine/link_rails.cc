@@ -78,7 +78,7 @@ void Link::add_rail(int index, std::string name, std::unique_ptr<WireRail> wire)
     ++counters.rails_restored;
   }
   if (no_rail && counters.rails_lost > 0) move_frames(nullptr);
-  engine_.announce(*this, rail.index, "up", rail.name);
+  links_.announce(*this, rail.index, "up", rail.name);
   note_made();
 }
 
@@ -155,7 +155,7 @@ void Link::resend(Retained& frame, LinkRail& rail) {
                       crc32c(0, frame.payload, frame.length) == frame.header.payload_checksum;
   wire::Header header = frame.header;
   if (!intact) {
-    header = engine_.blank_header(wire::FrameKind::kAck);
+    header = blank_header(wire::FrameKind::kAck);
     header.job = rail.wire->job();
     header.sequence = frame.header.sequence;
     header.acknowledge = expected_;
@@ -169,7 +169,7 @@ void Link::resend(Retained& frame, LinkRail& rail) {
 // Resend the undelivered frames of `from` over the other rails.
 void Link::move_frames(const LinkRail* from) {
   acknowledge_now_ = true;  // acknowledgements may have been lost with the rail
-  engine_.mark_dirty(*this);
+  links_.mark_dirty(*this);
   for (Retained& r : retained_) {
     if (r.rail != from) continue;
     r.rail = nullptr;
@@ -186,7 +186,7 @@ void Link::suspect(LinkRail& rail, std::int64_t now_ns, const std::string& why) 
     if (r.rail == &rail) rail.wire->release(r.header.sequence);
   }
   move_frames(&rail);
-  engine_.announce(*this, rail.index, "suspect", rail.name + " " + why);
+  links_.announce(*this, rail.index, "suspect", rail.name + " " + why);
 }
 
 void Link::restore(LinkRail& rail) {
@@ -195,8 +195,8 @@ void Link::restore(LinkRail& rail) {
   rail.proved_bytes = 0;
   ++counters.rails_restored;
   move_frames(nullptr);
-  engine_.announce(*this, rail.index, "up", rail.name + " answers again");
-  engine_.mark_dirty(*this);
+  links_.announce(*this, rail.index, "up", rail.name + " answers again");
+  links_.mark_dirty(*this);
 }
 
 void Link::measure(LinkRail& rail, std::int64_t now_ns) {
@@ -268,7 +268,7 @@ std::int64_t Link::watch_due_ns(std::int64_t now_ns, bool probing) const {
   std::int64_t due = WireRail::kNever;
   for (const auto& rail : rails_) {
     if (rail->state == RailState::kSuspect || waiting)
-      due = std::min(due, now_ns + engine_.probe_pause_ns());
+      due = std::min(due, now_ns + links_.probe_pause_ns());
     if (rails_.size() > 1 && rail->last.in_flight) due = std::min(due, now_ns + kWatchNs);
   }
   return due;
@@ -280,15 +280,15 @@ void Link::send_unnumbered(LinkRail& rail, wire::Header header) {
   header.header_checksum = crc32c(0, &header, sizeof header - sizeof header.header_checksum);
   rail.wire->enqueue(header, nullptr, 0);
   limit_answers(rail);
-  engine_.mark_dirty(*this);
+  links_.mark_dirty(*this);
 }
 
 void Link::probe(LinkRail& rail, std::int64_t now_ns) {
-  wire::Header header = engine_.blank_header(wire::FrameKind::kProbe);
+  wire::Header header = blank_header(wire::FrameKind::kProbe);
   header.chunk = static_cast<std::uint16_t>(rail.index);
   header.offset = static_cast<std::uint64_t>(now_ns);
   rail.probe_sent_ns = now_ns;
-  rail.next_probe_ns = now_ns + engine_.probe_pause_ns();
+  rail.next_probe_ns = now_ns + links_.probe_pause_ns();
   send_unnumbered(rail, header);
 }
 
@@ -316,7 +316,7 @@ void Link::on_probe(const wire::Header& header, std::int64_t now_ns) {
 
 void Link::cut(const std::string& reason) {
   for (auto& rail : rails_) rail->wire->give_up(reason);
-  engine_.mark_dirty(*this);
+  links_.mark_dirty(*this);
 }
 
 bool Link::give_up(const std::string& reason) {
@@ -324,12 +324,12 @@ bool Link::give_up(const std::string& reason) {
   failure = Failure{Fault::kPeer, reason, -1, -1, -1, -1};
   for (auto& rail : rails_) {
     note_end(status_of(*rail));
-    engine_.rail_removed(*rail->wire);
+    links_.rail_removed(*rail->wire);
     rail->wire->abandon(engine_);
   }
   rails_.clear();
   down = true;
-  engine_.announce(*this, -1, "down", reason);
+  links_.announce(*this, -1, "down", reason);
   return true;
 }
 
@@ -343,7 +343,7 @@ bool Link::reap() {
     }
     if (!failure) failure = Failure{Fault::kPeer, "its process has ended", -1, -1, -1, -1};
     down = true;
-    engine_.announce(*this, -1, "down", failure.message);
+    links_.announce(*this, -1, "down", failure.message);
     return true;
   }
   const bool no_rail = rails_.empty();
@@ -357,9 +357,9 @@ bool Link::reap() {
     ++counters.rails_lost;
     failure = dead->wire->failure();
     note_end(status_of(*dead));
-    engine_.rail_removed(*dead->wire);
+    links_.rail_removed(*dead->wire);
     dead->wire->abandon(engine_);
-    engine_.announce(*this, dead->index, "lost", dead->name + ": " + failure.message);
+    links_.announce(*this, dead->index, "lost", dead->name + ": " + failure.message);
     move_frames(dead.get());
   }
   if (no_rail || !rails_.empty()) return false;
@@ -367,7 +367,7 @@ bool Link::reap() {
   if (reconnect_ && !said_bye && !condemned()) return false;
   down = true;
   if (condemned()) failure = Failure{Fault::kPeer, condemned_, -1, -1, -1, -1};
-  engine_.announce(*this, -1, "down", failure.message);
+  links_.announce(*this, -1, "down", failure.message);
   return true;
 }
 

@@ -1,5 +1,5 @@
-// Engines with many peers: links that are made when an operation needs them, news of a lost rank in
-// a group whose ranks are not all connected to each other, and the number of probes.
+// Engines with many peers: links that are made when an operation needs them, and news of a lost
+// rank in a group whose ranks are not all connected to each other.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -7,30 +7,15 @@
 #include "engine_impl.h"
 
 namespace slackline {
-namespace {
-
-constexpr std::int64_t kProbeNs = 50'000'000;
-constexpr std::int64_t kSlowestProbeNs = 500'000'000;
-constexpr int kProbedRails = 8;
-
-}  // namespace
-
-// Return the time between two probes of a rail. An engine with many rails probes each less often,
-// so that the number of probes does not grow with the ranks.
-std::int64_t Engine::probe_pause_ns() const {
-  return std::clamp(kProbeNs * wire_rails_ / kProbedRails, kProbeNs, kSlowestProbeNs);
-}
-
 void Link::want() {
   if (made_ || wanted_ || down) return;
   wanted_ = true;
-  engine_.announce(*this, -1, "wanted", "an operation needs the peer");
+  links_.announce(*this, -1, "wanted", "an operation needs the peer");
 }
 
-// Add a link that has its first rail to the links that the engine serves. Tell the peer of the
-// groups that this rank has left, or whose failure it has caused, before the link was made.
-void Engine::link_made(Link& link) {
-  made_.push_back(&link);
+// Tell the peer of the groups that this rank has left, or whose failure it has caused, before the
+// link was made.
+void Engine::tell_past(Link& link) {
   for (const auto& group : membership_.shared_with(link)) {
     if (group->told) abort_over(link, {group->epoch, group->rank, group->told});
   }
@@ -57,9 +42,12 @@ void Engine::tell_failure(const Group& group) {
 }
 
 void Link::note_made() {
-  if (!made_) engine_.link_made(*this);
+  if (!made_) {
+    links_.note_made(*this);
+    engine_.tell_past(*this);
+  }
   made_ = true;
-  engine_.mark_dirty(*this);
+  links_.mark_dirty(*this);
 }
 
 void Link::set_shm(std::unique_ptr<ShmRail> rail) {
@@ -71,7 +59,7 @@ void Link::set_shm(std::unique_ptr<ShmRail> rail) {
 void Engine::hindered(int link, const std::string& why) {
   const Lock lock = lock_for_post();
   if (links_.empty()) return;  // the engine is closed
-  links_.at(static_cast<std::size_t>(link))->hindered(why);
+  links_.at(link).hindered(why);
 }
 
 // Return whether this rank is not connected to some members of the group. Such a member does not

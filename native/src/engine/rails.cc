@@ -15,21 +15,6 @@
 #include "engine_impl.h"
 
 namespace slackline {
-namespace {
-
-// Add the counts of a rail to the counts of all rails of its kind.
-void add_counts(std::map<std::string, std::uint64_t>& counts, const RailStatus& rail) {
-  const RailCounters& counted = rail.counters;
-  counts[rail.kind + "_frames_sent"] += counted.frames_sent;
-  counts[rail.kind + "_frames_received"] += counted.frames_received;
-  if (rail.kind == "shm") return;
-  counts[rail.kind + "_bytes_sent"] += counted.bytes_sent;
-  counts[rail.kind + "_bytes_received"] += counted.bytes_received;
-  counts[rail.kind + "_system_calls"] += counted.system_calls;
-}
-
-}  // namespace
-
 void Engine::add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t job, bool checksums,
                       std::string name, std::size_t most_packet_bytes) {
   const Lock lock = lock_for_post();
@@ -40,11 +25,9 @@ void Engine::add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t j
     wire = std::make_unique<UdpRail>(fd, job, most_packet_bytes);
   }
   if (links_.empty()) return;  // the engine is closed; the rail has closed the descriptor
-  Link& target = *links_.at(static_cast<std::size_t>(link));
+  Link& target = links_.at(link);
   if (target.down) return;
-  loop_.watch_rail(fd, link, rail);
-  ++wire_rails_;
-  if (wire->far()) ++far_rails_;
+  links_.rail_added(target, rail, *wire);
   target.add_rail(rail, name.empty() ? name_of(kind) : std::move(name), std::move(wire));
   wake();
 }
@@ -79,8 +62,8 @@ void Engine::add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int d
   }
   ::close(arena_fd);
   // The engine is closed, or the link has ended: the rail closes its descriptors.
-  if (links_.empty() || links_.at(static_cast<std::size_t>(link))->down) return;
-  links_.at(static_cast<std::size_t>(link))->set_shm(std::move(rail));
+  if (links_.empty() || links_.at(link).down) return;
+  links_.at(link).set_shm(std::move(rail));
   loop_.watch_control(control_fd, link);
   wake();
 }
@@ -119,7 +102,7 @@ bool Engine::reads_memory_of(const Link& link) const {
 void Engine::drop_rail(int link, int rail, const std::string& reason) {
   const Lock lock = lock_for_post();
   if (links_.empty()) return;  // the engine is closed
-  Link& target = *links_.at(static_cast<std::size_t>(link));
+  Link& target = links_.at(link);
   LinkRail* found = target.rail(rail);
   if (found == nullptr) return;  // the rail has already gone
   found->wire->give_up(reason);
@@ -130,7 +113,7 @@ void Engine::drop_rail(int link, int rail, const std::string& reason) {
 void Engine::unreachable(int link, const std::string& reason) {
   const Lock lock = lock_for_post();
   if (links_.empty()) return;  // the engine is closed
-  Link& target = *links_.at(static_cast<std::size_t>(link));
+  Link& target = links_.at(link);
   if (target.give_up(reason)) link_lost(target);
   wake();
 }
@@ -138,40 +121,24 @@ void Engine::unreachable(int link, const std::string& reason) {
 void Engine::set_fault(int link, int rail, const std::optional<FaultState>& state) {
   const Lock lock = lock_for_post();
   if (links_.empty()) return;  // the engine is closed
-  Link& target = *links_.at(static_cast<std::size_t>(link));
+  Link& target = links_.at(link);
   if (target.shm() != nullptr) target.shm()->inject(state);
   for (auto& each : target.rails()) {
     if (rail < 0 || each->index == rail) each->wire->inject(state);
   }
-  mark_dirty(target);
+  links_.mark_dirty(target);
   wake();
-}
-
-void Engine::announce(const Link& link, int rail, const char* what, std::string reason) {
-  events_.push_back(RailEvent{link.index(), rail, what, std::move(reason), now_ns()});
-  event_.notify_one();
 }
 
 std::optional<RailEvent> Engine::next_event() {
   check_process();
   Lock lock(mutex_);
-  event_.wait(lock, [this] { return !events_.empty() || stopped_; });
-  if (events_.empty()) return std::nullopt;
-  RailEvent event = std::move(events_.front());
-  events_.pop_front();
-  return event;
+  return links_.next_event(lock, stopped_);
 }
 
 std::vector<RailStatus> Engine::rails() {
   const Lock lock = lock_for_post();
-  std::vector<RailStatus> all;
-  for (const auto& link : links_) {
-    if (!link->made()) continue;
-    std::ranges::move(link->rails_in_use(), std::back_inserter(all));
-    if (!link->down) continue;
-    for (const auto& [index, status] : link->ended()) all.push_back(status);
-  }
-  return all;
+  return links_.rails();
 }
 
 std::map<std::string, std::uint64_t> Engine::counters() {
@@ -190,26 +157,7 @@ std::map<std::string, std::uint64_t> Engine::count() {
                                          {"arena_bytes", arena_.used() - ring_bytes},
                                          {"ring_bytes", ring_bytes},
                                          {"slots", slots_.size()}};
-  for (const Link* link : made_) {
-    c["frames_resent"] += link->counters.frames_resent;
-    c["duplicates_dropped"] += link->counters.duplicates_dropped;
-    c["rails_lost"] += link->counters.rails_lost;
-    c["rails_suspected"] += link->counters.rails_suspected;
-    c["rails_restored"] += link->counters.rails_restored;
-    c["shm_reference_bytes"] += link->counters.reference_bytes;
-    c["shm_staged_bytes"] += link->counters.staged_bytes;
-    c["shm_inline_bytes"] += link->counters.inline_bytes;
-    c["wire_payload_bytes"] += link->counters.wire_payload_bytes;
-    c["shm_wakeups"] += link->counters.shm_wakeups;
-    if (link->shm() != nullptr) {
-      c["shm_links"] += 1;
-      c["shm_wakeups"] += link->shm()->wakeups;
-    }
-    for (const auto& rail : link->rails())
-      c[std::string(name_of(rail->wire->kind())) + "_rails"] += 1;
-    for (const RailStatus& rail : link->rails_in_use()) add_counts(c, rail);
-    for (const auto& [index, rail] : link->ended()) add_counts(c, rail);
-  }
+  links_.count(c);
   return c;
 }
 

@@ -1,0 +1,99 @@
+// The links of an engine: their table, the counts of their rails, and the events of rails that
+// callers wait for.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "event_loop.h"
+#include "link.h"
+#include "rail_status.h"
+
+namespace slackline {
+
+// The table of an engine's links. A link is made late: its first rail comes when an operation needs
+// the peer. All calls are made under the engine's lock; next_event() releases the lock while it
+// waits.
+class Links {
+ public:
+  using Counters = std::map<std::string, std::uint64_t>;
+
+  // Sockets of rails are watched by `loop`, which must outlive this object.
+  explicit Links(EventLoop& loop) : loop_(loop) {}
+  Links(const Links&) = delete;
+  Links& operator=(const Links&) = delete;
+
+  // Add a link without a rail, and return its number. The other parameters are passed to Link.
+  int add(Engine& engine, std::string name, bool reconnect, std::uint32_t first_sequence,
+          bool shared);
+  // Return the link with this number. Throws std::out_of_range.
+  Link& at(int number) const { return *links_.at(static_cast<std::size_t>(number)); }
+  // Return whether no link is in the table, which is so once the engine is closed.
+  bool empty() const { return links_.empty(); }
+  // Return the links that have or had a rail, in the order of their first rails.
+  const std::vector<Link*>& made() const { return made_; }
+  void note_made(Link& link) { made_.push_back(&link); }
+  // Return whether every link is down or has nothing left to send.
+  bool idle() const;
+  // Destroy all links.
+  void clear();
+  // Keep the links alive in a forked child: their destruction would shut down connections that the
+  // parent still uses.
+  void leave_to_parent();
+
+  // Mark a link as having frames to send, until take_dirty().
+  void mark_dirty(Link& link);
+  bool any_dirty() const { return !dirty_.empty(); }
+  // Return the links that were marked, in the order of the marks, and remove the marks.
+  std::vector<Link*> take_dirty() { return std::exchange(dirty_, {}); }
+
+  // Watch the socket of a new rail.
+  void rail_added(const Link& link, int rail, const WireRail& wire);
+  // Stop watching the socket of a rail that ends.
+  void rail_removed(const WireRail& wire);
+  // Watch for room in the sockets of the link that are full, and only in these.
+  void watch_room(const Link& link);
+  // Return whether a rail leads to another host.
+  bool far() const { return far_rails_ > 0; }
+  // Return whether one question to the event loop is cheaper than a read of each socket.
+  bool many_rails() const { return wire_rails_ > kFewRails; }
+  // Return the time in nanoseconds between two probes of a rail. An engine with many rails probes
+  // each less often, so that the number of probes does not grow with the ranks.
+  std::int64_t probe_pause_ns() const;
+  // Return the next time at which a rail of the link needs its tick() or the link its watch();
+  // WireRail::kNever when nothing is due. See Link::watch() for `probing`.
+  static std::int64_t due_ns(const Link& link, std::int64_t now_ns, bool probing);
+  // Return the earliest such time of all links.
+  std::int64_t due_ns(std::int64_t now_ns, bool probing) const;
+
+  // Queue an event about a rail, or about the link if `rail` is -1, for next_event().
+  void announce(const Link& link, int rail, const char* what, std::string reason);
+  // Wait for an event and return it. Return nothing once no event is left and `ended` is true.
+  std::optional<RailEvent> next_event(std::unique_lock<std::mutex>& lock, const bool& ended);
+  // Let the threads that wait in next_event() look at `ended` again.
+  void wake_readers() { event_.notify_all(); }
+  // Return the state of every rail, rails of lost links included.
+  std::vector<RailStatus> rails() const;
+  // Add the counts of all links to `counters`.
+  void count(Counters& counters) const;
+
+ private:
+  static constexpr int kFewRails = 2;
+
+  EventLoop& loop_;
+  std::vector<std::unique_ptr<Link>> links_;
+  std::vector<Link*> made_;
+  std::vector<Link*> dirty_;
+  int wire_rails_ = 0, far_rails_ = 0;
+  std::deque<RailEvent> events_;
+  std::condition_variable event_;
+};
+
+}  // namespace slackline
