@@ -126,7 +126,7 @@ std::string Engine::waiting_for(const Request& request, int* peer) const {
   bool device = false;
   const std::vector<bool> awaited = awaited_by(request, &device);
   std::string text;
-  if (device) text = "its device (" + request.group->device->name + ")";
+  if (device) text = "its device (" + request.group->device->name() + ")";
   for (std::size_t rank = 0; rank < awaited.size(); ++rank) {
     if (!awaited[rank]) continue;
     if (*peer < 0) *peer = static_cast<int>(rank);

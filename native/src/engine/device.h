@@ -1,15 +1,11 @@
-// The interface to a device that adds for a group in place of the engine: hardware behind the
-// engine, or a model of hardware. The engine remains the link layer and exchanges whole frames with
-// the device. See docs/design.md, "A device behind the engine".
+// The data exchanged with a device that adds for a group in place of the engine: hardware behind
+// the engine, or a model of hardware. The engine remains the link layer and exchanges whole frames
+// with the device. See docs/design.md, "A device behind the engine".
 #pragma once
 
 #include <compare>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "slackline/wire.h"
@@ -52,18 +48,6 @@ struct DeviceWork {
   std::vector<DeviceKey> withdrawn;  // operations that failed after they were posted
 
   bool empty() const { return posts.empty() && frames.empty() && withdrawn.empty(); }
-};
-
-struct Device {
-  explicit Device(std::string name) : name(std::move(name)) {}
-
-  const std::string name;         // used in messages
-  DeviceWork work;                // work that the device has not taken yet
-  std::condition_variable ready;  // signals device_work()
-  bool closed = false;            // no more work will come
-  bool gone = false;              // the device will not use any memory again
-  // Memory of withdrawn operations, kept until the device releases it.
-  std::map<DeviceKey, std::byte*> held;
 };
 
 }  // namespace slackline

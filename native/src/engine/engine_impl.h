@@ -26,12 +26,12 @@
 #include "aborted_operations.h"
 #include "buffers.h"
 #include "completion_queue.h"
-#include "device.h"
 #include "event_loop.h"
 #include "group.h"
 #include "headers.h"
 #include "links.h"
 #include "membership.h"
+#include "offload.h"
 #include "open_operations.h"
 #include "rail_status.h"
 #include "slackline/arena.h"
@@ -230,17 +230,10 @@ class Engine final : public FrameSink {
   void served(const Request& request);
 
   // device.cc
-  static bool offloadable(const Group& group, wire::DType dtype, wire::ReduceOp op);
   bool offload(Request& request, std::uint32_t chunk, std::uint32_t segment, const Step& step);
-  void announce(Request& request, Chunk& chunk);
   // Give a peer's payload to the device. Return false when the payload has not arrived yet.
   bool hand(Request& request, std::uint32_t chunk, std::uint32_t segment, int peer, bool partial);
-  void take_answer(const Group& group, std::span<const std::byte> frame);
-  void complete(const Group& group, const DeviceKey& key);
-  // Free the arena memory of withdrawn operations that the device has released.
-  void release_withdrawn(Device& device, std::span<const DeviceKey> keys);
-  static void divide_last(const Request& request);
-  static void withdraw(Request& request);
+  void complete(Request& request, std::uint32_t chunk);
   void close_device(Group& group);
 
   // fallback.cc
@@ -372,7 +365,7 @@ class Engine final : public FrameSink {
   std::uint64_t operations_ = 0;
   std::uint64_t bytes_reduced_ = 0;
   std::uint64_t sleeps_ = 0;
-  std::uint64_t device_frames_taken_ = 0, device_frames_given_ = 0;
+  OffloadCounters offloaded_;
   std::map<std::string, std::uint64_t> last_counters_;  // set by close()
   std::unique_ptr<std::byte[]> reserve_;                // memory for error handling after bad_alloc
 

@@ -37,7 +37,7 @@ void Engine::fail(Request& request, Failure failure, bool tell_peers) {
   if (failure.sequence < 0) failure.sequence = request.sequence();
   request.failure = std::move(failure);
   note_failure(request);
-  if (request.offloaded) withdraw(request);
+  if (request.offloaded) request.group->device->withdraw(request);
   std::erase(any_source_, alive);
   std::erase(held_, alive);
   request.undivided = nullptr;

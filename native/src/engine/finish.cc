@@ -16,7 +16,7 @@ void Engine::send_finished(Request& request) {
 // Finish the request if no segment and no send of it is left.
 void Engine::maybe_finish(Request& request) {
   if (request.open_segments > 0 || request.open_sends > 0 || request.finished()) return;
-  if (request.last_divisor > 1) divide_last(request);
+  if (request.last_divisor > 1) Offload::divide_last(request);
   finish(request, RequestState::kDone);
 }
 

@@ -63,7 +63,7 @@ void Engine::leave_to_parent() {
   renew(mutex_);
   for (std::condition_variable* each : {&work_, &finished_, &completion_}) renew(*each);
   for (const auto& [epoch, group] : membership_.groups()) {
-    if (group->device) renew(group->device->ready);
+    if (group->device) group->device->leave_to_parent();
   }
   if (thread_.joinable()) thread_.detach();
   links_.leave_to_parent();

@@ -14,7 +14,7 @@
 namespace slackline {
 
 class Link;
-struct Device;
+class Offload;
 
 // The state that makes the last member of a group an aggregator: a rank that begins operations when
 // the other members' frames arrive (serve.cc).
@@ -63,7 +63,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // Operations posted so far, per (class, tag, role).
   std::map<std::uint64_t, std::uint32_t> sequences;
   std::unique_ptr<Service> service;  // set at an aggregator
-  std::shared_ptr<Device> device;    // the device that adds in place of the engine, or null
+  std::shared_ptr<Offload> device;   // the device that adds in place of the engine, or null
 
   // At a worker of an aggregator (fallback.cc): the group that takes over when the aggregator is
   // lost, and the plan that this group then runs.

@@ -71,7 +71,7 @@ std::shared_ptr<Request> Engine::build(Group& group, const Operation& operation)
   const int contributors = group.size() - (group.service ? 1 : 0);
   request->divisor = operation.op == wire::ReduceOp::kAvg ? contributors : 1;
   if (!p2p && operation.program->offloads && operation.count > 0 &&
-      offloadable(group, operation.dtype, operation.op)) {
+      Offload::adds(group, operation.dtype, operation.op)) {
     request->offloaded = group.device != nullptr;
     if (!group.service) std::swap(request->divisor, request->last_divisor);
   }

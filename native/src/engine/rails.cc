@@ -152,8 +152,8 @@ std::map<std::string, std::uint64_t> Engine::count() {
   std::map<std::string, std::uint64_t> c{{"operations", operations_},
                                          {"bytes_reduced", bytes_reduced_},
                                          {"sleeps", sleeps_},
-                                         {"device_frames_taken", device_frames_taken_},
-                                         {"device_frames_given", device_frames_given_},
+                                         {"device_frames_taken", offloaded_.frames_taken},
+                                         {"device_frames_given", offloaded_.frames_given},
                                          {"arena_bytes", arena_.used() - ring_bytes},
                                          {"ring_bytes", ring_bytes},
                                          {"slots", slots_.size()}};
