@@ -12,7 +12,7 @@ namespace slackline {
 
 void Engine::attach(Group& group, std::string name) {
   const Lock lock = lock_for_post();
-  if (!group.sequences.empty() || group.service)
+  if (!group.sequences.empty() || group.aggregation)
     throw std::invalid_argument("a device must be attached before the group's first operation");
   group.device = std::make_shared<Offload>(std::move(name), arena_, offloaded_);
 }
@@ -53,7 +53,7 @@ bool Engine::hand(Request& request, std::uint32_t chunk, std::uint32_t segment, 
   PendingPayload* pending = take_pending(c.segments[segment], peer);
   if (pending == nullptr) return false;
   Offload& device = *request.group->device;
-  if (!request.group->service) device.announce(request, c);
+  if (!request.group->aggregation) device.announce(request, c);
   device.hand(request, c, segment, *pending, partial);
   drop_pending(request, c, segment, pending);
   return true;
@@ -108,7 +108,7 @@ void Engine::device_failed(Group& group, const std::string& reason) {
   if (group.closed || group.broken || closing_) return;
   // The loss of an aggregator's device is a peer failure, which the aggregator's workers survive.
   // The loss of any other rank's device is an internal failure of the group.
-  const Failure failure{group.service ? Fault::kPeer : Fault::kInternal,
+  const Failure failure{group.aggregation ? Fault::kPeer : Fault::kInternal,
                         "the device of rank " + std::to_string(group.rank) + " (" +
                             group.device->name() + ") failed: " + reason,
                         group.rank,

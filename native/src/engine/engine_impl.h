@@ -24,6 +24,7 @@
 
 #include "../rail/rail.h"
 #include "aborted_operations.h"
+#include "aggregation.h"
 #include "buffers.h"
 #include "completion_queue.h"
 #include "event_loop.h"
@@ -228,6 +229,7 @@ class Engine final : public FrameSink {
   bool begin(Group& group, const Key& key);
   void count_arrival(Request& request, int peer);
   void served(const Request& request);
+  void report_results(const Group& group, const std::vector<std::uint64_t>& tags);
 
   // device.cc
   bool offload(Request& request, std::uint32_t chunk, std::uint32_t segment, const Step& step);

@@ -198,7 +198,7 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how
   Failure reason = failure;
   reason.rank = group.rank;
   reason.peer = rank;
-  if (group.service)
+  if (group.aggregation)
     links_.announce(*group.links[static_cast<std::size_t>(rank)], -1, "left", reason.message);
   if (group.fallback && rank == group.size() - 1) {
     if (orderly) reason.message = "the aggregator has ended its service";

@@ -31,7 +31,7 @@ void Engine::finish(Request& request, RequestState state) {
   request.replay_copy.reset();
   request.state.store(state, std::memory_order_release);
   if (request.async_counted) --async_open_;
-  if (request.group->service) served(request);
+  if (request.group->aggregation) served(request);
   if (!held_.empty()) start_barriers(*request.group);
   if (request.queue) std::exchange(request.queue, nullptr)->push(alive);
   if (waiters_ > 0) finished_.notify_all();
@@ -55,7 +55,7 @@ void Engine::retire(Request& request) {
   }
   const bool failed = static_cast<bool>(request.failure);
   // Memory of a failed operation that peers may still be reading is never reused.
-  const bool read_still = failed && started && !request.group->service &&
+  const bool read_still = failed && started && !request.group->aggregation &&
                           std::ranges::any_of(request.group->links, [](const Link* link) {
                             return link != nullptr && link->shared_memory();
                           });

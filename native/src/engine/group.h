@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <unordered_map>
@@ -13,20 +12,9 @@
 
 namespace slackline {
 
+class Aggregation;
 class Link;
 class Offload;
-
-// The state that makes the last member of a group an aggregator: a rank that begins operations when
-// the other members' frames arrive (serve.cc).
-struct Service {
-  std::shared_ptr<const Program> program;
-  std::uint32_t onset = 1;  // segments of every worker that must arrive before any is added
-  std::deque<Key>
-      waiting;  // operations that every worker has begun, but the arena has no room for the result
-  // Tags of operations whose result every worker has; the workers do not know that yet.
-  std::vector<std::uint64_t> tags;
-  std::uint64_t tags_bytes = 0;  // bytes that the workers keep for `tags`
-};
 
 class Group : public std::enable_shared_from_this<Group> {
  public:
@@ -62,8 +50,8 @@ class Group : public std::enable_shared_from_this<Group> {
   bool closed = false;
   // Operations posted so far, per (class, tag, role).
   std::map<std::uint64_t, std::uint32_t> sequences;
-  std::unique_ptr<Service> service;  // set at an aggregator
-  std::shared_ptr<Offload> device;   // the device that adds in place of the engine, or null
+  std::shared_ptr<Aggregation> aggregation;  // set at an aggregator
+  std::shared_ptr<Offload> device;           // the device that adds in place of the engine, or null
 
   // At a worker of an aggregator (fallback.cc): the group that takes over when the aggregator is
   // lost, and the plan that this group then runs.

@@ -207,7 +207,8 @@ Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, co
   std::byte* owned = nullptr;
   std::shared_ptr<Request> holder;
   // An operation of an aggregator ends only when every worker has acknowledged the result.
-  const bool awaited = length > kOwnedBytes || (length > 0 && request.group->service != nullptr);
+  const bool awaited =
+      length > kOwnedBytes || (length > 0 && request.group->aggregation != nullptr);
   if (awaited && !item.step->copied) {
     holder = item.request;
   } else if (length > 0) {

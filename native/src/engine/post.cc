@@ -68,12 +68,12 @@ std::shared_ptr<Request> Engine::build(Group& group, const Operation& operation)
     throw std::invalid_argument("the reduction is not defined for this dtype");
   }
   request->wide = widens(*request);
-  const int contributors = group.size() - (group.service ? 1 : 0);
+  const int contributors = group.size() - (group.aggregation ? 1 : 0);
   request->divisor = operation.op == wire::ReduceOp::kAvg ? contributors : 1;
   if (!p2p && operation.program->offloads && operation.count > 0 &&
       Offload::adds(group, operation.dtype, operation.op)) {
     request->offloaded = group.device != nullptr;
-    if (!group.service) std::swap(request->divisor, request->last_divisor);
+    if (!group.aggregation) std::swap(request->divisor, request->last_divisor);
   }
   request->priority = operation.priority;
   request->total = operation.total_bytes;
@@ -174,7 +174,7 @@ void Engine::lay_out(Request& request, const Operation& operation) try {
     if (request.wide && (adds || sends_own_wide))
       chunk.partial = scratch(request, chunk.count * unit);
     chunk.offloaded = request.offloaded;
-    if (request.offloaded && !request.group->service)
+    if (request.offloaded && !request.group->aggregation)
       chunk.device_memory = room(request, chunk.count * request.item_size, "its device's data");
     if (request.failure) return;
     if (sends_own_wide)
@@ -227,7 +227,7 @@ void Engine::promise(Request& request) {
     if (link == nullptr || link->shared_memory() || incoming[peer] <= eager) continue;
     // Grant everything if the onset threshold exceeds the segments that fit into the smallest
     // window. The threshold would otherwise never be reached.
-    const bool held_back = request.gated && request.group->service->onset > kGatedSegments;
+    const bool held_back = request.gated && request.group->aggregation->onset() > kGatedSegments;
     const std::uint64_t window = std::max(window_of(request, static_cast<int>(peer)), eager);
     request.flows[peer].promised = request.flows[peer].windowed && !held_back ? window : kUnlimited;
     link->grant(request, static_cast<int>(peer));

@@ -143,7 +143,7 @@ void Engine::drop_pending(Request& request, Chunk& chunk, std::uint32_t segment,
 
 // Return the number of bytes of a peer's data that may wait here until a REDUCE_ALL consumes them.
 std::uint64_t Engine::window_of(const Request& request, int peer) const {
-  if (!request.group->service) return kWindowSegments * options_.wire_segment_bytes;
+  if (!request.group->aggregation) return kWindowSegments * options_.wire_segment_bytes;
   const auto since = static_cast<double>(std::max(now_ns() - request.posted_ns, kServiceWindowNs));
   const auto consumed = static_cast<double>(request.flows[static_cast<std::size_t>(peer)].consumed);
   const auto brought = static_cast<std::uint64_t>(consumed * (kServiceWindowNs / since));
@@ -152,7 +152,7 @@ std::uint64_t Engine::window_of(const Request& request, int peer) const {
 
 // Return the number of bytes of an operation that may be sent before a grant arrives.
 std::uint64_t Engine::eager_bytes(const Request& request) const {
-  const bool aggregated = request.group->service != nullptr || request.replay_copy != nullptr;
+  const bool aggregated = request.group->aggregation != nullptr || request.replay_copy != nullptr;
   return aggregated ? std::min(options_.eager_bytes, kLeastServiceWindow) : options_.eager_bytes;
 }
 
