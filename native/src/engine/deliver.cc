@@ -21,7 +21,7 @@ std::byte* Engine::direct_placement(Link& link, const wire::Header& header, Requ
     return nullptr;
   // A duplicate of a partial sum may arrive while its segment waits for the result.
   if (!link.is_new(header.sequence)) return nullptr;
-  const std::shared_ptr<Request> request = find(key_of(header));
+  const std::shared_ptr<Request> request = operations_.find(key_of(header));
   if (!request || request->wide || request->offloaded) return nullptr;
   const int peer = request->group->rank_of(link);
   const int index = request->program->local(header.chunk);
@@ -97,9 +97,7 @@ std::shared_ptr<Group> Engine::finished_in(const Key& key) const {
   const auto posted = sequences.find((key.tag & ~std::uint64_t{0xFFFFFFFF}) | key.role);
   if (posted == sequences.end() || posted->second <= static_cast<std::uint32_t>(key.tag))
     return nullptr;
-  const auto same = [&](const auto& request) { return request->key == key; };
-  const bool starts = std::ranges::any_of(to_start_, same) || std::ranges::any_of(held_, same);
-  return starts ? nullptr : group;
+  return operations_.waits_to_start(key) ? nullptr : group;
 }
 
 // Accept a DATA frame. Return whether the same peer will certainly send more data of the operation.
@@ -112,18 +110,11 @@ bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
     if (payload.owned != nullptr) give_buffer(payload.owned);
     return false;
   }
-  std::shared_ptr<Request> request = find(key);
+  std::shared_ptr<Request> request = operations_.find(key);
   if (!request && key.role != kRoleCollective) {
-    for (std::size_t i = 0; i < any_source_.size(); ++i) {
-      const std::shared_ptr<Request> any = any_source_[i];
-      if (any->group->epoch != header.epoch ||
-          any->key.tag != (key.tag & ~std::uint64_t{0xFFFFFFFF}) ||
-          any->group->rank_of(link) != header.source)
-        continue;
-      any_source_.erase(any_source_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (const auto any = operations_.take_receive(key, link, header.source)) {
       bind_any_source(any, header.source);
-      request = find(key);
-      break;
+      request = operations_.find(key);
     }
   }
   if (request) {
@@ -138,10 +129,7 @@ bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
     if (eager) link.eager_consumed(header.length);
     break_group(*group, stray(*group, header));
   } else if (wanted && !aborted_.contains(key) && !membership_.was_closed(header.epoch)) {
-    Unexpected u{&link, header, {}};
-    u.payload.assign(payload.data, payload.data + payload.length);
-    unexpected_[key].push_back(std::move(u));
-    link.count_unposted();
+    unexpected_.keep(key, link, header, payload);
     early(key);
   } else if (eager) {
     link.eager_consumed(header.length);
@@ -242,15 +230,14 @@ void Engine::on_grant(Link& link, const wire::Header& header) {
   if (membership_.excludes(link, header.epoch)) return;
   const bool eager_request = (header.flags & wire::kFlagEager) != 0;
   const Key key = key_of(header);
-  const std::shared_ptr<Request> request = find(key);
+  const std::shared_ptr<Request> request = operations_.find(key);
   if (!request) {
     const bool over = aborted_.contains(key) || membership_.was_closed(header.epoch) ||
                       (!eager_request && finished_in(key) != nullptr);
     if (over) return;
     // The peer was the first to post the operation, so keep its grant. Otherwise this rank would
     // have to request one, and the answer would wait behind the data that the peer sends.
-    unexpected_[key].push_back(Unexpected{&link, header, {}});
-    link.count_unposted();
+    unexpected_.keep(key, link, header);
     if (eager_request) early(key);
     return;
   }
@@ -272,7 +259,7 @@ void Engine::on_grant(Link& link, const wire::Header& header) {
 }
 
 void Engine::on_release(Link& link, const wire::Header& header) {
-  const std::shared_ptr<Request> request = find(key_of(header));
+  const std::shared_ptr<Request> request = operations_.find(key_of(header));
   if (!request || request->group->rank_of(link) < 0) return;
   const int index = request->program->local(header.chunk);
   if (index < 0) return;

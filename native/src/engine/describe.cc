@@ -103,11 +103,8 @@ Failure Engine::mismatch(const Request& request, const wire::Header& header) con
 // Return an operation of the same kind that `rank` has posted, and possibly aborted, but this rank
 // has not. Such an operation shows that the ranks disagree about the order.
 std::optional<Key> Engine::posted_instead(const Request& request, int rank) const {
-  for (const auto& [key, frames] : unexpected_) {
-    if (key.epoch == request.key.epoch && key.role == request.key.role && !frames.empty() &&
-        frames.front().header.source == rank)
-      return key;
-  }
+  if (const auto begun = unexpected_.begun_by(rank, request.key.epoch, request.key.role))
+    return begun;
   return aborted_.told_by(rank, request.key.epoch, request.key.role);
 }
 
@@ -119,7 +116,7 @@ std::string Engine::waiting_for(const Request& request, int* peer) const {
     return "any rank, and none has sent a message with this tag";
   if (request.undivided)
     return "the end of earlier operations, which decide on the shares of the ranks";
-  if (const Request* earlier = open_before(request)) {
+  if (const Request* earlier = operations_.open_before(request)) {
     return "the end of " + describe(*earlier) + " sequence " + std::to_string(earlier->sequence()) +
            ", which waits for " + waiting_for(*earlier, peer);
   }
@@ -158,7 +155,7 @@ std::string Engine::waiting_for(const Request& request, int* peer) const {
 // waits for an earlier operation, for its device, or for any sender.
 std::vector<MissingPart> Engine::missing(const Request& request) const {
   if ((request.any && request.any_source < 0) || request.undivided) return {};
-  if (const Request* earlier = open_before(request)) return missing(*earlier);
+  if (const Request* earlier = operations_.open_before(request)) return missing(*earlier);
   bool device = false;
   const std::vector<bool> awaited = awaited_by(request, &device);
   std::vector<MissingPart> parts;

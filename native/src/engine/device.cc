@@ -69,14 +69,15 @@ void Engine::device_answer(Group& group, std::span<const std::span<const std::by
   // An operation that is not found, or not offloaded, has failed in the meantime.
   for (const std::span<const std::byte> frame : frames) {
     const Key key{Offload::header_of(frame).tag, group.epoch, kRoleCollective};
-    const std::shared_ptr<Request> request = find(key);
+    const std::shared_ptr<Request> request = operations_.find(key);
     if (!request || !request->offloaded) continue;
     const auto [chunk, segment] = group.device->store(*request, frame);
     advance(*request, chunk, segment);
     maybe_finish(*request);
   }
   for (const DeviceKey& key : completed) {
-    const std::shared_ptr<Request> request = find(Key{key.tag, group.epoch, kRoleCollective});
+    const std::shared_ptr<Request> request =
+        operations_.find(Key{key.tag, group.epoch, kRoleCollective});
     if (request && request->offloaded) complete(*request, Offload::completed(*request, key));
   }
   drain_dirty();

@@ -46,7 +46,8 @@ void Engine::drain_dirty() {
       for (const Link* link : links) links_.watch_room(*link);
     }
     if (asleep_) {
-      for (const Link* link : links) due = std::min(due, Links::due_ns(*link, now_ns(), probing()));
+      for (const Link* link : links)
+        due = std::min(due, Links::due_ns(*link, now_ns(), operations_.any_open()));
     }
   }
   // The sleeping thread knows only the timers that existed when it fell asleep.
@@ -115,9 +116,7 @@ bool Engine::serve_rails(Link& link, bool poll) {
 
 bool Engine::progress() try {
   bool any = false;
-  while (!to_start_.empty()) {
-    const std::shared_ptr<Request> request = std::move(to_start_.front());
-    to_start_.pop_front();
+  while (const std::shared_ptr<Request> request = operations_.take_queued()) {
     start(request);
     any = true;
   }
@@ -157,17 +156,9 @@ bool Engine::progress() try {
   return true;
 }
 
-std::int64_t Engine::next_deadline() const {
-  std::int64_t next = kForever;
-  for (const auto& [key, request] : requests_) next = std::min(next, request->deadline_ns);
-  for (const auto& request : any_source_) next = std::min(next, request->deadline_ns);
-  for (const auto& request : held_) next = std::min(next, request->deadline_ns);
-  return next;
-}
-
 void Engine::watch_links(std::int64_t now) {
   last_watch_ = now;
-  const bool asking = probing();
+  const bool asking = operations_.any_open();
   for (Link* link : links_.made()) {
     link->watch(now, asking);
     if (link->reap()) link_lost(*link);
@@ -180,7 +171,7 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
   auto* doorbell = std::launder(reinterpret_cast<Doorbell*>(arena_.at(0)));
   doorbell->sleeping.store(1, std::memory_order_seq_cst);
   store_before_load();
-  bool pending = !to_start_.empty() || links_.any_dirty() || stopped_;
+  bool pending = operations_.any_queued() || links_.any_dirty() || stopped_;
   for (Link* link : links_.made()) {
     pending = pending || (!link->down && link->shm() != nullptr &&
                           (link->shm()->pending() || link->shm()->room_again()));
@@ -194,7 +185,8 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
   asleep_ = true;
   ++sleeps_;
   const std::int64_t now = now_ns();
-  const std::int64_t until = std::min({until_ns, next_deadline(), links_.due_ns(now, probing())});
+  const std::int64_t until = std::min(
+      {until_ns, operations_.next_deadline_ns(), links_.due_ns(now, operations_.any_open())});
   asleep_until_ = until;
   const std::int64_t left = until == kForever ? -1 : std::max<std::int64_t>(0, until - now);
   lock.unlock();

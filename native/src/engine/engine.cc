@@ -104,8 +104,8 @@ std::shared_ptr<Request> Engine::post(Group& group, const Operation& operation, 
     ++async_open_;
   }
   try {
-    if (request->undivided || open_before(*request) != nullptr) {
-      held_.push_back(request);
+    if (request->undivided || operations_.open_before(*request) != nullptr) {
+      operations_.hold(request);
     } else if (operation.any_source) {
       start_any_source(request);
       drain_dirty();
@@ -113,7 +113,7 @@ std::shared_ptr<Request> Engine::post(Group& group, const Operation& operation, 
       start(request);
       drain_dirty();
     } else {
-      to_start_.push_back(request);
+      operations_.queue(request);
     }
   } catch (const std::exception& error) {
     broke_down(error);
@@ -141,20 +141,6 @@ bool Engine::wait(Request& request, std::int64_t timeout_ns) {
   return request.finished();
 }
 
-// Return the operations of the group that have not finished.
-std::vector<std::shared_ptr<Request>> Engine::open_in(const Group& group) const {
-  std::vector<std::shared_ptr<Request>> open;
-  const auto note = [&](const std::shared_ptr<Request>& request) {
-    // A failed operation may still stand in a queue that progress() empties later.
-    if (request->group.get() == &group && !request->finished()) open.push_back(request);
-  };
-  for (const auto& [key, request] : requests_) note(request);
-  for (const auto& request : any_source_) note(request);
-  for (const auto& request : to_start_) note(request);
-  for (const auto& request : held_) note(request);
-  return open;
-}
-
 void Engine::close_group(Group& group, std::int64_t timeout_ns) {
   Lock lock = lock_for_post();
   if (group.closed) return;
@@ -162,7 +148,7 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
   // Finish all posted operations. An operation that cannot finish fails with a reason of its own.
   for (;;) {
     std::shared_ptr<Request> open;
-    for (const auto& request : open_in(group)) {
+    for (const auto& request : operations_.open_in(group)) {
       if (!request->any || request->any_source >= 0) open = request;
     }
     if (!open || now_ns() >= until) break;
@@ -170,7 +156,7 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
   }
   group.closed = true;
   close_device(group);
-  for (const auto& request : open_in(group))
+  for (const auto& request : operations_.open_in(group))
     fail(*request,
          Failure{Fault::kClosed, "the group was closed while this was outstanding", group.rank, -1,
                  -1, -1},
@@ -181,11 +167,7 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
     if (link != nullptr && !link->down && link->made()) tell_left(*link, notice);
   }
   drain_dirty();
-  std::erase_if(unexpected_, [&](const auto& entry) {
-    if (entry.first.epoch != group.epoch) return false;
-    for (const Unexpected& u : entry.second) discard(u);
-    return true;
-  });
+  unexpected_.drop_group(group.epoch);
   for (Link* link : group.links) {
     if (link != nullptr) release_memory(*link);
   }
@@ -216,7 +198,7 @@ void Engine::abort_group(Group& group, const std::string& reason) {
                         -1,
                         -1,
                         -1};
-  for (const auto& request : open_in(group)) fail(*request, failure, false);
+  for (const auto& request : operations_.open_in(group)) fail(*request, failure, false);
   group.broken = failure;
   close_device(group);
   drain_dirty();
@@ -288,11 +270,6 @@ void Engine::release_slot(Request& request, Segment& segment) {
     if (!request.flows[peer].credit_blocked.empty())
       request.group->links[peer]->unblock(request, static_cast<int>(peer));
   }
-}
-
-std::shared_ptr<Request> Engine::find(const Key& key) const {
-  const auto it = requests_.find(key);
-  return it == requests_.end() ? nullptr : it->second;
 }
 
 }  // namespace slackline

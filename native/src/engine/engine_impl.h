@@ -34,10 +34,12 @@
 #include "membership.h"
 #include "offload.h"
 #include "open_operations.h"
+#include "operations.h"
 #include "rail_status.h"
 #include "slackline/arena.h"
 #include "slackline/engine.h"
 #include "split.h"
+#include "unexpected_frames.h"
 
 namespace slackline {
 
@@ -191,9 +193,6 @@ class Engine final : public FrameSink {
   void lay_out(Request& request, const Operation& operation);
   static bool widens(const Request& request);
   static Part part_of(const Request& request, std::uint64_t count, int chunk);
-  std::vector<std::shared_ptr<Request>> take_undivided(const Shares& shares);
-  const Request* open_before(const Request& barrier) const;
-  void start_barriers(const Group& group);
   std::byte* scratch(Request& request, std::size_t bytes);
   std::byte* room(Request& request, std::size_t bytes, const char* what);
   void start(const std::shared_ptr<Request>& request);
@@ -251,7 +250,6 @@ class Engine final : public FrameSink {
   // fail.cc
   void fail(Request& request, Failure failure, bool tell_peers);
   void remember_abort(const Key& key, Failure failure);
-  void discard(const Unexpected& frame);
   Failure no_room(const Request& request, std::size_t bytes, const char* what) const;
   void broke_down(const std::exception& error);
   void fail_everything(const Failure& failure);
@@ -289,7 +287,6 @@ class Engine final : public FrameSink {
 
   // engine.cc
   std::map<std::string, std::uint64_t> count();
-  std::vector<std::shared_ptr<Request>> open_in(const Group& group) const;
   bool progress();
   // Release the lock for a moment if posting threads wait for it.
   void hand_over_lock(Lock& lock);
@@ -313,9 +310,6 @@ class Engine final : public FrameSink {
   void drive(Lock& lock, const CompletionQueue& queue, std::int64_t until_ns);
   template <class Ended>
   void drive_until(Lock& lock, const Ended& ended, std::int64_t until_ns, std::int64_t deadline_ns);
-  std::int64_t next_deadline() const;
-  bool probing() const { return !requests_.empty() || !any_source_.empty(); }
-  std::shared_ptr<Request> find(const Key& key) const;
 
   friend class Group;
   friend struct Forks;
@@ -344,17 +338,13 @@ class Engine final : public FrameSink {
   bool caller_asleep_ = false;  // the sleeping thread is a caller, not the progress thread
   // Number of posting threads that want the lock; the driving thread releases it for them.
   std::atomic<int> wanting_{0};
-  std::deque<std::shared_ptr<Request>> to_start_;  // posted operations that the driver is to start
-  // Posted operations that wait for their shares, and barriers that wait for earlier operations.
-  std::vector<std::shared_ptr<Request>> held_;
   std::int64_t last_deadline_check_ = 0, last_watch_ = 0;
 
   Links links_{loop_};
   std::vector<LoopEvent> woken_by_;
   Membership membership_;
-  std::unordered_map<Key, std::shared_ptr<Request>, KeyHash> requests_;
-  std::vector<std::shared_ptr<Request>> any_source_;
-  std::unordered_map<Key, std::deque<Unexpected>, KeyHash> unexpected_;
+  Operations operations_;
+  UnexpectedFrames unexpected_;
   AbortedOperations aborted_;
   std::vector<std::byte*> slots_;
   std::vector<int> free_slots_;
@@ -364,7 +354,7 @@ class Engine final : public FrameSink {
   std::vector<void*> reduce_targets_;
   Durations durations_;
   FailureLog failures_;
-  std::uint64_t operations_ = 0;
+  std::uint64_t ended_operations_ = 0;
   std::uint64_t bytes_reduced_ = 0;
   std::uint64_t sleeps_ = 0;
   OffloadCounters offloaded_;

@@ -1,6 +1,7 @@
 // The failure of operations: its causes, the reason that is reported, and the message to the peers.
 #include <algorithm>
 #include <exception>
+#include <iterator>
 #include <new>
 #include <string>
 #include <utility>
@@ -12,13 +13,8 @@ namespace slackline {
 // Break the group: fail its open operations and refuse new ones.
 void Engine::break_group(Group& group, const Failure& failure) {
   if (!group.broken) group.broken = failure;
-  std::vector<std::shared_ptr<Request>> open;
-  for (const auto& [key, request] : requests_) {
-    if (request->group.get() == &group) open.push_back(request);
-  }
-  for (const auto& request : held_) {
-    if (request->group.get() == &group) open.push_back(request);
-  }
+  std::vector<std::shared_ptr<Request>> open = operations_.started_in(group);
+  std::ranges::move(operations_.held_in(group), std::back_inserter(open));
   for (const auto& request : open) fail(*request, failure, true);
 }
 
@@ -38,8 +34,7 @@ void Engine::fail(Request& request, Failure failure, bool tell_peers) {
   request.failure = std::move(failure);
   note_failure(request);
   if (request.offloaded) request.group->device->withdraw(request);
-  std::erase(any_source_, alive);
-  std::erase(held_, alive);
+  operations_.forget(alive);
   request.undivided = nullptr;
   const bool bound = !request.any || request.any_source >= 0;
   if (bound) {
@@ -79,7 +74,7 @@ void Engine::on_abort(Link& link, const wire::Header& header, const Payload& pay
     peer_left(*group, other ? culprit : group->rank_of(link), failure, Leave::kBroken);
     return;
   }
-  if (const std::shared_ptr<Request> request = find(key)) {
+  if (const std::shared_ptr<Request> request = operations_.find(key)) {
     fail(*request, std::move(failure), sparse(*request->group));
   } else if (const auto group = finished_in(key); group && failure.fault == Fault::kMismatch) {
     failure.rank = group->rank;
@@ -93,20 +88,8 @@ void Engine::on_abort(Link& link, const wire::Header& header, const Payload& pay
 // Remember an aborted operation, so that its frames that are still in flight are dropped on
 // arrival.
 void Engine::remember_abort(const Key& key, Failure failure) {
-  if (const auto it = unexpected_.find(key); it != unexpected_.end()) {
-    for (const Unexpected& u : it->second) discard(u);
-    unexpected_.erase(it);
-  }
+  unexpected_.drop_all(key);
   aborted_.remember(key, std::move(failure));
-}
-
-// Drop a buffered frame that no operation will use, and return the eager credit that the frame
-// occupied.
-void Engine::discard(const Unexpected& frame) {
-  frame.link->uncount_unposted();
-  const bool data = frame.header.kind == static_cast<std::uint8_t>(wire::FrameKind::kData);
-  if (data && (frame.header.flags & wire::kFlagEager) != 0 && !frame.link->shared_memory())
-    frame.link->eager_consumed(frame.header.length);
 }
 
 Failure Engine::no_room(const Request& request, std::size_t bytes, const char* what) const {
@@ -139,12 +122,8 @@ void Engine::fail_everything(const Failure& failure) {
   for (const auto& [epoch, group] : membership_.groups()) {
     if (!group->broken) group->broken = failure;
   }
-  std::vector<std::shared_ptr<Request>> open(any_source_);
-  for (const auto& [key, request] : requests_) open.push_back(request);
-  for (const auto& request : to_start_) open.push_back(request);
-  to_start_.clear();
-  open.insert(open.end(), held_.begin(), held_.end());
-  for (const auto& request : open) fail(*request, failure, failure.fault != Fault::kClosed);
+  for (const auto& request : operations_.take_all())
+    fail(*request, failure, failure.fault != Fault::kClosed);
 }
 
 void Engine::on_bye(Link& link, const wire::Header& header) {
@@ -210,25 +189,17 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how
     group.broken = std::move(reason);
     pass_on(group, rank);
   }
-  std::vector<std::shared_ptr<Request>> victims;
-  const auto concerned = [&](const Request& request) {
-    if (request.group.get() != &group) return false;
+  std::vector<std::shared_ptr<Request>> victims = operations_.started_in(group);
+  std::erase_if(victims, [&](const auto& request) {
     const bool between_us =
-        request.key.role == role_send(rank) || request.key.role == role_receive(rank);
-    if (!between_us && request.key.role != kRoleCollective) return false;
-    return !orderly || needs(request, rank);
-  };
-  for (const auto& [key, request] : requests_) {
-    if (concerned(*request)) victims.push_back(request);
-  }
-  for (const auto& request : any_source_) {
-    if (request->group.get() == &group && (!orderly || group.all_left()))
-      victims.push_back(request);
-  }
+        request->key.role == role_send(rank) || request->key.role == role_receive(rank);
+    if (!between_us && request->key.role != kRoleCollective) return true;
+    return orderly && !needs(*request, rank);
+  });
+  if (!orderly || group.all_left())
+    std::ranges::move(operations_.receives_in(group), std::back_inserter(victims));
   // Every rank owns a share, so an operation without shares needs each rank, as a barrier does.
-  for (const auto& request : held_) {
-    if (request->group.get() == &group) victims.push_back(request);
-  }
+  std::ranges::move(operations_.held_in(group), std::back_inserter(victims));
   for (const auto& request : victims) {
     Failure each = failure;
     each.rank = group.rank;
@@ -262,17 +233,7 @@ void Engine::link_lost(Link& link) {
 }
 
 void Engine::check_deadlines(std::int64_t now) {
-  std::vector<std::shared_ptr<Request>> late;
-  for (const auto& [key, request] : requests_) {
-    if (now >= request->deadline_ns) late.push_back(request);
-  }
-  for (const auto& request : any_source_) {
-    if (now >= request->deadline_ns) late.push_back(request);
-  }
-  for (const auto& request : held_) {
-    if (now >= request->deadline_ns) late.push_back(request);
-  }
-  for (const auto& request : late) {
+  for (const auto& request : operations_.late(now)) {
     int peer = -1;
     const std::string who = waiting_for(*request, &peer);
     const Link* link = peer < 0 ? nullptr : request->group->links[static_cast<std::size_t>(peer)];

@@ -71,11 +71,7 @@ void Engine::abandon(Group& group, Failure failure) {
     group.broken = std::move(failure);
     link.cut("the aggregator is not used any more");
   }
-  std::vector<std::shared_ptr<Request>> open;
-  for (const auto& [key, request] : requests_) {
-    if (request->group.get() == &group) open.push_back(request);
-  }
-  for (const auto& request : open) divert(*request);
+  for (const auto& request : operations_.started_in(group)) divert(*request);
 }
 
 void Engine::divert(Request& request) {
@@ -113,7 +109,7 @@ void Engine::divert(Request& request) {
   operation.target = target;
   operation.count = count;
   lay_out(request, operation);
-  to_start_.push_back(alive);
+  operations_.queue(alive);
   wake();
 }
 
@@ -124,10 +120,11 @@ void Engine::help(Group& group, const Key& key) {
   const std::shared_ptr<Group> served_by = group.stands_in_for.lock();
   if (served_by == nullptr) return;
   if (!served_by->broken) {
-    abandon(*served_by, Failure{Fault::kPeer,
-                                "rank " + std::to_string(unexpected_[key].front().header.source) +
-                                    " has lost it",
-                                group.rank, -1, -1, -1});
+    abandon(*served_by,
+            Failure{Fault::kPeer,
+                    "rank " + std::to_string(unexpected_.find(key)->front().header.source) +
+                        " has lost it",
+                    group.rank, -1, -1, -1});
   }
   const auto it = served_by->replay_copies.find(Key{key.tag, served_by->epoch, key.role});
   if (it == served_by->replay_copies.end()) return;
@@ -146,14 +143,14 @@ void Engine::help(Group& group, const Key& key) {
   request->replay_copy = replay_copy;
   request->async_counted = true;
   ++async_open_;
-  to_start_.push_back(request);
+  operations_.queue(request);
   wake();
 }
 
 // Give up aggregators that are silent while operations are open.
 void Engine::watch_aggregators(std::int64_t now) {
   std::vector<Link*> silent;
-  for (const auto& [key, request] : requests_) {
+  for (const auto& [key, request] : operations_.started()) {
     if (!request->group->fallback) continue;
     Link* link = request->group->links.back();
     const std::int64_t since = std::max(link->last_heard_ns, request->posted_ns);

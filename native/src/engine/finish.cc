@@ -23,7 +23,7 @@ void Engine::maybe_finish(Request& request) {
 void Engine::finish(Request& request, RequestState state) {
   const std::shared_ptr<Request> alive = request.shared_from_this();
   retire(request);
-  ++operations_;
+  ++ended_operations_;
   request.ended_ns = now_ns();
   if (state == RequestState::kDone)
     durations_.add(request.collective, request.total, request.ended_ns - request.posted_ns);
@@ -32,7 +32,7 @@ void Engine::finish(Request& request, RequestState state) {
   request.state.store(state, std::memory_order_release);
   if (request.async_counted) --async_open_;
   if (request.group->aggregation) served(request);
-  if (!held_.empty()) start_barriers(*request.group);
+  operations_.release_barriers(*request.group);
   if (request.queue) std::exchange(request.queue, nullptr)->push(alive);
   if (waiters_ > 0) finished_.notify_all();
   if (caller_asleep_) loop_.ring();  // the sleeping caller may wait for this operation
@@ -49,10 +49,7 @@ void Engine::finish(Request& request, RequestState state) {
 
 void Engine::retire(Request& request) {
   const bool started = request.active;
-  if (request.active) {
-    requests_.erase(request.key);
-    request.active = false;
-  }
+  operations_.end(request);
   const bool failed = static_cast<bool>(request.failure);
   // Memory of a failed operation that peers may still be reading is never reused.
   const bool read_still = failed && started && !request.group->aggregation &&

@@ -27,13 +27,9 @@ OpenOperation Engine::open_operation(const Request& request) const {
 std::vector<OpenOperation> Engine::pending() {
   const Lock lock = lock_for_post();
   std::vector<OpenOperation> open;
-  const auto note = [&](const std::shared_ptr<Request>& request) {
-    if (!request->finished() && !request->failure) open.push_back(open_operation(*request));
-  };
-  for (const auto& [key, request] : requests_) note(request);
-  for (const auto& request : any_source_) note(request);
-  for (const auto& request : to_start_) note(request);
-  for (const auto& request : held_) note(request);
+  for (const auto& request : operations_.open()) {
+    if (!request->failure) open.push_back(open_operation(*request));
+  }
   std::ranges::sort(open, {}, [](const OpenOperation& each) { return each.record.posted_ns; });
   return open;
 }

@@ -234,39 +234,6 @@ void Engine::promise(Request& request) {
   }
 }
 
-// Return an untagged collective operation that was posted on the group before the barrier and has
-// not ended, or null. A barrier begins after all such operations have ended, so that after a
-// barrier all collectives posted before it have ended on every rank, as in torch's gloo backend.
-// Barriers do not wait for tagged operations or for operations of the library itself.
-const Request* Engine::open_before(const Request& barrier) const {
-  if (barrier.collective != wire::Collective::kBarrier || barrier.key.tag >> 32 != 0)
-    return nullptr;
-  const auto earlier = [&](const std::shared_ptr<Request>& request) {
-    return request->group == barrier.group && request->key.role == kRoleCollective &&
-           request->key.tag < barrier.key.tag && !request->finished();
-  };
-  for (const auto& [key, request] : requests_) {
-    if (earlier(request)) return request.get();
-  }
-  for (const auto& request : to_start_) {
-    if (earlier(request)) return request.get();
-  }
-  for (const auto& request : held_) {
-    if (earlier(request)) return request.get();
-  }
-  return nullptr;
-}
-
-// Start the barriers of the group whose earlier operations have ended.
-void Engine::start_barriers(const Group& group) {
-  std::erase_if(held_, [&](const std::shared_ptr<Request>& request) {
-    if (request->group.get() != &group || request->undivided || open_before(*request) != nullptr)
-      return false;
-    to_start_.push_back(request);
-    return true;
-  });
-}
-
 void Engine::start(const std::shared_ptr<Request>& request) {
   if (request->finished()) return;
   if (operation_log.enabled() && request->started_ns == 0) request->started_ns = now_ns();
@@ -285,8 +252,7 @@ void Engine::start(const std::shared_ptr<Request>& request) {
     fail(*request, Failure(reason), true);
     return;
   }
-  requests_[request->key] = request;
-  request->active = true;
+  operations_.start(request);
   if (const Failure* aborted = aborted_.find(request->key)) {
     fail(*request, Failure(*aborted), sparse(*request->group));
     return;
@@ -304,20 +270,18 @@ void Engine::start(const std::shared_ptr<Request>& request) {
         advance(*request, static_cast<std::uint32_t>(chunk), static_cast<std::uint32_t>(segment));
     }
   }
-  if (const auto it = unexpected_.find(request->key); it != unexpected_.end()) {
-    std::deque<Unexpected> waiting = std::move(it->second);
-    unexpected_.erase(it);
-    for (Unexpected& u : waiting) {
+  if (unexpected_.find(request->key) != nullptr) {
+    for (const Unexpected& frame : unexpected_.take(request->key)) {
       if (request->finished()) {
-        discard(u);
+        UnexpectedFrames::drop(frame);
         continue;
       }
-      u.link->uncount_unposted();
-      const auto length = static_cast<std::uint32_t>(u.payload.size());
-      if (u.header.kind == static_cast<std::uint8_t>(wire::FrameKind::kGrant)) {
-        on_grant(*u.link, u.header);
+      UnexpectedFrames::used(frame);
+      const auto length = static_cast<std::uint32_t>(frame.payload.size());
+      if (frame.header.kind == static_cast<std::uint8_t>(wire::FrameKind::kGrant)) {
+        on_grant(*frame.link, frame.header);
       } else {
-        accept(*request, *u.link, u.header, Payload{u.payload.data(), nullptr, length});
+        accept(*request, *frame.link, frame.header, Payload{frame.payload.data(), nullptr, length});
       }
     }
   }
@@ -338,8 +302,8 @@ void Engine::start_any_source(const std::shared_ptr<Request>& request) {
     if (peer == request->group->rank) continue;
     const std::uint32_t next =
         request->group->sequences[sequence_key(2, request->user_tag(), role_receive(peer))];
-    if (unexpected_.contains(
-            Key{request->key.tag | next, request->group->epoch, role_receive(peer)})) {
+    const Key key{request->key.tag | next, request->group->epoch, role_receive(peer)};
+    if (unexpected_.find(key) != nullptr) {
       bind_any_source(request, peer);
       return;
     }
@@ -348,7 +312,7 @@ void Engine::start_any_source(const std::shared_ptr<Request>& request) {
     fail(*request, Failure(request->group->left.begin()->second), false);
     return;
   }
-  any_source_.push_back(request);
+  operations_.wait_for_sender(request);
 }
 
 void Engine::bind_any_source(const std::shared_ptr<Request>& request, int peer) {

@@ -80,13 +80,8 @@ void Engine::release_memory(Link& link) {
 // Return whether a payload that the peer sent before its end is still to be read from the peer's
 // memory. Such a payload is still used if the peer left in good order.
 bool Engine::reads_memory_of(const Link& link) const {
-  for (const auto& [key, frames] : unexpected_) {
-    if (std::ranges::any_of(frames, [&](const Unexpected& u) {
-          return u.link == &link && (u.header.flags & wire::kFlagReference) != 0;
-        }))
-      return true;
-  }
-  for (const auto& [key, request] : requests_) {
+  if (unexpected_.refer_to_memory_of(link)) return true;
+  for (const auto& [key, request] : operations_.started()) {
     if (request->group->rank_of(link) < 0) continue;
     for (const Chunk& chunk : request->chunks) {
       for (const Segment& segment : chunk.segments) {
@@ -149,7 +144,7 @@ std::map<std::string, std::uint64_t> Engine::counters() {
 std::map<std::string, std::uint64_t> Engine::count() {
   // Rings belong to links, not to operations, so they are counted apart.
   const std::size_t ring_bytes = rings_.size() * Arena::rounded(sizeof(Ring));
-  std::map<std::string, std::uint64_t> c{{"operations", operations_},
+  std::map<std::string, std::uint64_t> c{{"operations", ended_operations_},
                                          {"bytes_reduced", bytes_reduced_},
                                          {"sleeps", sleeps_},
                                          {"device_frames_taken", offloaded_.frames_taken},

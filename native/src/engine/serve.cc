@@ -12,11 +12,7 @@ namespace slackline {
 void Engine::serve(Group& group, std::shared_ptr<const Program> program, std::uint32_t onset) {
   const Lock lock = lock_for_post();
   group.aggregation = std::make_shared<Aggregation>(std::move(program), onset);
-  std::vector<Key> begun;
-  for (const auto& [key, frames] : unexpected_) {
-    if (key.epoch == group.epoch) begun.push_back(key);
-  }
-  for (const Key& key : begun) early(key);
+  for (const Key& key : unexpected_.keys_in(group.epoch)) early(key);
   drain_dirty();
   wake();
 }
@@ -37,16 +33,17 @@ void Engine::early(const Key& key) {
 }
 
 void Engine::serve(Group& group, const Key& key) {
-  if (group.broken || !Aggregation::begun_by_all(group, unexpected_[key])) return;
+  const std::deque<Unexpected>* frames = unexpected_.find(key);
+  if (group.broken || frames == nullptr || !Aggregation::begun_by_all(group, *frames)) return;
   Aggregation& aggregation = *group.aggregation;
   if (aggregation.any_waits() || !begin(group, key)) aggregation.wait(key);
 }
 
 // Begin an operation at the aggregator. Return false when the arena has no room for its result yet.
 bool Engine::begin(Group& group, const Key& key) {
-  const auto sent = unexpected_.find(key);
-  if (sent == unexpected_.end()) return true;  // a worker has aborted the operation
-  const wire::Header header = sent->second.front().header;
+  const std::deque<Unexpected>* sent = unexpected_.find(key);
+  if (sent == nullptr) return true;  // a worker has aborted the operation
+  const wire::Header header = sent->front().header;
   const std::string wrong = Aggregation::refusal(header, arena_.capacity());
   std::byte* memory = nullptr;
   if (wrong.empty() && header.total > 0) {

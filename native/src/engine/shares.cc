@@ -50,12 +50,12 @@ void Engine::set_shares(Group& group, Shares& shares, std::vector<std::uint32_t>
   shares.program = std::move(program);
   shares.number = number;
   shares.known = true;
-  for (const auto& request : take_undivided(shares)) {
+  for (const auto& request : operations_.take_undivided(shares)) {
     try {
       if (shares.program) request->program = shares.program;
       request->wide = widens(*request);
       lay_out(*request, *std::exchange(request->undivided, nullptr));
-      to_start_.push_back(request);
+      operations_.queue(request);
     } catch (const std::exception& error) {
       broke_down(error);
       fail(*request, Failure(request->group->broken), false);  // the request is not in any table
@@ -68,7 +68,8 @@ void Engine::decline(Shares& shares, Failure failure) {
   const Lock lock = lock_for_post();
   if (shares.known || shares.failure) throw std::logic_error("the shares have been set before");
   shares.failure = std::move(failure);
-  for (const auto& request : take_undivided(shares)) fail(*request, Failure(shares.failure), true);
+  for (const auto& request : operations_.take_undivided(shares))
+    fail(*request, Failure(shares.failure), true);
   drain_dirty();
   wake();
 }
@@ -78,17 +79,6 @@ void Engine::cancel(Request& request, Failure failure) {
   fail(request, std::move(failure), true);
   drain_dirty();
   wake();
-}
-
-// Remove and return the requests that wait for `shares`, in the order in which they were posted.
-std::vector<std::shared_ptr<Request>> Engine::take_undivided(const Shares& shares) {
-  std::vector<std::shared_ptr<Request>> taken;
-  std::erase_if(held_, [&](const std::shared_ptr<Request>& request) {
-    if (request->shares.get() != &shares) return false;
-    taken.push_back(request);
-    return true;
-  });
-  return taken;
 }
 
 // Return the offset and the length of chunk number `chunk` in the operation's buffer.
