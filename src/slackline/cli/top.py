@@ -42,13 +42,14 @@ def top(
         str, typer.Option(metavar="TIME", help="Show the state anew after this time.")
     ] = "1s",
 ) -> int:
-    """Show the ranks, links, findings and decisions of a running job; q leaves."""
+    """Show the ranks, links, causes of slow steps and decisions of a running job; q leaves."""
     from rich.console import Console
 
     from slackline.cli._job._announced import find_job
     from slackline.cli._top._render import screen_of
     from slackline.cli._top._view import view_of
-    from slackline.cli._top._watch import watch
+    from slackline.cli._top._watch import show
+    from slackline.diagnose import Watch
     from slackline.monitor import Job
 
     interval_ns = parse_duration_ns(interval)
@@ -64,14 +65,14 @@ def top(
     assert place is not None
     if running is not None and not (once or as_json):
         # The ranks of a running job may still be starting, without a record.
-        return watch(Job(place), Console(), timedelta(microseconds=interval_ns // 1000))
-    job = Job.recorded(place)
+        return show(Watch(Job(place)), Console(), timedelta(microseconds=interval_ns // 1000))
+    watch = Watch.recorded(place, time.time_ns())
     if as_json:
-        print(json.dumps(view_of(job, time.time_ns()).as_json()))
+        print(json.dumps(view_of(watch, time.time_ns()).as_json()))
         return 0
     if once:
         console = Console(width=None if terminal else _PLAIN_WIDTH, highlight=False)
-        for line in screen_of(view_of(job, time.time_ns()), console.width):
+        for line in screen_of(view_of(watch, time.time_ns()), console.width):
             console.print(line, no_wrap=True, crop=False, overflow="ignore")
         return 0
-    return watch(job, Console(), timedelta(microseconds=interval_ns // 1000))
+    return show(watch, Console(), timedelta(microseconds=interval_ns // 1000))

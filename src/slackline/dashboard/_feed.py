@@ -15,20 +15,21 @@ from slackline.dashboard._messages import messages, problems
 from slackline.dashboard._pipeline import pipeline
 from slackline.dashboard._steps import overview, step_times
 from slackline.dashboard._timeline import timeline
+from slackline.diagnose import Watch
 from slackline.monitor import Finding, Job
 
 __all__ = ["PANELS", "Feed", "pause_after"]
 
 _Result = TypeVar("_Result")
 
-PANELS: Mapping[str, Callable[[Job], dict[str, Any]]] = {
-    "overview": overview,
+PANELS: Mapping[str, Callable[[Watch], dict[str, Any]]] = {
+    "overview": lambda watch: overview(watch.job),
     "messages": messages,
-    "steps": step_times,
-    "links": links,
-    "timeline": timeline,
-    "pipeline": pipeline,
-    "problems": problems,
+    "steps": lambda watch: step_times(watch.job),
+    "links": lambda watch: links(watch.job),
+    "timeline": lambda watch: timeline(watch.job),
+    "pipeline": lambda watch: pipeline(watch.job),
+    "problems": lambda watch: problems(watch.job),
 }
 """The function that computes each panel."""
 
@@ -56,11 +57,11 @@ class Feed:
     """
 
     def __init__(self, job: Job) -> None:
-        self._job = job
+        self._watch = Watch(job)
         self._thread = ThreadPoolExecutor(1, "slackline-dashboard-reader")
         self._panels: dict[str, _Panel] = {}
         self._stale = True
-        self._finding: Finding | None = None
+        self._said: tuple[Finding | None, tuple[int | None, ...]] = None, ()
         self._version = 0
         self._changed = asyncio.Condition()
         self._wanted = asyncio.Event()
@@ -90,11 +91,11 @@ class Feed:
 
     async def panel(self, name: str) -> str:
         """Return the present content of one panel as JSON text."""
-        return json.dumps(await self._in_thread(PANELS[name], self._job))
+        return json.dumps(await self._in_thread(PANELS[name], self._watch))
 
     async def link(self, source: int, target: int) -> str:
         """Return the history of one direction of a link as JSON text."""
-        return json.dumps(await self._in_thread(link_history, self._job, source, target))
+        return json.dumps(await self._in_thread(link_history, self._watch.job, source, target))
 
     def enter(self) -> None:
         """Count a reader; its panels are computed at once."""
@@ -144,22 +145,24 @@ class Feed:
 
     def _read(self, compute: bool) -> dict[str, str]:
         """Read new records; return the panels that may have changed if `compute` is true."""
+        job = self._watch.job
         try:
-            added = self._job.update()
+            added = self._watch.update(time.time_ns())
         except OSError as error:
             added = 0
             sentence = f"cannot read {error.filename}: {error.strerror}"
-            if sentence not in self._job.problems:
-                self._job.problems.append(sentence)
+            if sentence not in job.problems:
+                job.problems.append(sentence)
                 added = 1
-        # A finding may become complete without a new record.
-        finding = self._job.findings[-1] if self._job.findings else None
-        self._stale = self._stale or bool(added) or finding is not self._finding
-        self._finding = finding
+        # A finding may become complete, and a cause may be named or end, without a new record.
+        ends = tuple(each.until_ns for each in self._watch.spells)
+        said = (job.findings[-1] if job.findings else None), ends
+        self._stale = self._stale or bool(added) or said != self._said
+        self._said = said
         if not compute or not self._stale:
             return {}
         self._stale = False
-        return {name: json.dumps(panel(self._job)) for name, panel in PANELS.items()}
+        return {name: json.dumps(panel(self._watch)) for name, panel in PANELS.items()}
 
 
 def pause_after(reading: timedelta) -> timedelta:

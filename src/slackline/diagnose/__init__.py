@@ -10,6 +10,7 @@
     _deaths     dead ranks, from failed operations and from the ends of telemetry files
     _diagnosis  the diagnosis of a job: all of the above, with a hold against premature names
     _spells     the times in which causes held, merged for each cause
+    _watch      a job and its diagnosis, while the ranks write and afterwards
     _replay     the diagnosis of a directory, in the order of the records' times
 
 The package reads the state of a job (`slackline.monitor`) and has no clock: the caller passes the
@@ -20,5 +21,6 @@ from slackline.diagnose._cause import Cause, Kind
 from slackline.diagnose._diagnosis import Diagnosis
 from slackline.diagnose._replay import replay
 from slackline.diagnose._spells import Recurrence, Spell, recurrences
+from slackline.diagnose._watch import Watch
 
-__all__ = ["Cause", "Diagnosis", "Kind", "Recurrence", "Spell", "recurrences", "replay"]
+__all__ = ["Cause", "Diagnosis", "Kind", "Recurrence", "Spell", "Watch", "recurrences", "replay"]

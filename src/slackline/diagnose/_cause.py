@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from slackline.diagnose._hosts import Direction
+
 __all__ = ["Cause", "Kind"]
 
 
@@ -43,5 +45,7 @@ class Cause:
     """The index of the affected rail (path of a link); None if no single rail is affected."""
     since_ns: int
     """The Unix time from which the evidence holds."""
+    links: frozenset[Direction] = frozenset()
+    """The disturbed directions of links that the cause explains."""
     sentence: str
     """The sentence that names the cause and the evidence."""

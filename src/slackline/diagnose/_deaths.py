@@ -39,6 +39,11 @@ def dead_ranks(job: Job, plan: Layout, now_ns: int) -> list[Cause]:
                 name=f"rank {rank.number}",
                 ranks=(rank.number,),
                 since_ns=rank.seen_ns,
+                links=frozenset(
+                    (each.source, each.target, each.rail)
+                    for each in job.open_episodes
+                    if rank.number in (each.source, each.target)
+                ),
                 sentence=(
                     f"rank {rank.number}: it is dead or stands still: {reason}, and it has written "
                     f"nothing since {quiet_ns / 1e9:.1f} s"

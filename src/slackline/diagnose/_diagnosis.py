@@ -81,6 +81,7 @@ class Diagnosis:
                 fresh.append(cause)
                 self._named[place] = Spell(cause=cause, named_ns=now_ns)
                 self.spells.append(self._named[place])
+            self._named[place].links |= cause.links
         self._present, self._updated_ns = set(found), now_ns
         for place, seen_ns in list(self._seen_ns.items()):
             if now_ns - seen_ns > _LINGER_NS:

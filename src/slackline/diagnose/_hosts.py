@@ -65,11 +65,17 @@ def layout(job: Job, now_ns: int, before: Layout | None = None) -> Layout:
 
 
 def _used(job: Job, now_ns: int) -> frozenset[Direction]:
-    """Return the directions with traffic in a report that is not old at the Unix time `now_ns`."""
+    """Return the directions with traffic in a report that is not old at the Unix time `now_ns`.
+
+    The age of a report is relative to the latest report of any link: after the end of all traffic,
+    the links that were in use stay in use.
+    """
+    latest_ns = max((link.reports[-1][0] for link in job.links.values()), default=now_ns)
+    since_ns = min(now_ns, latest_ns) - _IN_USE_NS
     used = set()
     for (rank, peer, rail), link in job.links.items():
         for time_ns, report in reversed(link.reports):
-            if now_ns - time_ns > _IN_USE_NS:
+            if time_ns < since_ns:
                 break
             if report.sent_bytes:
                 used.add((rank, peer, rail))

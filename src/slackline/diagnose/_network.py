@@ -193,6 +193,7 @@ def _cause(
         ranks=involved if ranks is None else ranks,
         rail=rail,
         since_ns=min(each.began_ns for each in mine.values()),
+        links=frozenset(mine),
         sentence=f"{name}: {reason}",
     )
 

@@ -1,11 +1,20 @@
 """The times in which causes held, and these times merged for each cause."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slackline.diagnose._cause import Cause, Kind
+from slackline.diagnose._hosts import Direction
+from slackline.monitor import Finding
 
 __all__ = ["Recurrence", "Spell", "recurrences"]
+
+
+_AFTER_NS = 1_000_000_000
+"""The time after the end of a cause within which the end of a disturbance is a part of it."""
+
+_OF_LATE_RANKS = (Kind.NIC, Kind.SWITCH, Kind.HOST, Kind.DEAD)
+"""The kinds of causes that make ranks answer or send late."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,6 +29,17 @@ class Spell:
     """The Unix time of the last evidence; None while the cause holds."""
     explained_by: str = ""
     """The name of the cause that explains the evidence since `until_ns`; empty if none does."""
+
+    links: set[Direction] = field(default_factory=set)
+    """The disturbed directions of links that the cause has explained so far."""
+
+    def explains(self, finding: Finding) -> bool:
+        """Return whether the finding is about a link or a rank that was disturbed by the cause."""
+        until_ns = finding.time_ns if self.until_ns is None else self.until_ns + _AFTER_NS
+        if not self.cause.since_ns <= finding.time_ns <= until_ns:
+            return False
+        late = self.cause.kind in _OF_LATE_RANKS and finding.rank in self.cause.ranks
+        return late or finding.link in self.links
 
     @property
     def lasted_ns(self) -> int:

@@ -25,7 +25,7 @@ verdicts. Times are integer nanoseconds, and the caller passes the time of each 
 from slackline.health._balance import Balance, Traffic, observe, port_rates, rebalance
 from slackline.health._baseline import Baseline
 from slackline.health._cusum import Cusum
-from slackline.health._deduplicator import Deduplicator, Episode
+from slackline.health._deduplicator import Deduplicator, Episode, Report
 from slackline.health._options import HealthOptions
 from slackline.health._runs import Runs
 from slackline.health._samples import Probe, RailSample
@@ -48,6 +48,7 @@ __all__ = [
     "Probe",
     "Runs",
     "RailSample",
+    "Report",
     "Shift",
     "Side",
     "Traffic",

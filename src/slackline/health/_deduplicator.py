@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from slackline.health._stragglers import find_stragglers, network_reason
 from slackline.health._verdict import Condition, Verdict
 
-__all__ = ["Deduplicator", "Episode"]
+__all__ = ["Deduplicator", "Episode", "Report"]
 
 _HOLD_NS = 1_000_000_000
 """The time that other ranks have to report the same problem."""
@@ -48,6 +48,18 @@ class Episode:
     """The rank that reported the problem first; sentences of other ranks are ignored."""
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A line about a problem of one direction of a rail, of one rank, or of the network."""
+
+    sentence: str
+    """The line."""
+    link: Key | None = None
+    """The source, the target and the rail of the direction; None if the line is not about one."""
+    rank: int | None = None
+    """The rank; None if the line is not about one rank."""
+
+
 class Deduplicator:
     """A deduplicator of all ranks' verdicts. `now_ns` is the clock of the process that runs it."""
 
@@ -62,7 +74,7 @@ class Deduplicator:
         self._network_reason = ""
         """The reason why the network explains all slow links; empty while it does not."""
         self._network_until_ns: int | None = None
-        self._lines: list[str] = []
+        self._lines: list[Report] = []
 
     @property
     def open_episodes(self) -> list[Episode]:
@@ -85,7 +97,7 @@ class Deduplicator:
                 del self._open[key]
                 episode.until_ns = verdict.time_ns
                 if episode.said:
-                    self._lines.append(verdict.reason)
+                    self._lines.append(Report(verdict.reason, link=key))
             return
         if episode is None:
             episode = Episode(
@@ -106,14 +118,14 @@ class Deduplicator:
         episode.condition, episode.reason = verdict.condition, verdict.reason
         episode.over_ns = verdict.over_ns
         if episode.said:
-            self._lines.append(verdict.reason)
+            self._lines.append(Report(verdict.reason, link=key))
 
     def due(self) -> list[int]:
         """Return the times, in rising order, from which `lines` reports the problems held back."""
         held = {each.heard_ns + _HOLD_NS for each in self._open.values() if not each.said}
         return sorted(held)
 
-    def lines(self, now_ns: int) -> list[str]:
+    def lines(self, now_ns: int) -> list[Report]:
         """Return the report lines about problems that became due by `now_ns`, each line once."""
         reasons = self._reasons(now_ns)
         slow = [each for each in self._open.values() if each.over_ns]
@@ -121,17 +133,17 @@ class Deduplicator:
             heard_ns = max((e.heard_ns for e in slow if blamed in _places(e)), default=now_ns)
             if now_ns - heard_ns >= _HOLD_NS:
                 self._blamed.add(blamed)
-                self._lines.append(reasons[blamed])
+                self._lines.append(_report_of(blamed, reasons[blamed]))
         for rank, side in sorted(self._blamed - reasons.keys()):
             recovered = f"rank {rank} {side} in time" if side else "the network is as usual"
-            self._lines.append(f"{recovered} again")
+            self._lines.append(_report_of((rank, side), f"{recovered} again"))
         self._blamed &= reasons.keys()
-        for episode in self._open.values():
+        for key, episode in self._open.items():
             if episode.said or now_ns - episode.heard_ns < _HOLD_NS:
                 continue
             if not reasons.keys() & _places(episode):
                 episode.said = True
-                self._lines.append(episode.reason)
+                self._lines.append(Report(episode.reason, link=key))
         lines, self._lines = self._lines, []
         return lines
 
@@ -153,7 +165,7 @@ class Deduplicator:
         stragglers = find_stragglers(self.ranks, over)
         return {(each.rank, each.side.value): each.reason for each in stragglers}
 
-    def finish(self) -> list[str]:
+    def finish(self) -> list[Report]:
         """Return the report lines that are still held back, at the end of the job."""
         latest = max((episode.heard_ns for episode in self._open.values()), default=0)
         return self.lines(latest + _HOLD_NS)
@@ -162,3 +174,8 @@ class Deduplicator:
 def _places(episode: Episode) -> set[_Blamed]:
     """Return the parts that may explain that a direction of a link is slow."""
     return {(episode.target, "answers"), (episode.source, "sends"), _NETWORK}
+
+
+def _report_of(blamed: _Blamed, sentence: str) -> Report:
+    """Return the line about a late rank, or about the whole network."""
+    return Report(sentence, rank=None if blamed == _NETWORK else blamed[0])

@@ -1,6 +1,7 @@
 """State of a job, followed through the telemetry that its ranks write into one directory.
 
     _job        all ranks, links, decisions and findings of a job
+    _timed_tail a rank's file as it grows, each record with its time
     _rank       one rank: its process, its steps, its operations
     _history    the step times of a whole run, in bounded memory
     _link       one rail of a link, as the rank at one end sees it

@@ -1,7 +1,9 @@
 """A job: all of its ranks, links, decisions and findings."""
 
+import heapq
 import time
 from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -11,6 +13,7 @@ from slackline.health import Condition, Deduplicator, Episode, Verdict
 from slackline.monitor._direction import Direction, directions_of
 from slackline.monitor._link import Link
 from slackline.monitor._rank import Rank
+from slackline.monitor._timed_tail import TimedTail
 from slackline.telemetry import (
     Alignment,
     ClockOffset,
@@ -24,7 +27,6 @@ from slackline.telemetry import (
     Operations,
     PipelineStep,
     Record,
-    RecordTail,
     RunSummary,
     Setting,
     StepSummary,
@@ -49,6 +51,10 @@ class Finding:
     """Unix time at which the finding was complete."""
     sentence: str
     """The sentence, such as "link 2>3 is slow since 12.4 s: 31 ms over its usual 0.2 ms"."""
+    link: tuple[int, int, int] | None = None
+    """Source, target and rail of the direction; None for a finding about a rank."""
+    rank: int | None = None
+    """The rank; None for a finding about a link."""
 
 
 class Job:
@@ -85,7 +91,7 @@ class Job:
         self.problems: deque[str] = deque(maxlen=_KEPT_PROBLEMS)
         """Sentences about telemetry that is missing or could not be read, the latest ones."""
         self._offsets: dict[tuple[int, int], deque[ClockOffset]] = {}
-        self._tails: dict[Path, RecordTail] = {}
+        self._tails: dict[Path, TimedTail] = {}
         self._health = Deduplicator(0)
         self._verdicts: list[LinkVerdict] = []
         self._told_ns = 0
@@ -156,19 +162,28 @@ class Job:
     def update(self) -> int:
         """Read the records that ranks have added since the last call; return their number."""
         count = 0
-        for path in sorted(self.directory.glob("rank-*.jsonl")):
-            if path not in self._tails:
-                self._tails[path] = RecordTail(path, self.problems.append)
-            for record in self._tails[path].read():
-                self.take(record)
-                count += 1
+        for _, record in self.added():
+            self.take(record)
+            count += 1
         self.settle(time.time_ns())
         return count
 
+    def added(self) -> Iterator[tuple[int, Record]]:
+        """Yield the records that ranks have added since the last call, in the order of their times.
+
+        The caller passes each record to `take`. A record's time is the Unix time at which the rank
+        wrote it, by the clock of the rank's host, as far as the records state times.
+        """
+        for path in sorted(self.directory.glob("rank-*.jsonl")):
+            if path not in self._tails:
+                self._tails[path] = TimedTail(path, self.problems.append)
+        tails = [tail.read() for tail in self._tails.values()]
+        yield from heapq.merge(*tails, key=lambda timed: timed[0])
+
     def finish(self) -> None:
         """Complete the findings that wait for the reports of other ranks, after the job's end."""
-        for sentence in self._health.finish():
-            self.findings.append(Finding(self._told_ns, sentence))
+        for each in self._health.finish():
+            self.findings.append(Finding(self._told_ns, each.sentence, each.link, each.rank))
 
     def take(self, record: Record) -> None:
         """Add one record of any rank, which no file needs to hold; `settle` makes the findings."""
@@ -243,8 +258,8 @@ class Job:
         """Collect the findings that are complete by `now_ns`, each with its own time."""
         due = [at_ns for at_ns in self._health.due() if self._told_ns < at_ns < now_ns]
         for at_ns in (*due, now_ns):
-            for sentence in self._health.lines(at_ns):
-                self.findings.append(Finding(at_ns, sentence))
+            for each in self._health.lines(at_ns):
+                self.findings.append(Finding(at_ns, each.sentence, each.link, each.rank))
         self._told_ns = max(self._told_ns, now_ns)
 
 

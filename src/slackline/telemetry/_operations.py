@@ -76,6 +76,7 @@ COLUMNS = tuple(item.name for item in fields(Operation))
 """The names of a row's columns."""
 
 _RAILS = COLUMNS.index("rails")
+_ENDED = COLUMNS.index("ended_ns")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +94,14 @@ class Operations:
         """Yield the operations of the batch."""
         for row in json.loads(f"[{self.rows}]"):
             yield Operation(*row)
+
+    @property
+    def ended_ns(self) -> int:
+        """The time at which the latest operation ended, by the rank's monotonic clock; 0 without
+        operations.
+        """
+        last = self.rows.rfind("[")
+        return 0 if last < 0 else int(json.loads(self.rows[last:])[_ENDED])
 
     @property
     def rail_names(self) -> tuple[str, ...]:

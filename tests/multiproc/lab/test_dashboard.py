@@ -1,4 +1,4 @@
-"""Test of `slackline run --dashboard` in a lab: the page names the right link, soon."""
+"""Test of `slackline run --dashboard` in a lab: the right link and the right NIC, soon."""
 
 import re
 import subprocess
@@ -58,10 +58,10 @@ def test_the_page_shows_a_slow_link_and_a_nic_that_is_cut(tmp_path: Path) -> Non
 
 def _watch(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_TRAIN)
-    faults = ("--fault", "link 0-1 delay 100ms from 15s", "--fault", "nic 2.1 down from 20s")
+    faults = ("--fault", "link 0-1 delay 100ms from 15s for 8s", "--fault", "nic 2.1 down from 32s")
     lab = ("--lab", "--ranks", "3", "--nics", "2", "--rate", "200Mbit", *faults)
     process = subprocess.Popen(
-        [*_SLACKLINE, "run", *lab, "--dashboard-port", "0", "--keep", "kept", "train.py", "45"],
+        [*_SLACKLINE, "run", *lab, "--dashboard-port", "0", "--keep", "kept", "train.py", "50"],
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -80,6 +80,8 @@ def _watch(browser: Any, tmp_path: Path) -> None:
         page.locator(slow).first.wait_for(timeout=100_000)
         cut = "#links td:is(.cut, .silent)[data-link*='2']"
         page.locator(cut).first.wait_for(timeout=60_000)
+        named = re.compile("^NIC 1 of the host of rank 2: all 2 links in use over it are ")
+        page.locator("#causes > li > span").get_by_text(named).wait_for(timeout=60_000)
         ended = page.get_by_text("the server has ended; the page shows the last state")
         ended.wait_for(timeout=60_000)
         seen: dict[str, int] = page.evaluate("seen")

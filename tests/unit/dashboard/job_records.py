@@ -1,14 +1,21 @@
 """Records of a job with known figures."""
 
-import made_records
-from made_records import MS_NS, SECOND_NS, START_NS
+from pathlib import Path
+from typing import Any
 
+import made_records
+import pytest
+from made_records import MS_NS, SECOND_NS, START_NS, header, write
+
+from slackline.monitor import Job
 from slackline.telemetry import (
     Counters,
+    GroupOpened,
     LinkReport,
     LinkVerdict,
     Operations,
     PipelineStep,
+    Record,
     StepSummary,
 )
 
@@ -79,5 +86,49 @@ def pipeline_step(rank: int, number: int, *rows: tuple[str, int, int]) -> Pipeli
     )
 
 
-def ended(rank: int) -> Counters:
-    return Counters(rank=rank, time_ns=START_NS + 60 * SECOND_NS, values={})
+def ended(rank: int, at_s: int = 60) -> Counters:
+    return Counters(rank=rank, time_ns=START_NS + at_s * SECOND_NS, values={})
+
+
+def nic_of_rank_2(back_s: int | None = None) -> dict[str, list[Record]]:
+    """Return the records of four hosts in which the links of rank 2 are silent from 10 s on."""
+    members = (0, 1, 2, 3)
+    found: dict[str, list[Record]] = {}
+    for rank in members:
+        opened = GroupOpened(rank=rank, time_ns=START_NS, size=4, epoch=1, members=members)
+        peers = [peer for peer in members if peer != rank]
+        found[f"rank{rank}"] = [opened]
+        for at in range(1, 21):
+            found[f"rank{rank}"] += [report(rank, peer, at) for peer in peers]
+            conditions = {10: "silent", back_s: "back"}
+            if condition := conditions.get(at):
+                found[f"rank{rank}"] += [
+                    verdict(rank, rank, peer, at, condition, f"link {rank}>{peer} {condition}")
+                    for peer in peers
+                    if 2 in (rank, peer)
+                ]
+        found[f"rank{rank}"].append(ended(rank, 21))
+    return found
+
+
+def unix(*seconds: float) -> Any:
+    """Return the Unix times at these seconds after the ranks' beginning, as close as a float is."""
+    return pytest.approx([START_NS / 1e9 + each for each in seconds], abs=1e-5)
+
+
+def job_of(directory: Path, **records: list[Record]) -> Job:
+    """Write the records of the ranks rank0, rank1, ... after their headers, and read them."""
+    for name, given in records.items():
+        rank = int(name.removeprefix("rank"))
+        write(directory, rank, header(rank), *given)
+    job = Job(directory)
+    job.update()
+    return job
+
+
+def cell(shown: dict[str, Any], source: int, target: int) -> dict[str, Any]:
+    """Return the cell of one direction in the panel of links."""
+    (found,) = [
+        each for each in shown["cells"] if (each["source"], each["target"]) == (source, target)
+    ]
+    return found

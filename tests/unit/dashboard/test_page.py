@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from browser_pages import open_page, opened_browser
-from job_records import operations, pipeline_step, report, step, verdict
-from made_records import START_NS, header, write
+from job_records import ended, nic_of_rank_2, operations, pipeline_step, report, step, verdict
+from made_records import SECOND_NS, START_NS, header, write
 
 pytest.importorskip("aiohttp", reason="the page needs slackline[dashboard]")
 
@@ -19,6 +19,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 SLOW = "link 0>1 is slow since 3.0 s: 30 ms over its usual 0.2 ms"
 HOSTILE = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
+
+
+CLOCK = "seconds => new Date(seconds * 1000).toLocaleTimeString([], { hour12: false })"
+"""A script of the browser that returns the time of day of a Unix time in seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +81,39 @@ def test_text_from_records_is_text(browser: Any, url: str) -> None:
     assert page.title() == "Slackline"
     assert page.locator("main img, main script").count() == 0
     assert errors == []
+
+
+def test_a_cause_is_shown_with_its_times_and_the_findings_that_it_explains(
+    browser: Any, tmp_path: Path
+) -> None:
+    for rank in range(4):
+        host = HOSTILE if rank == 2 else f"host{rank}"
+        write(tmp_path, rank, header(rank, host=host), *nic_of_rank_2()[f"rank{rank}"])
+    with Dashboard(port=0) as server:
+        server.start(Job(tmp_path))
+        page, errors = open_page(browser, server.url)
+        lasting = page.locator("#causes > li.lasting")
+        lasting.wait_for()
+        said = lasting.locator("> span").inner_text()
+        assert said.startswith(f"NIC 0 of host {HOSTILE}: all 3 links in use over it are silent")
+        assert page.locator("#findings li").count() == 0
+        assert page.locator("#links td.silent").count() == 6
+        lasting.get_by_text("6 findings explained", exact=True).click()
+        assert lasting.locator("details li").count() == 6
+        for rank in range(4):
+            peers = {0, 1, 2, 3} - {rank} if rank == 2 else {2}
+            back = [verdict(rank, rank, peer, 27, "back", f"link {rank}>{peer}") for peer in peers]
+            write(tmp_path, rank, *back, ended(rank, 31))
+        over = page.locator("#causes > li.over")
+        over.wait_for()
+        over.get_by_text("12 findings explained", exact=True).wait_for()
+        assert over.locator("details[open] li").count() == 12
+        first, last = (page.evaluate(CLOCK, (START_NS + at * SECOND_NS) / 1e9) for at in (10, 27))
+        assert over.locator("> time").inner_text() == f"{first} to {last}"
+        assert page.locator("#links td.silent").count() == 0
+        assert page.title() == "Slackline"
+        assert page.locator("main img, main script").count() == 0
+        assert errors == []
 
 
 def test_the_matrix_is_used_by_keyboard(browser: Any, url: str) -> None:

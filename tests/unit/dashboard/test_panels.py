@@ -1,40 +1,28 @@
 """Tests of the content of each panel, from records with known figures."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from job_records import ended, operations, pipeline_step, report, step, verdict
-from made_records import MS_NS, SECOND_NS, START_NS, header, write
+from job_records import cell, ended, job_of, operations, pipeline_step, report, step, unix, verdict
+from made_records import MS_NS, START_NS, header, write
 
 pytest.importorskip("aiohttp", reason="the page needs slackline[dashboard]")
 
 from slackline.dashboard._links import link_history, links
-from slackline.dashboard._messages import messages, problems
+from slackline.dashboard._messages import messages
 from slackline.dashboard._pipeline import pipeline
 from slackline.dashboard._steps import overview, step_times
 from slackline.dashboard._timeline import timeline
+from slackline.diagnose import Watch
 from slackline.monitor import Job
-from slackline.telemetry import ClockOffset, Decision, Gap, GroupOpened, Record, file_of
+from slackline.telemetry import (
+    ClockOffset,
+    GroupOpened,
+)
 
 START_S = START_NS / 1e9
 SLOW = "link 0>1 is slow since 3.0 s: 30 ms over its usual 0.2 ms"
 CUT = "link 1-2 is cut since 4.0 s"
-
-
-def unix(*seconds: float) -> Any:
-    """Return the Unix times at these seconds after the ranks' beginning, as close as a float is."""
-    return pytest.approx([START_S + each for each in seconds], abs=1e-5)
-
-
-def job_of(directory: Path, **records: list[Record]) -> Job:
-    """Write the records of the ranks rank0, rank1, ... after their headers, and read them."""
-    for name, given in records.items():
-        rank = int(name.removeprefix("rank"))
-        write(directory, rank, header(rank), *given)
-    job = Job(directory)
-    job.update()
-    return job
 
 
 def test_the_overview_has_the_pace_of_each_rank(tmp_path: Path) -> None:
@@ -87,13 +75,6 @@ def test_a_run_of_any_length_is_shown_from_its_beginning(tmp_path: Path) -> None
     assert len(shown["time_s"]) == 375
     assert [shown["time_s"][0], shown["time_s"][-1]] == unix(0.8, 300)
     assert set(shown["median_ms"]) == {100}
-
-
-def cell(shown: dict[str, Any], source: int, target: int) -> dict[str, Any]:
-    (found,) = [
-        each for each in shown["cells"] if (each["source"], each["target"]) == (source, target)
-    ]
-    return found
 
 
 def test_a_cell_has_the_sender_s_rate_and_the_worst_condition(tmp_path: Path) -> None:
@@ -258,41 +239,6 @@ def test_a_pipeline_s_step_has_its_instructions_and_bubbles(tmp_path: Path) -> N
     assert step_times(job)["share"] == [pytest.approx(0.85), pytest.approx(0.7)]
 
 
-def test_messages_are_newest_first_and_common_decisions_are_one(tmp_path: Path) -> None:
-    def decided(rank: int, at_s: int, choice: str) -> Decision:
-        time_ns = START_NS + at_s * SECOND_NS
-        return Decision(
-            rank=rank, time_ns=time_ns, subject="plan", choice=choice, reason="measured"
-        )
-
-    opened = GroupOpened(rank=0, time_ns=START_NS, size=3, epoch=1, members=(0, 1, 2))
-    job = job_of(
-        tmp_path,
-        rank0=[opened, decided(0, 1, "ring"), verdict(0, 0, 1, 3, "slow", SLOW)],
-        rank1=[decided(1, 2, "ring"), decided(1, 8, "ring")],
-    )
-    shown = messages(job)["messages"]
-    assert [each["text"] for each in shown] == [
-        "rank 1, plan: ring (measured)",
-        SLOW,
-        "ranks 0, 1, plan: ring (measured)",
-    ]
-    assert [each["kind"] for each in shown] == ["decision", "finding", "decision"]
-    assert [each["time_s"] for each in shown] == unix(8, 4, 1)
-
-
-def test_missing_and_cut_records_are_problems(tmp_path: Path) -> None:
-    gap = Gap(rank=0, time_ns=START_NS, lost=7, reason="No space left on device")
-    job = job_of(tmp_path, rank0=[gap])
-    with file_of(tmp_path, 0).open("a") as file:
-        file.write('{"record":"st')
-    job.update()
-    assert problems(job)["problems"] == [
-        "rank 0: 7 records are missing: No space left on device",
-        f"{file_of(tmp_path, 0)}: the last line is cut; it may still be written",
-    ]
-
-
 def test_the_panels_of_a_job_without_records_are_empty(tmp_path: Path) -> None:
     job = Job(tmp_path)
     job.update()
@@ -301,4 +247,4 @@ def test_the_panels_of_a_job_without_records_are_empty(tmp_path: Path) -> None:
     assert links(job)["cells"] == []
     assert timeline(job)["ranks"] == []
     assert pipeline(job)["ranks"] == []
-    assert messages(job)["messages"] == []
+    assert messages(Watch(job)) == {"causes": [], "messages": []}

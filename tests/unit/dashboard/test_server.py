@@ -131,7 +131,7 @@ def test_a_finding_reaches_the_reader(tmp_path: Path) -> None:
     for rank in range(3):
         write(tmp_path, rank, header(rank))
     with served(tmp_path) as page, closing(Events(page)) as events:
-        assert events.until("messages") == {"messages": []}
+        assert events.until("messages") == {"causes": [], "messages": []}
         write(tmp_path, 0, verdict(0, 0, 1, 3, "slow", "link 0>1 is slow"))
         while not (found := events.until("messages")["messages"]):
             pass

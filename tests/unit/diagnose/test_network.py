@@ -1,11 +1,12 @@
 """Tests of the links, NICs and switches that explain disturbed links."""
 
+import pickle
 from collections.abc import Iterable
 from itertools import permutations
 from pathlib import Path
 
 import pytest
-from invented_records import header, opened, verdict
+from invented_records import counters, header, opened, verdict
 from made_records import SECOND_NS as S
 from made_records import START_NS, link
 
@@ -75,6 +76,8 @@ def test_all_links_over_a_nic_name_the_nic(tmp_path: Path) -> None:
     (cause,) = _named(_job(tmp_path, MESH, rails=2), around, "silent", rails=(1,))
     assert (cause.kind, cause.name, cause.rail) == (Kind.NIC, "NIC 1 of host node2", 1)
     assert cause.ranks == (2,)
+    assert cause.links == {(source, target, 1) for source, target in around}
+    assert pickle.loads(pickle.dumps(cause)) == cause
     assert cause.sentence == (
         "NIC 1 of host node2: all 3 links in use over it are silent, and links between other "
         "hosts are not"
@@ -85,6 +88,21 @@ def test_a_nic_is_no_switch_when_traffic_leaves_its_rail(tmp_path: Path) -> None
     around = [pair for pair in MESH if 2 in pair]
     (cause,) = _named(_job(tmp_path, around, rails=2), around, "cut", rails=(1,))
     assert (cause.kind, cause.name) == (Kind.NIC, "NIC 1 of host node2")
+
+
+def test_a_nic_stays_the_cause_after_all_traffic_has_ended(tmp_path: Path) -> None:
+    job = _job(tmp_path, MESH)
+    diagnosis = Diagnosis(job)
+    for source, target in MESH:
+        if 2 in (source, target):
+            job.take(verdict(source, target, 10 * S, "silent"))
+    for rank in range(4):
+        job.take(counters(rank, 13 * S))
+    for quarter in range(40, 120):  # The latest report about a link is of the 13th second.
+        job.settle(START_NS + quarter * S // 4)
+        diagnosis.update(START_NS + quarter * S // 4)
+    named = [(each.cause.name, each.until_ns) for each in diagnosis.spells]
+    assert named == [("NIC 0 of host node2", None)]
 
 
 def test_in_a_ring_two_links_that_carry_fewer_bytes_show_the_nic(tmp_path: Path) -> None:

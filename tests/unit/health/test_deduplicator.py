@@ -2,7 +2,7 @@
 
 from itertools import permutations
 
-from slackline.health import Condition, Deduplicator, Verdict, find_stragglers
+from slackline.health import Condition, Deduplicator, Report, Verdict, find_stragglers
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -29,11 +29,11 @@ def test_both_ends_say_it_and_it_is_shown_once() -> None:
     deduplicator.take(0, 2, _verdict(2, 3))
     deduplicator.take(S // 5, 3, _verdict(2, 3))
     assert deduplicator.lines(S // 2) == []
-    assert deduplicator.lines(S) == ["link 2>3 is slow"]
+    assert deduplicator.lines(S) == [Report("link 2>3 is slow", link=(2, 3, 0))]
     deduplicator.take(5 * S, 3, _verdict(2, 3, Condition.BACK, at_s=15))
     assert deduplicator.lines(5 * S) == []
     deduplicator.take(5 * S, 2, _verdict(2, 3, Condition.BACK, at_s=15))
-    assert deduplicator.lines(5 * S) == ["link 2>3 is back"]
+    assert deduplicator.lines(5 * S) == [Report("link 2>3 is back", link=(2, 3, 0))]
     (episode,) = deduplicator.episodes
     assert (episode.since_ns, episode.until_ns) == (10 * S, 15 * S)
 
@@ -43,12 +43,15 @@ def test_a_late_rank_is_shown_instead_of_its_links() -> None:
     for peer in (0, 1, 2):
         deduplicator.take(0, peer, _verdict(peer, 3))
     assert deduplicator.lines(2 * S) == [
-        "rank 3 answers late: 30.0 ms over the usual on all 3 links into it; "
-        "the rank, its host or its NIC is slow, not the links"
+        Report(
+            "rank 3 answers late: 30.0 ms over the usual on all 3 links into it; "
+            "the rank, its host or its NIC is slow, not the links",
+            rank=3,
+        )
     ]
     for peer in (0, 1, 2):
         deduplicator.take(9 * S, peer, _verdict(peer, 3, Condition.BACK))
-    assert deduplicator.lines(9 * S) == ["rank 3 answers in time again"]
+    assert deduplicator.lines(9 * S) == [Report("rank 3 answers in time again", rank=3)]
 
 
 def test_links_that_are_slow_one_after_the_other_name_the_network_and_no_rank() -> None:
@@ -63,22 +66,24 @@ def test_links_that_are_slow_one_after_the_other_name_the_network_and_no_rank() 
     assert deduplicator.due()[-1] == 11 * S // 12 + S
     told += [line for quarter in range(4, 12) for line in deduplicator.lines(quarter * S // 4)]
     assert told == [
-        "the network is slow: 30.0 ms over the usual on all links between 4 ranks; "
-        "no single rank, NIC or link is slow"
+        Report(
+            "the network is slow: 30.0 ms over the usual on all links between 4 ranks; "
+            "no single rank, NIC or link is slow"
+        )
     ]
     told = []
     for number, (source, target) in enumerate(pairs):
         at_ns = 9 * S + number * S // 24
         deduplicator.take(at_ns, source, _verdict(source, target, Condition.BACK, at_s=19))
         told += deduplicator.lines(at_ns)
-    assert told + deduplicator.lines(11 * S) == ["the network is as usual again"]
+    assert told + deduplicator.lines(11 * S) == [Report("the network is as usual again")]
 
 
 def test_at_the_end_nothing_is_held_back() -> None:
     deduplicator = Deduplicator(2)
     deduplicator.take(0, 0, _verdict(0, 1))
     assert deduplicator.lines(0) == []
-    assert deduplicator.finish() == ["link 0>1 is slow"]
+    assert deduplicator.finish() == [Report("link 0>1 is slow", link=(0, 1, 0))]
     assert deduplicator.finish() == []
 
 

@@ -41,6 +41,7 @@ _LINKS = (
     Column("rate", 1),
     Column("round trip", 2),
 )
+_CAUSES = (Column("since", 1), Column("until", 2))
 _FINDINGS = (Column("at", 1),)
 _DECISIONS = (Column("at", 3), Column("ranks", 2), Column("decision", 1, right=False))
 
@@ -132,6 +133,10 @@ def _count(number: int, word: str) -> str:
 
 
 def _tables(view: View) -> list[_Table]:
+    causes = [
+        (_at(view, c.since_ns), "" if c.over_ns is None else _at(view, c.over_ns), c.sentence)
+        for c in view.causes
+    ]
     findings = [(_at(view, each.time_ns), each.sentence) for each in view.findings]
     decisions = [
         (_at(view, d.time_ns), ranks_text(ranks, _MOST_RANKS_WIDTH), d.subject, _choice(d))
@@ -140,6 +145,12 @@ def _tables(view: View) -> list[_Table]:
     return [
         _Table(
             _RANKS, [_rank(each) for each in view.ranks], [_STYLES[r.state] for r in view.ranks]
+        ),
+        _Table(
+            _CAUSES,
+            causes,
+            ["red" if c.over_ns is None else "" for c in view.causes],
+            sentence="cause of slow steps",
         ),
         _Table(
             _LINKS,

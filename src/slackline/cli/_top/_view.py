@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from slackline.monitor import Direction, Finding, Job, OperationTotals, Rank, State
+from slackline.diagnose import Kind, Spell, Watch
+from slackline.monitor import Direction, Finding, OperationTotals, Rank, State
 from slackline.telemetry import Decision
 
-__all__ = ["RankView", "View", "view_of"]
+__all__ = ["CauseView", "RankView", "View", "view_of"]
 
 _RECENT = 50
 """The number of latest pipeline steps whose median is a rank's present pace."""
@@ -45,6 +46,24 @@ class RankView:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CauseView:
+    """A cause of slow steps; times are Unix time in nanoseconds."""
+
+    since_ns: int
+    """The time from which the evidence holds."""
+    over_ns: int | None
+    """The time of the last evidence; None while the cause holds."""
+    kind: str
+    """The kind of the cause, a value of `slackline.diagnose.Kind`."""
+    name: str
+    """The name of the affected part."""
+    ranks: tuple[int, ...]
+    """The affected ranks."""
+    sentence: str
+    """The sentence that names the cause and the evidence."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class View:
     """The state of a job."""
 
@@ -60,8 +79,10 @@ class View:
     """The ranks that have written, in rising order."""
     links: tuple[Direction, ...]
     """Both directions of each TCP or UDP rail with reports, the most disturbed ones first."""
+    causes: tuple[CauseView, ...]
+    """The causes of slow steps that hold or have held, the newest first."""
     findings: tuple[Finding, ...]
-    """The latest findings about links and ranks, the newest first."""
+    """The latest findings about links and ranks that no cause explains, the newest first."""
     decisions: tuple[Decision, ...]
     """The latest decisions of all ranks, the newest first."""
     problems: tuple[str, ...]
@@ -72,8 +93,10 @@ class View:
         return asdict(self)
 
 
-def view_of(job: Job, now_ns: int) -> View:
-    """Return the state of `job` at the Unix time `now_ns`, from the records read so far."""
+def view_of(watch: Watch, now_ns: int) -> View:
+    """Return the state of a job at the Unix time `now_ns`, from the records read so far."""
+    job = watch.job
+    named = [each for each in watch.spells if each.cause.kind is not Kind.LINK]
     return View(
         directory=str(job.directory),
         time_ns=now_ns,
@@ -81,9 +104,26 @@ def view_of(job: Job, now_ns: int) -> View:
         world_size=job.world_size,
         ranks=tuple(_rank_view(rank, now_ns) for rank in job.ranks.values()),
         links=tuple(job.directions()),
-        findings=tuple(reversed(job.findings)),
+        causes=tuple(_cause_view(each) for each in reversed(named)),
+        findings=tuple(
+            finding
+            for finding in reversed(job.findings)
+            if not any(each.explains(finding) for each in named)
+        ),
         decisions=tuple(sorted(job.decisions, key=lambda each: -each.time_ns)),
         problems=tuple(reversed(job.problems)),
+    )
+
+
+def _cause_view(spell: Spell) -> CauseView:
+    cause = spell.cause
+    return CauseView(
+        since_ns=cause.since_ns,
+        over_ns=spell.until_ns,
+        kind=cause.kind.value,
+        name=cause.name,
+        ranks=cause.ranks,
+        sentence=cause.sentence,
     )
 
 

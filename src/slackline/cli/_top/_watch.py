@@ -10,12 +10,12 @@ from rich.live import Live
 from slackline.cli._top._keys import opened_keys
 from slackline.cli._top._render import screen_of
 from slackline.cli._top._view import view_of
-from slackline.monitor import Job
+from slackline.diagnose import Watch
 
-__all__ = ["watch"]
+__all__ = ["show"]
 
 
-def watch(job: Job, console: Console, interval: timedelta) -> int:
+def show(watch: Watch, console: Console, interval: timedelta) -> int:
     """Show the job on the terminal, anew after each `interval`, until a key or a signal ends it.
 
     Return the exit code: 0 for the key q and for Ctrl-C, else 128 and the signal's number.
@@ -25,10 +25,11 @@ def watch(job: Job, console: Console, interval: timedelta) -> int:
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
         while True:
-            job.update()
-            removed = "" if job.directory.is_dir() else "the job's files have been removed: "
-            note = f"q leaves; {removed}{job.directory}"
-            view = view_of(job, time.time_ns())
+            watch.update(time.time_ns())
+            directory = watch.job.directory
+            removed = "" if directory.is_dir() else "the job's files have been removed: "
+            note = f"q leaves; {removed}{directory}"
+            view = view_of(watch, time.time_ns())
             width, height = console.size
             live.update(Group(*screen_of(view, width, height, note=note)), refresh=True)
             ended = keys.wait(interval.total_seconds())

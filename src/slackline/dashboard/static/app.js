@@ -43,27 +43,49 @@ class Overview {
   }
 }
 
-// Findings and decisions, each in a list whose items stay in place when others are added before them.
+// Causes, findings and decisions, each in a list whose items stay in place when others are added before them.
 class Messages {
   constructor(section) {
-    this.note = section.querySelector(".note");
+    [this.causeNote, this.findingNote] = section.querySelectorAll(".note");
   }
 
   show(panel) {
     const of = (wanted) => panel.messages.filter(({ kind }) => kind === wanted);
-    this.fill(at("findings"), of("finding"));
-    this.fill(at("decisions"), of("decision"));
-    say(this.note, at("findings").childElementCount ? "" : "No link and no rank has been found slow.");
+    this.fill(at("causes"), panel.causes, (cause) => this.cause(cause));
+    this.fill(at("findings"), of("finding"), (message) => this.line(message));
+    this.fill(at("decisions"), of("decision"), (message) => this.line(message));
+    say(this.causeNote, panel.causes.length ? "" : "No NIC, switch, host, rank or data loader has been found slow.");
+    say(this.findingNote, of("finding").length ? "" : "No other link and no other rank has been found slow.");
   }
 
-  fill(list, messages) {
-    messages.forEach(({ time_s: time, text }, index) => {
-      const key = `${time} ${text}`;
+  line({ time_s: time, text }) {
+    return element("li", {}, element("time", {}, clock(time)), element("span", {}, text));
+  }
+
+  cause({ time_s: since, over_s: over, text, findings }) {
+    const times = over === null ? `since ${clock(since)}` : `${clock(since)} to ${clock(over)}`;
+    const item = element("li", { class: over === null ? "lasting" : "over" },
+      element("time", {}, times), element("span", {}, text));
+    if (findings.length) {
+      const count = `${findings.length} ${findings.length === 1 ? "finding" : "findings"} explained`;
+      item.append(element("details", {}, element("summary", {}, count),
+        element("ul", {}, ...findings.map((finding) => this.line(finding)))));
+    }
+    return item;
+  }
+
+  fill(list, messages, make) {
+    messages.forEach((message, index) => {
+      const key = JSON.stringify(message);
+      const name = `${message.time_s} ${message.text}`;
       const present = list.children[index];
       if (present?.dataset.key === key) return;
-      const item = element("li", {}, element("time", {}, clock(time)), element("span", {}, text));
-      item.dataset.key = key;
-      list.insertBefore(item, present ?? null);
+      const item = make(message);
+      Object.assign(item.dataset, { key, name });
+      if (present?.dataset.name !== name) return list.insertBefore(item, present ?? null);
+      const [before, after] = [present, item].map((each) => each.querySelector("details"));
+      if (before && after) after.open = before.open;
+      present.replaceWith(item);
     });
     while (list.childElementCount > messages.length) list.lastElementChild.remove();
   }

@@ -74,7 +74,7 @@ def test_json_has_ranks_links_findings_and_decisions(
     }
     assert [each["sentence"] for each in found["findings"]] == [found["links"][0]["sentence"]]
     assert found["decisions"][0]["choice"] == "ring from 64KiB"
-    assert found["problems"] == []
+    assert (found["causes"], found["problems"]) == ([], [])
 
 
 @pytest.mark.parametrize(

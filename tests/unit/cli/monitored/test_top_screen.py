@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
-from made_records import SECOND_NS, START_NS, write
+from made_records import SECOND_NS, START_NS, verdict, write
 from monitored_files import header, write_job
 
 from slackline.cli._top._lines import Column, lines_of, printable
 from slackline.cli._top._render import divide, screen_of
 from slackline.cli._top._view import View, view_of
+from slackline.diagnose import Watch
 from slackline.monitor import Job
 from slackline.telemetry import Counters, Decision, PipelineStep
 
@@ -16,9 +17,9 @@ _NOW_NS = START_NS + 64 * SECOND_NS
 
 
 def _view(directory: Path, now_ns: int = _NOW_NS) -> View:
-    job = Job(directory)
-    job.update()
-    return view_of(job, now_ns)
+    watch = Watch(Job(directory))
+    watch.update(now_ns)
+    return view_of(watch, now_ns)
 
 
 def _plain(view: View, width: int, height: int | None = None) -> list[str]:
@@ -55,6 +56,40 @@ def test_a_wide_screen_shows_everything(tmp_path: Path) -> None:
         "     at  ranks  decision  choice and reason",
         "0:01:01      0  plan      ring from 64KiB: measured 1.2 ms",
     ]
+
+
+def _write_silent_nic(directory: Path) -> None:
+    """Write four hosts of which host 2 loses all links at 60 s; all ranks end at 62 s."""
+    write_job(directory, ranks=4)
+    for rank in range(4):
+        for peer in range(4):
+            if rank != peer and 2 in (rank, peer):
+                times = {"time_ns": START_NS + 61 * SECOND_NS, "since_ns": 160 * SECOND_NS}
+                silent = verdict(rank, rank, peer, 161 * SECOND_NS, "silent", **times)
+                write(directory, rank, silent)
+        ended = Counters(rank=rank, time_ns=START_NS + 62 * SECOND_NS, values={})
+        write(directory, rank, ended)
+
+
+def test_a_cause_takes_the_place_of_the_findings_about_its_links(tmp_path: Path) -> None:
+    _write_silent_nic(tmp_path)
+    view = _view(tmp_path)
+    sentence = (
+        "NIC 0 of host host2: all 3 links in use over it are silent, and links between other "
+        "hosts are not"
+    )
+    (cause,) = view.causes
+    assert (cause.kind, cause.name, cause.ranks) == ("nic", "NIC 0 of host host2", (2,))
+    assert (cause.since_ns - START_NS, cause.over_ns) == (60 * SECOND_NS, None)
+    assert [each.sentence for each in view.findings] == [
+        "link 0>1 is slow since 1.0 s: 31 ms over its usual 0.2 ms"
+    ]
+    lines = _plain(view, 140)
+    assert lines[8:10] == [
+        "  since  until  cause of slow steps",
+        f"0:01:00         {sentence}",
+    ]
+    assert sum("is silent" in line for line in lines[10:]) == 6
 
 
 def test_a_narrow_screen_leaves_columns_out(tmp_path: Path) -> None:
