@@ -4,6 +4,7 @@
     _guard     the checks of requests: the host's name, the token, the headers of responses
     _feed      the panels' content, computed again when there are new records
     _steps     panels: the ranks' pace, step times of the whole run
+    _promises  panel: predicted step times beside measured ones
     _links     panel: the matrix of links, and the history of a link
     _timeline  panel: operations, waits and computation of the latest steps
     _pipeline  panel: the instructions of a pipeline's step, and its bubbles

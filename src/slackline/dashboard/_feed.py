@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from slackline.dashboard._links import link_history, links
 from slackline.dashboard._messages import messages, problems
 from slackline.dashboard._pipeline import pipeline
+from slackline.dashboard._promises import promises
 from slackline.dashboard._steps import overview, step_times
 from slackline.dashboard._timeline import timeline
 from slackline.diagnose import Watch
@@ -29,6 +30,7 @@ PANELS: Mapping[str, Callable[[Watch], dict[str, Any]]] = {
     "links": lambda watch: links(watch.job),
     "timeline": lambda watch: timeline(watch.job),
     "pipeline": lambda watch: pipeline(watch.job),
+    "promises": lambda watch: promises(watch.job),
     "problems": lambda watch: problems(watch.job),
 }
 """The function that computes each panel."""

@@ -26,6 +26,7 @@ from slackline.telemetry import (
     LinkVerdict,
     Operations,
     PipelineStep,
+    Promise,
     Record,
     RunSummary,
     Setting,
@@ -221,6 +222,8 @@ class Job:
             case Decision():
                 self.decisions.append(record)
                 self.decision_counts[record.rank, record.subject] += 1
+            case Promise():
+                rank.take_promise(record)
             case Setting():
                 self.settings[record.rank, record.name] = record
             case Counters():

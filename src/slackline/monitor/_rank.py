@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from slackline.monitor._history import StepHistory, Steps
+from slackline.monitor._promised import Promised
 from slackline.plan.collective import Collective
 from slackline.telemetry import (
     Counters,
@@ -15,6 +16,7 @@ from slackline.telemetry import (
     Operation,
     Operations,
     PipelineStep,
+    Promise,
     RunSummary,
     StepSummary,
     Totals,
@@ -26,6 +28,9 @@ __all__ = ["OperationTotals", "Rank", "State"]
 _KEPT_STEPS = 2000
 _KEPT_PIPELINE_STEPS = 500
 """The number of pipeline steps that are kept: a step may have hundreds of instructions."""
+
+_KEPT_PROMISES = 100
+"""The number of predicted step times that are kept."""
 
 _KEPT_WAITS = 4096
 """The number of waits for operations that are kept."""
@@ -150,6 +155,9 @@ class Rank:
         """The engine's counters at its end; None while the engine runs."""
         self.run: RunSummary | None = None
         """The sums over all steps; None until the wrapper around the optimizer is closed."""
+        self.promises: deque[Promised] = deque(maxlen=_KEPT_PROMISES)
+        """The latest predicted step times, each with the steps that it was about."""
+        self._present: dict[str, Promised] = {}
         self._sums = Totals(number)
         self._used_rails = 0
         self._used_names: set[str] = set()
@@ -225,6 +233,11 @@ class Rank:
             self.group_totals.setdefault((members, each.kind), OperationTotals()).add(each)
             self.seen_ns = max(self.seen_ns, ended_ns)
 
+    def take_promise(self, promise: Promise) -> None:
+        """Add a predicted step time, which replaces the one before of the same source."""
+        self._present[promise.source] = Promised(promise)
+        self.promises.append(self._present[promise.source])
+
     def take_step(self, step: StepSummary) -> None:
         """Add an optimizer step."""
         self.steps.append(step)
@@ -232,6 +245,8 @@ class Rank:
         first = step.optimizer == 0
         wall_ns = step.wall_ns if first else 0
         self.wall_ns += wall_ns
+        if first:
+            self._fulfil("groups", step.time_ns - wall_ns, wall_ns)
         self.history.add(Steps(first, wall_ns, wall_ns, step.exposed_ns, step.time_ns))
         self.exposed_ns += step.exposed_ns
         if step.hidden_ns is not None:
@@ -243,8 +258,15 @@ class Rank:
         self.pipeline.append(step)
         self.pipeline_count += 1
         ended_ns = step.time_ns + step.wall_ns
+        self._fulfil("schedule", step.time_ns, step.wall_ns)
         self.pipeline_history.add(Steps(1, step.wall_ns, step.wall_ns, step.waiting_ns, ended_ns))
         self.pipeline_wall_ns += step.wall_ns
         self.pipeline_computing_ns += step.computing_ns
         self.pipeline_waiting_ns += step.waiting_ns
         self.plan_changes += bool(step.change)
+
+    def _fulfil(self, source: str, began_ns: int, wall_ns: int) -> None:
+        """Add a step to the present prediction of a source, if the step began after it."""
+        promised = self._present.get(source)
+        if promised is not None and began_ns >= promised.promise.time_ns:
+            promised.add(wall_ns)

@@ -68,6 +68,7 @@ class Recorder:
         emit: Callable[[StepSummary], None],
         *,
         decide: Callable[[str, str, str], None] | None = None,
+        promise: Callable[[str, str, int], None] | None = None,
         timeline: Timeline | None = None,
         budget: DetailBudget | None = None,
         core_times: Callable[[], CoreTimes] | None = None,
@@ -76,7 +77,8 @@ class Recorder:
     ) -> None:
         """Create a recorder that passes the summary of each step to `emit`.
 
-        `decide` receives the subject, the choice and the reason of each decision.
+        `decide` receives the subject, the choice and the reason of each decision, and `promise` the
+        source, the choice and the nanoseconds of each predicted step time.
         With a `timeline` the summaries split the time of each reduction by phase. The timeline's
         times are read from `clock`, which must be the clock by which reductions state their ends.
         With a `budget`, only steps that the budget allows have details: the times of each group of
@@ -88,6 +90,7 @@ class Recorder:
         self._unix = unix
         self._emit = emit
         self._decide = decide
+        self._promise = promise
         self._rank, self._optimizer = rank, optimizer
         self._timeline = timeline
         self._budget = budget
@@ -231,6 +234,11 @@ class Recorder:
         if self._decide is not None:
             of = f"optimizer {self._optimizer}: " if self._optimizer else ""
             self._decide(subject, of + choice, reason)
+
+    def promised(self, source: str, choice: str, wall_ns: int) -> None:
+        """Record a prediction of the duration of this optimizer's next steps."""
+        if self._promise is not None and not self._optimizer:
+            self._promise(source, choice, wall_ns)
 
     def _begin(self, now: int) -> _Step:
         """Return the record of a step that begins now."""

@@ -15,6 +15,7 @@ from slackline.overlap.exchange import Exchange
 from slackline.telemetry import (
     DEFAULT_LIMIT_BYTES,
     Decision,
+    Promise,
     RunSummary,
     Setting,
     StepSummary,
@@ -92,6 +93,7 @@ class Report:
                 number,
                 self.take,
                 decide=self.decided,
+                promise=self.promised,
                 timeline=timeline,
                 budget=budget,
                 core_times=None if number else core_times,
@@ -112,6 +114,22 @@ class Report:
                     subject=subject,
                     choice=choice,
                     reason=reason,
+                )
+            )
+
+    def promised(self, source: str, choice: str, wall_ns: int) -> None:
+        """Write a record of a predicted step time: its source, such as "groups", and the choice.
+
+        Without a telemetry file, does nothing.
+        """
+        if self._writer is not None:
+            self._writer.write(
+                Promise(
+                    rank=self._rank,
+                    time_ns=time.time_ns(),
+                    source=source,
+                    choice=choice,
+                    wall_ns=wall_ns,
                 )
             )
 

@@ -1,7 +1,6 @@
 """The schedule class of the public API, used like one of torch.distributed.pipelining."""
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +18,7 @@ from slackline.pipeline._delegation import Delegation
 from slackline.pipeline._device import DeviceThrottle
 from slackline.pipeline._forecasts import forecaster_for
 from slackline.pipeline._message_buffers import MessageBuffers
+from slackline.pipeline._plan_telemetry import PlanTelemetry
 from slackline.pipeline._plans import (
     Memory,
     forward_only,
@@ -32,9 +32,9 @@ from slackline.pipeline._runner import Inputs, LaunchThrottle, NoThrottle, Runne
 from slackline.pipeline._settings import Settings
 from slackline.pipeline._transport import Transport
 from slackline.pipeline._worker import LossFunction, Worker
-from slackline.pipeline.replan import MetricsExchange, Replanner, can_replan, warm_up
+from slackline.pipeline.replan import MetricsExchange, Replanner, can_replan
 from slackline.plan.pipeline import PipelinePlan, Scenario
-from slackline.telemetry import DEFAULT_LIMIT_BYTES, Decision, Record, Writer
+from slackline.telemetry import DEFAULT_LIMIT_BYTES
 
 __all__ = ["Schedule"]
 
@@ -103,10 +103,11 @@ class Schedule:
         self._nic = self._group.nic
         count = mine[0].num_stages
         self._job_rank = dist.get_rank()
+        self._telemetry = PlanTelemetry(self._job_rank)
         forecaster = None
         if config.forecast:
             forecaster = forecaster_for(
-                self._policy, count - 1, self._job_rank, self._write_telemetry
+                self._policy, count - 1, self._job_rank, self._telemetry.write
             )
         scenario = scenario_for(count, n_microbatches, memory, config)
         parameters = RankParameters(
@@ -179,16 +180,14 @@ class Schedule:
         self._ended = ""
         directory = config.telemetry or environment.telemetry
         limit = environment.telemetry_limit or DEFAULT_LIMIT_BYTES
-        self._writer = (
-            None if directory is None else Writer(directory, self._job_rank, limit_bytes=limit)
-        )
-        if self._writer is not None:
-            for setting in settings.records(self._job_rank):
-                self._writer.write(setting)
+        if directory is not None:
+            self._telemetry.open(directory, limit)
+        for setting in settings.records(self._job_rank):
+            self._telemetry.write(setting)
         how = "is the default" if settings.origins["schedule"] == "default" else "was asked for"
         asked = f'"{schedule}" {how}' if isinstance(schedule, str) else "the plan was given"
         why = "follows from the schedule" if config.policy is None else "was asked for"
-        self._decided(f'{asked}; the policy "{self._policy.name}" {why}')
+        self._telemetry.decided(plan, f'{asked}; the policy "{self._policy.name}" {why}')
 
     @property
     def plan(self) -> PipelinePlan:
@@ -333,9 +332,12 @@ class Schedule:
         change = ""
         if self._replanner is not None:
             change = self._replanner.next()
+            measured = self._replanner.scenario is not self._scenario
             self._plan, self._scenario = self._replanner.plan, self._replanner.scenario
+            if measured and not self._nic.rank:  # One rank tells the time for all ranks.
+                self._telemetry.promised(self._plan, self._scenario)
         if change:
-            self._decided(change)
+            self._telemetry.decided(self._plan, change)
         waits_ps = self._replanner.waits_ps if self._replanner is not None else ()
         return StepConfig(
             plan=self._plan,
@@ -355,27 +357,10 @@ class Schedule:
     def _keep_record(self, record: StepRecord) -> None:
         self._records.append(record)
         self._delegation.learn(record)
-        self._write_telemetry(telemetry_of(record, self._job_rank))
+        self._telemetry.write(telemetry_of(record, self._job_rank))
         if self._config.on_step is not None:
             self._config.on_step(record)
         del self._records[: -self._config.keep_records]
-
-    def _decided(self, reason: str) -> None:
-        """Write a record of the choice of the present plan, if telemetry is written."""
-        ahead = ", ".join(map(str, warm_up(self._plan)))
-        self._write_telemetry(
-            Decision(
-                rank=self._job_rank,
-                time_ns=time.time_ns(),
-                subject="schedule",
-                choice=f"{self._plan}; forwards before the first backward: {ahead}",
-                reason=reason,
-            )
-        )
-
-    def _write_telemetry(self, record: Record) -> None:
-        if self._writer is not None:
-            self._writer.write(record)
 
     def _completed(self, stage: int) -> Callable[[], None]:
         return lambda: self._runner.reduction_started(stage)

@@ -1,6 +1,7 @@
 """Telemetry of a run: records, the files they are written to, and sums over them.
 
     _records     the schema: a dataclass for each kind of record
+    _choices     the records of choices, settings and predicted step times
     _operations  the records of operations, many in one line
     _lines       one record as one line of JSON, and back
     _journal     the only writer of a process's file: a thread, a queue, limits of memory and disk
@@ -39,6 +40,7 @@ from slackline.telemetry._records import (
     LinkReport,
     LinkVerdict,
     PipelineStep,
+    Promise,
     Record,
     RunSummary,
     Setting,
@@ -66,6 +68,7 @@ __all__ = [
     "Operations",
     "PipelineStep",
     "Placed",
+    "Promise",
     "Record",
     "RecordTail",
     "RunSummary",

@@ -20,6 +20,7 @@ from slackline.telemetry._records import (
     LinkReport,
     LinkVerdict,
     PipelineStep,
+    Promise,
     Record,
     RunSummary,
     Setting,
@@ -42,6 +43,7 @@ _KINDS: dict[str, type[Record]] = {
     "run": RunSummary,
     "verdict": LinkVerdict,
     "pipeline": PipelineStep,
+    "promise": Promise,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 

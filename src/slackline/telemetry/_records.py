@@ -7,6 +7,7 @@ offsets are read from CLOCK_MONOTONIC on the rank's host; `FileHeader` states bo
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from slackline.telemetry._choices import Decision, Promise, Setting
 from slackline.telemetry._operations import Operations
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "LinkVerdict",
     "Operations",
     "PipelineStep",
+    "Promise",
     "Record",
     "RunSummary",
     "Setting",
@@ -117,41 +119,6 @@ class LinkReport:
     """The condition of the direction to the peer and its cause, as a sentence."""
     inward: str
     """The condition of the direction from the peer and its cause, as a sentence."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Decision:
-    """A choice that the library made, with its reason."""
-
-    rank: int
-    """The rank in the job."""
-    time_ns: int
-    """Unix time of the choice."""
-    subject: str
-    """The thing that was chosen: "plan", "shares", "groups", "schedule", "failover" or
-    "forecast"."""
-    choice: str
-    """The choice, such as the name of a plan."""
-    reason: str
-    """The reason as a sentence or phrase."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """The value of a setting on one rank, and its origin."""
-
-    rank: int
-    """The rank in the job."""
-    time_ns: int
-    """Unix time at which the setting took effect."""
-    name: str
-    """The setting's name: that of its variable, in lower case and without SLACKLINE_."""
-    value: str
-    """The value as text that the variable accepts; empty for no value, "?" for a value that no text
-    can express, such as a whole plan."""
-    origin: str
-    """"argument", a value that the script passed; "environment", the value of the variable;
-    "default"; or "trial", a value that the library has found by measurement."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,4 +362,5 @@ Record = (
     | RunSummary
     | LinkVerdict
     | PipelineStep
+    | Promise
 )

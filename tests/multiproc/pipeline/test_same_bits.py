@@ -9,7 +9,7 @@ from pipeline_models import (
 )
 from pipeline_work import carried, one_stage_a_rank, several_stages_a_rank
 
-from slackline.telemetry import Decision, file_of, read_file
+from slackline.telemetry import Decision, Promise, file_of, read_directory, read_file
 
 SLOW = pytest.mark.slow
 WIRES = {
@@ -64,6 +64,11 @@ def test_all_ranks_change_their_plans_at_the_same_step_and_for_the_same_reason(j
     for name, (_, changes) in zip(("auto", "adaptra"), found[0], strict=True):
         reasons.append(f'"{name}" was asked for; the policy "{name}" follows from the schedule')
         reasons += [change for change in changes if change]
+    promises = [each for each in read_directory(tmp_path) if isinstance(each, Promise)]
+    assert {(each.rank, each.source) for each in promises} == {(0, "schedule")}
+    assert len(promises) >= sum(bool(change) for _, changes in found[0] for change in changes)
+    # Each activation and each gradient crosses the slow link.
+    assert min(each.wall_ns for each in promises) >= 60_000_000
     for rank in range(3):
         records = read_file(file_of(tmp_path, rank))
         made = [record for record in records if isinstance(record, Decision)]

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from browser_pages import open_page, opened_browser
 from job_records import ended, nic_of_rank_2, operations, pipeline_step, report, step, verdict
-from made_records import SECOND_NS, START_NS, header, write
+from made_records import MS_NS, SECOND_NS, START_NS, header, write
 
 pytest.importorskip("aiohttp", reason="the page needs slackline[dashboard]")
 
 from slackline.dashboard import Dashboard
 from slackline.monitor import Job
-from slackline.telemetry import Decision
+from slackline.telemetry import Decision, Promise
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -44,7 +44,10 @@ def job(tmp_path: Path) -> Path:
     chosen = Decision(
         rank=0, time_ns=START_NS, subject="plan", choice="ring", reason=f"measured {HOSTILE}"
     )
-    write(tmp_path, 0, chosen)
+    promised = Promise(
+        rank=0, time_ns=START_NS, source="groups", choice=HOSTILE, wall_ns=80 * MS_NS
+    )
+    write(tmp_path, 0, chosen, promised, step(0, 60))
     return tmp_path
 
 
@@ -70,6 +73,16 @@ def test_every_panel_is_shown_without_an_error(browser: Any, url: str) -> None:
     assert page.locator("#pipeline svg rect.bubble").count() == 7
     assert page.locator("#steps canvas").count() == 2
     assert page.locator("#ranks tbody tr").count() == 4
+    (row,) = page.locator("#promises tbody tr").all()
+    assert row.locator("td").all_inner_texts()[1:] == [
+        "0",
+        "trial of groups of gradients",
+        HOSTILE,
+        "80.0 ms",
+        "100 ms",
+        "1.25",
+        "1",
+    ]
     label = page.locator("#steps .chart").first.get_attribute("aria-label")
     assert label == "Step time, latest: step, median of ranks 100 ms, longest step 100 ms"
     assert errors == []
@@ -77,7 +90,8 @@ def test_every_panel_is_shown_without_an_error(browser: Any, url: str) -> None:
 
 def test_text_from_records_is_text(browser: Any, url: str) -> None:
     page, errors = open_page(browser, url)
-    page.get_by_text(HOSTILE).wait_for()
+    page.locator("#decisions").get_by_text(HOSTILE).wait_for()
+    page.locator("#promises").get_by_text(HOSTILE, exact=True).wait_for()
     assert page.title() == "Slackline"
     assert page.locator("main img, main script").count() == 0
     assert errors == []

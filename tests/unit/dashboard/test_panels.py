@@ -11,6 +11,7 @@ pytest.importorskip("aiohttp", reason="the page needs slackline[dashboard]")
 from slackline.dashboard._links import link_history, links
 from slackline.dashboard._messages import messages
 from slackline.dashboard._pipeline import pipeline
+from slackline.dashboard._promises import promises
 from slackline.dashboard._steps import overview, step_times
 from slackline.dashboard._timeline import timeline
 from slackline.diagnose import Watch
@@ -18,6 +19,7 @@ from slackline.monitor import Job
 from slackline.telemetry import (
     ClockOffset,
     GroupOpened,
+    Promise,
 )
 
 START_S = START_NS / 1e9
@@ -239,6 +241,45 @@ def test_a_pipeline_s_step_has_its_instructions_and_bubbles(tmp_path: Path) -> N
     assert step_times(job)["share"] == [pytest.approx(0.85), pytest.approx(0.7)]
 
 
+def test_promised_step_times_are_beside_the_measured_ones(tmp_path: Path) -> None:
+    def promise(rank: int, at_ms: int, choice: str, wall_ms: int) -> Promise:
+        return Promise(
+            rank=rank,
+            time_ns=START_NS + at_ms * MS_NS,
+            source="groups",
+            choice=choice,
+            wall_ns=wall_ms * MS_NS,
+        )
+
+    steps = [step(0, number) for number in range(10)]
+    first, second = promise(0, 200, "groups of 4 KiB", 80), promise(1, 950, "one each", 50)
+    job = job_of(tmp_path, rank0=[first, *steps], rank1=[second])
+    shown = promises(job)
+    assert shown["left_out"] == 0
+    times = [each.pop("time_s") for each in shown["promises"]]
+    assert times == unix(0.95, 0.2)
+    assert shown["promises"] == [
+        {
+            "rank": 1,
+            "source": "groups",
+            "choice": "one each",
+            "promised_ms": 50,
+            "measured_ms": None,
+            "steps": 0,
+            "ratio": None,
+        },
+        {
+            "rank": 0,
+            "source": "groups",
+            "choice": "groups of 4 KiB",
+            "promised_ms": 80,
+            "measured_ms": 100,
+            "steps": 8,
+            "ratio": 1.25,
+        },
+    ]
+
+
 def test_the_panels_of_a_job_without_records_are_empty(tmp_path: Path) -> None:
     job = Job(tmp_path)
     job.update()
@@ -247,4 +288,5 @@ def test_the_panels_of_a_job_without_records_are_empty(tmp_path: Path) -> None:
     assert links(job)["cells"] == []
     assert timeline(job)["ranks"] == []
     assert pipeline(job)["ranks"] == []
+    assert promises(job) == {"promises": [], "left_out": 0}
     assert messages(Watch(job)) == {"causes": [], "messages": []}

@@ -23,7 +23,7 @@ from slackline.dashboard._guard import host_of
 from slackline.errors import UsageError
 from slackline.monitor import Job
 
-PANELS = {"overview", "messages", "steps", "links", "timeline", "pipeline", "problems"}
+PANELS = {"overview", "promises", "messages", "steps", "links", "timeline", "pipeline", "problems"}
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from slackline.errors import UsageError
 from slackline.overlap import DataParallel
 from slackline.overlap._recorder import Recorder
 from slackline.overlap.reduction.tuning._drift import IN_A_ROW, LATER, WINDOW, Drift
-from slackline.telemetry import Decision, read_directory
+from slackline.telemetry import Decision, Promise, read_directory
 
 EVERYTHING = 3 * (65 + 9) * 4
 
@@ -122,6 +122,11 @@ def test_groups_are_tried_again_when_a_step_has_changed(
     assert model.group_bytes == EVERYTHING
     assert model.trial_result.startswith(f"groups of {EVERYTHING >> 10} KiB: 20.0 ms")
     model.close()
+    promises = [record for record in read_directory(tmp_path) if isinstance(record, Promise)]
+    assert [(each.source, each.choice, each.wall_ns) for each in promises] == [
+        ("groups", "one parameter each", 10_000_000),
+        ("groups", f"groups of {EVERYTHING >> 10} KiB", 20_000_000),
+    ]
     records = [record for record in read_directory(tmp_path) if isinstance(record, Decision)]
     assert {record.subject for record in records} == {"groups"}
     first, again, second = ((record.choice, record.reason) for record in records)

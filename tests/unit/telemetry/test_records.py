@@ -15,6 +15,7 @@ from slackline.telemetry import (
     LinkVerdict,
     Operation,
     Operations,
+    Promise,
     RunSummary,
     Setting,
     StepSummary,
@@ -66,6 +67,7 @@ RECORDS = (
     GroupOpened(rank=1, time_ns=10**18, size=4),
     Counters(rank=1, time_ns=10**18, values={"frames": 7}),
     RunSummary(rank=1, steps=2, wall_ns=4, exposed_ns=1, reduced_bytes=8, rails=("shm", "tcp")),
+    Promise(rank=1, time_ns=10**18, source="groups", choice="groups of 1024 KiB", wall_ns=9_000),
     LinkVerdict(
         rank=1,
         time_ns=10**18,

@@ -7,6 +7,15 @@ import { clock, element, milliseconds, percent, say } from "./text.js";
 
 const at = (id) => document.getElementById(id);
 
+// Fill a table with a row for each item; a column is its name and a function of the item.
+function fillTable(table, columns, items, textColumns) {
+  const look = (name) => (textColumns.includes(name) ? "text" : null);
+  const head = element("tr", {}, ...columns.map(([name]) => element("th", { scope: "col", class: look(name) }, name)));
+  const rows = items.map((each) => element("tr", {}, ...columns.map(([name, value]) =>
+    element("td", { class: look(name) }, value(each)))));
+  table.replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
+}
+
 class Overview {
   show(panel) {
     say(at("directory"), panel.directory);
@@ -34,11 +43,8 @@ class Overview {
       ["share", (each) => percent(each.share)], ["operations", (each) => each.operations],
       ["failed", (each) => each.failed], ["restarts", (each) => each.restarts], ["records lost", (each) => each.lost],
     ];
-    const head = element("tr", {}, ...columns.map(([name]) => element("th", { scope: "col" }, name)));
-    const rows = panel.ranks.map((each) => element("tr", {}, ...columns.map(([name, value]) =>
-      element("td", { class: name === "host" || name === "waits for" ? "text" : null }, value(each)))));
     const section = at("ranks");
-    section.querySelector("table").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
+    fillTable(section.querySelector("table"), columns, panel.ranks, ["host", "waits for"]);
     say(section.querySelector(".note"), panel.left_out ? `${panel.left_out} further ranks are left out.` : "");
   }
 }
@@ -91,6 +97,26 @@ class Messages {
   }
 }
 
+const SOURCES = {
+  schedule: "replay of the pipeline's plan",
+  groups: "trial of groups of gradients",
+};
+
+class Promises {
+  show(panel) {
+    const section = at("promises");
+    section.hidden = panel.promises.length === 0;
+    const columns = [
+      ["at", (each) => clock(each.time_s)], ["rank", (each) => each.rank],
+      ["promised by", (each) => SOURCES[each.source] ?? each.source], ["choice", (each) => each.choice],
+      ["promised", (each) => milliseconds(each.promised_ms)], ["measured", (each) => milliseconds(each.measured_ms)],
+      ["ratio", (each) => (each.ratio === null ? "–" : each.ratio.toFixed(2))], ["steps", (each) => each.steps],
+    ];
+    fillTable(section.querySelector("table"), columns, panel.promises, ["promised by", "choice"]);
+    say(section.querySelector(".note"), panel.left_out ? `${panel.left_out} earlier promises are left out.` : "");
+  }
+}
+
 class Problems {
   show(panel) {
     const section = at("problems");
@@ -102,6 +128,7 @@ class Problems {
 const views = {
   overview: new Overview(),
   messages: new Messages(at("messages")),
+  promises: new Promises(),
   steps: new StepCharts(at("steps")),
   links: new Links(at("links")),
   timeline: new Timeline(at("timeline")),

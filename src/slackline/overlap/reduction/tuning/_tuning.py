@@ -105,7 +105,10 @@ class Tuning:
         elif several:
             self._kept = self.group_bytes
         stays = "; the optimizer's state keeps this choice" if self._kept is not None else ""
-        self._recorder.decided("groups", name_of_size(outcome.group_bytes), outcome.reason + stays)
+        chosen = name_of_size(outcome.group_bytes)
+        self._recorder.decided("groups", chosen, outcome.reason + stays)
+        if several and self._exchange.rank == 0:
+            self._recorder.promised("groups", chosen, round(outcome.times_ns[0][1]))
         if self._exchange.rank == 0:
             _log.info("gradients are reduced in %s%s", outcome, stays)
 

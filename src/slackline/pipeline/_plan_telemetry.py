@@ -1,0 +1,58 @@
+"""The telemetry of one rank of a pipeline: its steps, its plans and their predicted step times."""
+
+import time
+from pathlib import Path
+
+from slackline.pipeline.replan import warm_up
+from slackline.plan.pipeline import PipelinePlan, Scenario, replay
+from slackline.telemetry import Decision, Promise, Record, Writer
+
+__all__ = ["PlanTelemetry"]
+
+_PS_PER_NS = 1000
+
+
+class PlanTelemetry:
+    """The telemetry file of one rank of a pipeline; without `open`, records are dropped."""
+
+    def __init__(self, rank: int) -> None:
+        """Create the telemetry of a rank of the job, without a file."""
+        self._rank = rank
+        self._writer: Writer | None = None
+
+    def open(self, directory: Path, limit_bytes: int) -> None:
+        """Write all further records to the rank's file in `directory`, up to a size in bytes."""
+        self._writer = Writer(directory, self._rank, limit_bytes=limit_bytes)
+
+    def write(self, record: Record) -> None:
+        """Write a record, if there is a file."""
+        if self._writer is not None:
+            self._writer.write(record)
+
+    def decided(self, plan: PipelinePlan, reason: str) -> None:
+        """Write a record of the choice of a plan."""
+        ahead = ", ".join(map(str, warm_up(plan)))
+        self.write(
+            Decision(
+                rank=self._rank,
+                time_ns=time.time_ns(),
+                subject="schedule",
+                choice=f"{plan}; forwards before the first backward: {ahead}",
+                reason=reason,
+            )
+        )
+
+    def promised(self, plan: PipelinePlan, measured: Scenario) -> None:
+        """Write a record of the step time that a plan has with measured times and delays."""
+        if self._writer is None:  # The replay of a long plan takes time.
+            return
+        makespan_ps = replay(plan, measured).makespan_ps
+        self.write(
+            Promise(
+                rank=self._rank,
+                time_ns=time.time_ns(),
+                source="schedule",
+                choice=str(plan),
+                wall_ns=makespan_ps // _PS_PER_NS,
+            )
+        )
