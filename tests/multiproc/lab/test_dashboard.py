@@ -1,4 +1,4 @@
-"""Test of `slackline run --dashboard` in a lab: the right link and the right NIC, soon."""
+"""Test of `slackline run --dashboard` in a lab: the right link and the right NIC while it runs."""
 
 import re
 import subprocess
@@ -45,8 +45,9 @@ new MutationObserver(() => {
 """
 """A script of the browser that keeps the time at which a cell has first shown a condition."""
 
-_MOST_MS = 5000
-"""The longest time from a verdict to its appearance on the page."""
+_MOST_MS = 30_000
+"""The longest time from a verdict to its appearance on the page: 1.5 to 3.5 s where cores are free,
+and longer where the browser, the page's server and the job wait for the same two cores."""
 
 
 @pytest.mark.slow

@@ -136,7 +136,7 @@ def test_a_fault_that_was_left_out_is_an_error_or_a_line_of_the_status(
     assert code == 2
     assert err.startswith(f"slackline: {reason}")
     assert slackline("fault", "--name", name, "--detach", text)[0] == 0
-    until(lambda: f"  {reason}" in slackline("status", "--name", name)[1])
+    until(lambda: f"  {reason}" in slackline("status", "--name", name)[1], "no reason is shown")
 
 
 def test_a_rank_s_fault_hits_what_runs_on_its_host(slackline: Slackline, name: str) -> None:
