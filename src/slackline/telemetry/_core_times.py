@@ -1,8 +1,9 @@
 """The times for which a thread ran on a core, and waited for one, as Linux counts them.
 
 The first two numbers of /proc/thread-self/schedstat are these times in nanoseconds since the start
-of the thread (Linux, Documentation/scheduler/sched-stats.rst). One reading takes about a
-microsecond.
+of the thread (Linux, Documentation/scheduler/sched-stats.rst). The kernel adds the time of a
+running thread at each tick of the scheduler, so that a reading may be up to one tick (1 to 10 ms)
+behind. One reading takes about a microsecond.
 """
 
 import os

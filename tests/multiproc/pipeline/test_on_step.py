@@ -1,5 +1,7 @@
 """Tests of the callback that receives the record of each step of a pipeline."""
 
+import time
+
 import pytest
 import torch
 from torch import nn
@@ -10,9 +12,24 @@ from slackline.pipeline import Schedule, ScheduleConfig
 from slackline.pipeline._record import telemetry_of
 from slackline.telemetry import open_core_times
 
+WORK_NS = 1_000_000
+
+
+class Busy(nn.Linear):
+    """A linear layer whose forward pass keeps its thread on a core for at least 1 ms.
+
+    The kernel counts the time of a running thread at each tick, and when the thread asks for it.
+    """
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        began_ns = time.thread_time_ns()
+        while time.thread_time_ns() - began_ns < WORK_NS:
+            pass
+        return super().forward(x)
+
 
 def schedule_with(on_step, rank, size):
-    stage = PipelineStage(nn.Linear(6, 6), rank, size, torch.device("cpu"))
+    stage = PipelineStage(Busy(6, 6), rank, size, torch.device("cpu"))
     config = ScheduleConfig(on_step=on_step)
     return Schedule(stage, 2, nn.functional.mse_loss, schedule="1f1b", config=config)
 
@@ -41,7 +58,7 @@ def told_of(rank, size):
             assert (written.run_ns, written.run_delay_ns) == (None, None)
         else:
             assert (written.run_ns, written.run_delay_ns) == record.core_times
-            assert written.run_ns > 0
+            assert written.run_ns >= 2 * WORK_NS  # two microbatches
             assert written.run_delay_ns >= 0
     schedule.close()
     names = ("sent_bytes", "received_bytes")
