@@ -161,7 +161,7 @@ TEST("a socket may hold 4 ms of its rate unsent, from 128 KiB to 2 MiB") {
 TEST("a slow socket may hold 1 ms of its rate unsent where urgent frames are expected") {
   CHECK_EQUAL(StreamRail::unsent_at(0, true), 16 << 10);
   CHECK_EQUAL(StreamRail::unsent_at(25'000'000, true), 25'000);    // 200 Mbit/s
-  CHECK_EQUAL(StreamRail::unsent_at(40'000'000, true), 40'000);    // 320 Mbit/s
+  CHECK_EQUAL(StreamRail::unsent_at(62'500'000, true), 62'500);    // 500 Mbit/s
   CHECK_EQUAL(StreamRail::unsent_at(125'000'000, true), 500'000);  // 1 Gbit/s, as without them
   CHECK_EQUAL(StreamRail::unsent_at(10'000'000'000, true), 2 << 20);
 }
@@ -220,6 +220,40 @@ TEST("the limit on unsent bytes follows the rate that TCP has seen") {
   CHECK_EQUAL(limit, rail.unsent_limit());
   CHECK(most > 128 << 10);  // a loopback interface is faster than 200 Mbit/s
   ::close(theirs);
+}
+
+TEST("a rail whose socket is never full looks at its rate, too") {
+  const auto [ours, theirs] = tcp_pair();
+  StreamRail rail(ours, kJobCode, false, true);
+  rail.expect_urgent();
+  CHECK_EQUAL(rail.unsent_limit(), 16 << 10);
+  const Bytes payload(100);
+  wire::Header h = header_of(wire::FrameKind::kData);
+  h.length = 100;
+  for (int second = 1; second <= 2; ++second) {  // the second look finds no urgent frame since
+    rail.enqueue(h, payload.data(), h.length);
+    rail.flush(second * 1'000'000'000ll);
+    CHECK(!rail.blocked());
+  }
+  CHECK(rail.unsent_limit() >= 128 << 10);
+  ::close(theirs);
+}
+
+TEST("a rate is the median of five samples, and a repeated sample is none") {
+  MedianRate rate;
+  CHECK_EQUAL(rate.value(), 0u);
+  rate.note(0);
+  CHECK_EQUAL(rate.value(), 0u);
+  rate.note(30);
+  CHECK_EQUAL(rate.value(), 30u);
+  for (int i = 0; i < 9; ++i) rate.note(1'600);  // a burst that the kernel repeats
+  CHECK_EQUAL(rate.value(), 30u);
+  rate.note(29);
+  CHECK_EQUAL(rate.value(), 30u);
+  for (const std::uint64_t sample : {31u, 28u}) rate.note(sample);
+  CHECK_EQUAL(rate.value(), 30u);  // of 30, 1600, 29, 31, 28
+  for (const std::uint64_t sample : {120u, 121u, 122u}) rate.note(sample);
+  CHECK_EQUAL(rate.value(), 120u);  // of 31, 28, 120, 121, 122
 }
 
 TEST("a payload on its way to memory that was taken back goes to a buffer") {

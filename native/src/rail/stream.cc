@@ -154,6 +154,7 @@ void StreamRail::flush(std::int64_t now_ns) {
       ++counters_.frames_sent;
       queue_.pop_front();
     }
+    follow_rate(now_ns);
   }
 }
 
@@ -190,12 +191,14 @@ void StreamRail::expect_urgent() {
 // Apply the limits of the queue and of the socket that the rate and the expected frames ask for. A
 // change of less than a quarter is not worth a system call.
 void StreamRail::limit_ahead() {
-  if (far_) queue_bytes_ = queue_at(rate_, urgent_expected_);
-  const int wanted = unsent_at(rate_, urgent_expected_);
+  const std::uint64_t rate = rate_.value();
+  if (far_) queue_bytes_ = queue_at(rate, urgent_expected_);
+  const int wanted = unsent_at(rate, urgent_expected_);
   if (std::abs(wanted - unsent_limit_) * 4 >= unsent_limit_) limit_unsent(wanted);
 }
 
-// Set how many unsent bytes the socket may hold, according to the rate that TCP has measured.
+// Set how many unsent bytes the socket may hold, according to the rate that TCP has measured. The
+// socket need not be full: one with too high a limit never is.
 void StreamRail::follow_rate(std::int64_t now_ns) {
   if (!keeps_back_ || now_ns < rate_due_ns_) return;
   rate_due_ns_ = now_ns + kRateNs;
@@ -203,7 +206,7 @@ void StreamRail::follow_rate(std::int64_t now_ns) {
   socklen_t size = sizeof info;
   ++counters_.system_calls;
   if (::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return;
-  rate_ = info.tcpi_delivery_rate;
+  rate_.note(info.tcpi_delivery_rate);
   urgent_expected_ = far_ && expected_lately_;
   expected_lately_ = false;
   limit_ahead();

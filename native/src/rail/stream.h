@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 
+#include "median_rate.h"
 #include "wire_rail.h"
 
 namespace slackline {
@@ -42,18 +43,18 @@ class StreamRail final : public WireRail {
   // Return the limit of unsent bytes in the socket at this rate: 4 ms of data. The limit keeps the
   // wire busy while the sending thread waits up to that long for a processor. If urgent frames are
   // expected, the limit is 1 ms of data, because an urgent frame waits behind these bytes on every
-  // hop of its plan; at rates above 320 Mbit/s it stays at 4 ms, because there the additional
+  // hop of its plan; at rates above 500 Mbit/s it stays at 4 ms, because there the additional
   // wake-ups cost more time than the urgent frames save.
   static int unsent_at(std::uint64_t bytes_per_second, bool urgent_expected = false);
   // Return the limit, in bytes, of a queue to another host at this rate: 64 KiB. If urgent frames
-  // are expected, the limit is 16 KiB at rates up to 320 Mbit/s.
+  // are expected, the limit is 16 KiB at rates up to 500 Mbit/s.
   static std::size_t queue_at(std::uint64_t bytes_per_second, bool urgent_expected);
   int unsent_limit() const { return unsent_limit_; }
 
  private:
   static constexpr int kUnsentShare = 250;  // divides the bytes per second: 1/250 s is 4 ms
   static constexpr int kLeastUnsent = 128 << 10;
-  static constexpr std::uint64_t kMostBriefRate = 40'000'000;  // in bytes per second
+  static constexpr std::uint64_t kMostBriefRate = 62'500'000;  // in bytes per second
   static constexpr int kBriefUnsentShare = 1000;
   static constexpr int kLeastBriefUnsent = 16 << 10;
   static constexpr int kMostUnsent = 2 << 20;
@@ -106,7 +107,7 @@ class StreamRail final : public WireRail {
   bool keeps_back_ = false;
   bool urgent_expected_ = false;
   bool expected_lately_ = false;  // expect_urgent() was called since the last look at the rate
-  std::uint64_t rate_ = 0;        // in bytes per second, as TCP has measured it; 0 while unknown
+  MedianRate rate_;
   int unsent_limit_ = 0;
   std::int64_t rate_due_ns_ = 0;
   std::unique_ptr<std::byte[]> buffer_;

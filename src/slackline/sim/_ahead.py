@@ -19,7 +19,7 @@ def engine_ahead_bytes(rate_bps: int, *, urgent: bool = True) -> int:
     The sum of the limits of the rail's queue, of the unsent bytes in the socket, and of the bytes
     that the kernel has handed to the queue of a NIC, for a connection of `rate_bps` bits per second
     on which frames always wait. `urgent` is true if frames with a priority above 0 are sent: the
-    engine then holds less at rates up to 320 Mbit/s. Raises UsageError for a rate below 1.
+    engine then holds less at rates up to 500 Mbit/s. Raises UsageError for a rate below 1.
     """
     if rate_bps < 1:
         raise UsageError(f"rate_bps must be positive, not {rate_bps}")
