@@ -22,6 +22,7 @@ from slackline.sim import (
     Operation,
     StepTimes,
     TrainingRun,
+    engine_ahead_bytes,
     simulate_training,
 )
 
@@ -135,7 +136,7 @@ def replay(setting: Setting, run: Run, draw: Draw, steps: int, rate_bps: int) ->
     plans = {group.nbytes: group.plan for group in setting.groups}
     operations = {nbytes: _operation(setting, plan, nbytes) for nbytes, plan in plans.items()}
     helpers = max(operation.plan.helpers for operation in operations.values())
-    host = _host(setting, rate_bps)
+    host = _host(setting, rate_bps, urgent=run.policy == "overlap")
     fabric = Fabric(
         hosts=(host,) * (setting.hosts + helpers),
         framing=_FRAMING,
@@ -180,7 +181,8 @@ def covered_ns(spans: Iterable[tuple[int, int]]) -> int:
     return covered
 
 
-def _host(setting: Setting, rate_bps: int) -> Host:
+def _host(setting: Setting, rate_bps: int, *, urgent: bool) -> Host:
+    """Return a host; with `urgent` frames that overtake others, their wait in queues counts."""
     one_way_ps = setting.one_way_ns * _PS_PER_NS
     if setting.hosts == 1:
         return Host(
@@ -193,6 +195,7 @@ def _host(setting: Setting, rate_bps: int) -> Host:
         rates_bps=(rate_bps,) * setting.nics,
         latency_ps=one_way_ps // 2,
         burst_bytes=setting.burst_bytes,
+        ahead_bytes=engine_ahead_bytes(rate_bps) if urgent else 0,
         cores=_CORES * setting.ranks_per_host,
     )
 

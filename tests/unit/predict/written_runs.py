@@ -20,6 +20,7 @@ from slackline.sim import (
     Policy,
     StepTimes,
     TrainingRun,
+    engine_ahead_bytes,
     simulate_training,
 )
 from slackline.telemetry import (
@@ -68,11 +69,13 @@ class Written:
     def simulate(self, rate_bps: int | None = None, ranks: int | None = None) -> TrainingRun:
         """Simulate the run, or the run at another rate or with other ranks."""
         count = ranks or self.ranks
+        rate_bps = rate_bps or self.rate_bps
         host = Host(
-            rates_bps=(rate_bps or self.rate_bps,),
+            rates_bps=(rate_bps,),
             latency_ps=500 * self.one_way_ns,
             cores=2,
             burst_bytes=self.burst_bytes,
+            ahead_bytes=engine_ahead_bytes(rate_bps) if self.policy == "overlap" else 0,
         )
         framing = Framing(header_bytes=64, packet_bytes=1448, packet_overhead_bytes=66)
         plan = generate(Collective.ALL_REDUCE, self.plan, count)
