@@ -1,13 +1,18 @@
 """Dead ranks, from failed operations and from the ends of telemetry files.
 
 A rank that is killed writes no final counters. The other ranks write on: their operations fail, or
-their links to the rank are silent, and a rank whose own operation failed was alive at that time.
+their links to the rank are silent, and a rank whose own operation failed was alive at that time. A
+launcher that ends all ranks after the death of one may end a rank before it writes its failure; the
+file of stacks that a rank leaves at SIGTERM tells it from the rank that died first.
 """
+
+from collections.abc import Iterable
 
 from slackline.diagnose._cause import Cause, Kind
 from slackline.diagnose._hosts import Layout
 from slackline.health import Condition
 from slackline.monitor import Job, Rank
+from slackline.report import read_dumps
 
 __all__ = ["dead_ranks"]
 
@@ -17,9 +22,12 @@ _SILENT_NS = 2_000_000_000
 _BROKEN = (Condition.SILENT, Condition.CUT)
 
 
-def dead_ranks(job: Job, plan: Layout, now_ns: int) -> list[Cause]:
-    """Return the ranks that are dead, or stand still, at the Unix time `now_ns`."""
-    causes = []
+def dead_ranks(job: Job, plan: Layout, now_ns: int) -> tuple[list[Cause], set[int]]:
+    """Return the ranks that are dead, or stand still, at the Unix time `now_ns`.
+
+    The second value has these ranks and those that were ended after the death of another one.
+    """
+    reasons = {}
     for rank in job.ranks.values():
         quiet_ns = now_ns - rank.seen_ns
         if rank.header is None or rank.counters is not None or quiet_ns < _SILENT_NS:
@@ -28,29 +36,47 @@ def dead_ranks(job: Job, plan: Layout, now_ns: int) -> list[Cause]:
             continue
         failed = [each.number for each in job.ranks.values() if _failed_after(each, rank)]
         if failed:
-            reason = f"operations of {_numbers(failed)} failed"
+            reasons[rank.number] = f"operations of {_numbers(failed)} failed"
         elif _unreachable(job, plan, rank):
-            reason = "all of its links are silent"
-        else:
+            reasons[rank.number] = "all of its links are silent"
+    gone = set(reasons)
+    if len(gone) > 1:
+        first = gone - _terminated(job, gone)
+        reasons = {rank: reason for rank, reason in reasons.items() if rank in first or not first}
+    causes = [_cause(job, job.ranks[rank], reason, now_ns) for rank, reason in reasons.items()]
+    return causes, gone
+
+
+def _terminated(job: Job, ranks: Iterable[int]) -> set[int]:
+    """Return the ranks whose processes wrote their stacks because they got SIGTERM."""
+    dumps, _ = read_dumps(job.directory)
+    found = set()
+    for rank in ranks:
+        dump, header = dumps.get(rank), job.ranks[rank].header
+        if dump is None or header is None or dump.process != header.process:
             continue
-        causes.append(
-            Cause(
-                kind=Kind.DEAD,
-                name=f"rank {rank.number}",
-                ranks=(rank.number,),
-                since_ns=rank.seen_ns,
-                links=frozenset(
-                    (each.source, each.target, each.rail)
-                    for each in job.open_episodes
-                    if rank.number in (each.source, each.target)
-                ),
-                sentence=(
-                    f"rank {rank.number}: it is dead or stands still: {reason}, and it has written "
-                    f"nothing since {quiet_ns / 1e9:.1f} s"
-                ),
-            )
-        )
-    return causes
+        if dump.terminated:
+            found.add(rank)
+    return found
+
+
+def _cause(job: Job, rank: Rank, reason: str, now_ns: int) -> Cause:
+    links = frozenset(
+        (each.source, each.target, each.rail)
+        for each in job.open_episodes
+        if rank.number in (each.source, each.target)
+    )
+    return Cause(
+        kind=Kind.DEAD,
+        name=f"rank {rank.number}",
+        ranks=(rank.number,),
+        since_ns=rank.seen_ns,
+        links=links,
+        sentence=(
+            f"rank {rank.number}: it is dead or stands still: {reason}, and it has written "
+            f"nothing since {(now_ns - rank.seen_ns) / 1e9:.1f} s"
+        ),
+    )
 
 
 def _failed_after(other: Rank, rank: Rank) -> bool:

@@ -144,8 +144,7 @@ class Diagnosis:
     def _candidates(self, now_ns: int) -> list[Cause]:
         """Return the causes that explain the present state best."""
         plan = self._layout = layout(self._job, now_ns, self._layout)
-        dead = dead_ranks(self._job, plan, now_ns)
-        gone = {rank for cause in dead for rank in cause.ranks}
+        dead, gone = dead_ranks(self._job, plan, now_ns)
         network = explain(self._job.open_episodes, plan, now_ns, gone)
         late = {rank for cause in network if cause.kind is Kind.HOST for rank in cause.ranks}
         alive = {rank: pace for rank, pace in self._paces.items() if rank not in gone}

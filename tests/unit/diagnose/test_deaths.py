@@ -9,6 +9,7 @@ from made_records import START_NS, link
 
 from slackline.diagnose import Diagnosis, Kind, replay
 from slackline.monitor import Job
+from slackline.report import dump_file_of
 from slackline.telemetry import Placed, Record
 
 Timed = tuple[int, Record]
@@ -45,6 +46,33 @@ def test_a_killed_rank_is_named_although_the_others_have_ended(tmp_path: Path) -
             "written nothing since 3.0 s",
         )
     ]
+
+
+def _leave_stacks(folder: Path, rank: int, process: int = 0, signal: str = "") -> None:
+    process = process or header(rank).process
+    text = f"slackline stacks: rank {rank}, process {process}, main thread 0x1, opened at 0 ns\n"
+    stack = 'Current thread 0x1 (most recent call first):\n  File "train.py", line 3 in main\n'
+    dump_file_of(folder, rank).write_text(text + signal + stack)
+
+
+def test_a_rank_that_the_launcher_ended_is_not_named_besides(tmp_path: Path) -> None:
+    records = _until(10)
+    records += [(10_200 * MS, failed(rank, 10_200 * MS)) for rank in (2, 3)]
+    # Stacks of another process are from an earlier start of the rank.
+    _leave_stacks(tmp_path, 0, process=12)
+    assert [each[2][:7] for each in _replayed(tmp_path, records, 16 * S)] == ["rank 0:", "rank 1:"]
+    _leave_stacks(tmp_path, 0)
+    assert [each[2][:7] for each in _replayed(tmp_path, records, 16 * S)] == ["rank 1:"]
+
+
+def test_ranks_that_all_were_ended_or_have_crashed_are_all_named(tmp_path: Path) -> None:
+    _leave_stacks(tmp_path, 0)
+    _leave_stacks(tmp_path, 1)
+    records = _until(10)
+    records += [(10_200 * MS, failed(rank, 10_200 * MS)) for rank in (2, 3)]
+    assert [each[2][:7] for each in _replayed(tmp_path, records, 16 * S)] == ["rank 0:", "rank 1:"]
+    _leave_stacks(tmp_path, 1, signal="Fatal Python error: Segmentation fault\n\n")
+    assert [each[2][:7] for each in _replayed(tmp_path, records, 16 * S)] == ["rank 1:"]
 
 
 def test_a_rank_whose_host_has_vanished_is_named_and_its_links_are_not(tmp_path: Path) -> None:
