@@ -1,17 +1,18 @@
 """The causes of slow steps: a link, a NIC, the switch, a host, a rank, a data loader, a dead rank.
 
-    _cause      a named cause, and the kinds of causes
-    _pace       change detectors of a rank's computation and of its pauses between steps
-    _cycles     steps of ranks without records of steps, found in their collectives
-    _core_waits a rank's waits for a core, beyond the usual ones for its work
-    _hosts      the ranks of each host, and the wires that are in use between hosts
-    _network    links, NICs and switches, from the disturbed links of a job
-    _ranks      slow hosts, slow ranks and slow data loaders, from the pace of all ranks
-    _deaths     dead ranks, from failed operations and from the ends of telemetry files
-    _diagnosis  the diagnosis of a job: all of the above, with a hold against premature names
-    _spells     the times in which causes held, merged for each cause
-    _watch      a job and its diagnosis, while the ranks write and afterwards
-    _replay     the diagnosis of a directory, in the order of the records' times
+    _cause        a named cause, and the kinds of causes
+    _pace         change detectors of a rank's computation and of its pauses between steps
+    _cycles       steps of ranks without records of steps, found in their collectives
+    _core_waits   a rank's waits for a core, beyond the usual ones for its work
+    _hosts        the ranks of each host, and the wires that are in use between hosts
+    _network      links, NICs and switches, from the disturbed links of a job
+    _round_trips  round trips before and after a disturbance
+    _ranks        slow hosts, slow ranks and slow data loaders, from the pace of all ranks
+    _deaths       dead ranks, from failed operations and from the ends of telemetry files
+    _diagnosis    the diagnosis of a job: all of the above, with a hold against premature names
+    _spells       the times in which causes held, merged for each cause
+    _watch        a job and its diagnosis, while the ranks write and afterwards
+    _replay       the diagnosis of a directory, in the order of the records' times
 
 The package reads the state of a job (`slackline.monitor`) and has no clock: the caller passes the
 time. The same records at the same times always give the same causes.

@@ -10,6 +10,7 @@ from slackline.diagnose._hosts import Layout, layout
 from slackline.diagnose._network import explain
 from slackline.diagnose._pace import Pace
 from slackline.diagnose._ranks import changed_together, slow_ranks
+from slackline.diagnose._round_trips import RoundTrips
 from slackline.diagnose._spells import Spell
 from slackline.monitor import Job, Rank
 from slackline.telemetry import PipelineStep, StepSummary
@@ -145,7 +146,8 @@ class Diagnosis:
         """Return the causes that explain the present state best."""
         plan = self._layout = layout(self._job, now_ns, self._layout)
         dead, gone = dead_ranks(self._job, plan, now_ns)
-        network = explain(self._job.open_episodes, plan, now_ns, gone)
+        trips = RoundTrips(self._job)
+        network = explain(self._job.open_episodes, plan, now_ns, gone, trips=trips)
         late = {rank for cause in network if cause.kind is Kind.HOST for rank in cause.ranks}
         alive = {rank: pace for rank, pace in self._paces.items() if rank not in gone}
         slow = slow_ranks(alive, plan, late)

@@ -5,13 +5,15 @@
           x         x         x      NIC of host 2
                     x               link 1-2
 
-The explanation with the fewest parts is taken: first the switch, then NICs, then links.
+The explanation with the fewest parts is taken: first the switch, then NICs, then links. Links
+without a verdict whose round trips have grown with those of the slow links count for the switch.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from slackline.diagnose._cause import Cause, Kind
 from slackline.diagnose._hosts import Direction, Layout
+from slackline.diagnose._round_trips import RoundTrips
 from slackline.health import Condition, Episode
 
 __all__ = ["explain"]
@@ -33,12 +35,18 @@ _Pair = tuple[int, int]
 
 
 def explain(
-    episodes: Iterable[Episode], plan: Layout, now_ns: int, gone: Collection[int] = ()
+    episodes: Iterable[Episode],
+    plan: Layout,
+    now_ns: int,
+    gone: Collection[int] = (),
+    *,
+    trips: RoundTrips,
 ) -> list[Cause]:
     """Return the causes that explain the `episodes` that are open at the Unix time `now_ns`.
 
-    Links of the ranks in `gone` have no cause.
-    A host whose links have a longer latency in one direction only is a cause of the kind HOST.
+    Links of the ranks in `gone` have no cause. A host whose links have a longer latency in one
+    direction only is a cause of the kind HOST. Longer latencies have no cause until all links in
+    use have reported their round trips, nor on rails that take over the traffic of broken ones.
     """
     known = plan.host_of.keys() - set(gone)
     disturbed = {
@@ -58,13 +66,25 @@ def explain(
             {key: each for key, each in disturbed.items() if key[2] == rail},
             _pairs((key for key in used if key[2] == rail), plan),
             plan,
+            trips,
             several=len(rails) > 1,
         )
         causes += found
         left |= rest
+    broken_ns = {
+        rail: min(each.began_ns for key, each in disturbed.items() if key[2] == rail)
+        for rail in {key[2] for key, each in disturbed.items() if each.condition in _BROKEN}
+    }
+    left = {key: each for key, each in left.items() if not _displaced(key[2], each, broken_ns)}
     if len(rails) > 1 and [cause.kind for cause in causes] == [Kind.SWITCH] * len(rails):
         causes = [_switch(disturbed, plan, several=False)]
     return _without_repetition(causes) + _links(left, used)
+
+
+def _displaced(rail: int, each: Episode, broken_ns: Mapping[int, int]) -> bool:
+    """Return whether a longer latency began after another rail broke, whose traffic has moved."""
+    others = [since_ns for number, since_ns in broken_ns.items() if number != rail]
+    return each.over_ns > 0 and any(each.began_ns >= since_ns for since_ns in others)
 
 
 def _certain(key: Direction, each: Episode, disturbed: _Open, now_ns: int) -> bool:
@@ -85,17 +105,29 @@ def _pairs(used: Iterable[Direction], plan: Layout) -> dict[_Pair, set[_Pair]]:
 
 
 def _of_rail(
-    disturbed: _Open, pairs: Mapping[_Pair, set[_Pair]], plan: Layout, *, several: bool
+    disturbed: _Open,
+    pairs: Mapping[_Pair, set[_Pair]],
+    plan: Layout,
+    trips: RoundTrips,
+    *,
+    several: bool,
 ) -> tuple[list[Cause], dict[Direction, Episode]]:
     """Return switch, NICs and late hosts of one rail, and the disturbances that they leave over."""
-    ill = {_ends(source, target) for source, target, _ in disturbed}
+    ill = _ranks(disturbed)
     disturbed_pairs = {pair for pair, links in pairs.items() if links <= ill}
     hosts = {host for pair in pairs for host in pair}
     # Traffic leaves a rail on which one NIC is down: then all links in use are those of the NIC.
     star = bool(pairs) and bool(set.intersection(*(set(pair) for pair in pairs)))
     many = len(hosts) >= _LEAST_HOSTS and len(pairs) >= _LEAST_HOSTS
-    if many and not star and disturbed_pairs == set(pairs):
-        return [_switch(disturbed, plan, several=several)], {}
+    slow = [each for each in disturbed.values() if each.over_ns]
+    if many and not star and (slow or disturbed_pairs == set(pairs)):
+        calm = [ends for pair in pairs.keys() - disturbed_pairs for ends in pairs[pair] - ill]
+        grown = _grown(calm, disturbed, slow, trips)
+        if grown and len(disturbed_pairs) >= _LEAST_PAIRS:
+            return [_switch(disturbed, plan, several=several, calm=len(calm))], {}
+        if grown is None:
+            disturbed = {key: each for key, each in disturbed.items() if not each.over_ns}
+            disturbed_pairs = {pair for pair in disturbed_pairs if pairs[pair] <= _ranks(disturbed)}
     causes, left = [], dict(disturbed)
     for host in sorted(hosts):
         own = {pair for pair in pairs if host in pair}
@@ -113,23 +145,51 @@ def _of_rail(
     return causes, left
 
 
-def _switch(disturbed: _Open, plan: Layout, *, several: bool) -> Cause:
+def _grown(
+    calm: Iterable[_Pair], disturbed: _Open, slow: Sequence[Episode], trips: RoundTrips
+) -> bool | None:
+    """Return whether the round trips of all undisturbed links have grown; None while unknown."""
+    if not slow:
+        return not calm
+    rail = next(iter(disturbed))[2]
+    since_ns = min(each.began_ns for each in slow)
+    over_ns = sorted(each.over_ns for each in slow)[len(slow) // 2]
+    known = True
+    for ends in calm:
+        grown = trips.grown(*ends, rail, since_ns, over_ns)
+        if grown is False:
+            return False
+        known &= grown is not None
+    return True if known else None
+
+
+def _ranks(disturbed: Iterable[Direction]) -> set[_Pair]:
+    return {_ends(source, target) for source, target, _ in disturbed}
+
+
+def _switch(disturbed: _Open, plan: Layout, *, several: bool, calm: int = 0) -> Cause:
     rail = next(iter(disturbed))[2]
     hosts = len({host for key in disturbed for host in _places(key, plan)})
     name = f"the switch of rail {rail}" if several else "the switch"
-    links = len({_ends(source, target) for source, target, _ in disturbed})
+    links = len(_ranks(disturbed))
+    reason = f"all {links} links in use between {hosts} hosts are {_conditions(disturbed)}"
+    if calm:
+        reason = (
+            f"{links} links in use are {_conditions(disturbed)}, and the round trips of the other "
+            f"{calm} have grown too"
+        )
     return _cause(
         Kind.SWITCH,
         name,
         disturbed,
-        f"all {links} links in use between {hosts} hosts are {_conditions(disturbed)}",
+        reason,
         rail=rail if several else None,
     )
 
 
 def _nic(mine: _Open, host: int, plan: Layout) -> Cause:
     rail = next(iter(mine))[2]
-    links = len({_ends(source, target) for source, target, _ in mine})
+    links = len(_ranks(mine))
     return _cause(
         Kind.NIC,
         f"NIC {rail} of {plan.names[host]}",

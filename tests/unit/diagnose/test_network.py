@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 from invented_records import counters, header, opened, verdict
+from made_records import MS_NS as MS
 from made_records import SECOND_NS as S
 from made_records import START_NS, link
 
 from slackline.diagnose import Cause, Diagnosis, Kind
 from slackline.monitor import Job
 
-Directions = Iterable[tuple[int, int]]
+Direction = tuple[int, int]
+Directions = Iterable[Direction]
 RING = [(rank, (rank + 1) % 4) for rank in range(4)]
 RING += [(target, source) for source, target in RING]
 MESH = list(permutations(range(4), 2))
@@ -33,7 +35,10 @@ def _job(tmp_path: Path, links: Directions, hosts: int = 4, rails: int = 1) -> J
 
 
 def _named(
-    job: Job, disturbed: Directions, condition: str = "slow", rails: Iterable[int] = (0,)
+    job: Job,
+    disturbed: Directions,
+    condition: str = "slow",
+    rails: Iterable[int] = (0,),
 ) -> list[Cause]:
     """Return the causes that are named when these directions are disturbed at 10 s."""
     diagnosis = Diagnosis(job)
@@ -197,3 +202,74 @@ def test_a_cause_is_over_three_seconds_after_its_evidence_has_gone(tmp_path: Pat
         diagnosis.update(now_ns)
         present.append([cause.name for cause in diagnosis.causes])
     assert present == [[]] + [["link 2>3"]] * 5 + [[]] * 6
+
+
+def _slow_with_reports(tmp_path: Path, round_trips_ms: dict[Direction, float]) -> list[Cause]:
+    """Return the causes of a job in which rank 3's links are slow, by 15 ms, from 9.7 s.
+
+    `round_trips_ms` has the round trips that the other links report after that; usual is 0.2 ms.
+    """
+    job = Job(tmp_path)
+    for rank in range(4):
+        job.take(header(rank))
+        job.take(opened(rank, 4))
+    diagnosis = Diagnosis(job)
+    named: list[Cause] = []
+    for quarter in range(1, 53):
+        now_ns = START_NS + quarter * S // 4
+        for source, target in MESH if quarter % 4 == 0 else ():
+            late_ms = round_trips_ms.get((min(source, target), max(source, target)), 0.2)
+            trip_ms = late_ms if quarter >= 40 else 0.2
+            job.take(link(source, target, quarter * S // 4, round_trip_ns=round(trip_ms * MS)))
+        if quarter == 40:
+            for target in range(3):
+                job.take(verdict(3, target, 10 * S, "slow", over_ns=15 * MS))
+                job.take(verdict(target, 3, 10 * S, "slow", over_ns=15 * MS))
+        job.settle(now_ns)
+        named += diagnosis.update(now_ns)
+    return named
+
+
+def test_links_without_a_verdict_count_for_the_switch_if_their_round_trips_grow(
+    tmp_path: Path,
+) -> None:
+    grown = dict.fromkeys([(0, 1), (0, 2), (1, 2)], 30.0)
+    (cause,) = _slow_with_reports(tmp_path, grown)
+    assert (cause.kind, cause.name) == (Kind.SWITCH, "the switch")
+    assert cause.sentence == (
+        "the switch: 3 links in use are slow, and the round trips of the other 3 have grown too"
+    )
+
+
+def test_one_link_whose_round_trips_stay_as_usual_rules_the_switch_out(tmp_path: Path) -> None:
+    # 7.6 ms is less than the usual 0.2 ms and half of 15 ms.
+    (cause,) = _slow_with_reports(tmp_path, {(0, 1): 30.0, (0, 2): 30.0, (1, 2): 7.6})
+    assert (cause.kind, cause.name) == (Kind.NIC, "NIC 0 of host node3")
+
+
+def test_a_longer_latency_is_not_named_before_the_other_links_have_reported(
+    tmp_path: Path,
+) -> None:
+    job = _job(tmp_path, [ends for ends in MESH if 3 in ends])
+    for second in range(1, 10):
+        job.take(link(0, 1, second * S))
+    assert _named(job, [(0, 3), (1, 3), (2, 3)]) == []
+    for second in range(10, 14):
+        job.take(link(0, 1, second * S))
+    (cause,) = _named(job, [(0, 3), (1, 3), (2, 3)])
+    assert cause.name == "host node3"
+
+
+def test_the_rails_that_take_over_the_traffic_of_a_broken_nic_are_not_named(
+    tmp_path: Path,
+) -> None:
+    broken = [ends for ends in MESH if 2 in ends]
+    for slow_first in (False, True):
+        job = _job(tmp_path, MESH, rails=2)
+        if slow_first:
+            job.take(verdict(1, 3, 9 * S, "slow", rail=0, over_ns=5 * MS))
+        else:
+            job.take(verdict(1, 3, 11 * S, "slow", rail=0, over_ns=5 * MS))
+        names = [cause.name for cause in _named(job, broken, "cut", rails=[1])]
+        expected = ["NIC 1 of host node2"]
+        assert sorted(names) == sorted(expected + ["link 1>3 on rail 0"] * slow_first)
