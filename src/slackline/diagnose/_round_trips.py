@@ -1,4 +1,4 @@
-"""Round trips of rails before and after a disturbance, from the reports that ranks write each second.
+"""Round trips of rails before and after a disturbance, from the reports of the ranks.
 
 A rank's verdict on a link needs a latency far beyond the link's usual spread. Where queues vary,
 some links of a slow switch get no verdict, but their round trips have grown all the same.
