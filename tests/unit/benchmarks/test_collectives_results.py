@@ -63,6 +63,11 @@ def test_targets_are_computed_over_all_cells(benchmark: ModuleType) -> None:
     assert [table.row_count for table in results.tables()] == [55]
 
 
+def test_a_cell_that_is_thousands_of_times_slower_has_a_ratio(benchmark: ModuleType) -> None:
+    results = recorded(benchmark, {"slackline": [1.0], "gloo": [1.0], "openmpi": [1.0, 1e-4]})
+    assert measured(results)[BEHIND] == 10_000
+
+
 def test_without_openmpi_its_rows_are_skipped_with_the_reason(benchmark: ModuleType) -> None:
     seconds = {"slackline": [1.0], "gloo": [0.5]}
     results = recorded(benchmark, seconds, "mpirun is not installed")
