@@ -60,10 +60,11 @@ while True:
     reduce(group, 1000)
 """
 
+# The trials of plans at the opening of a group take more than 100 operations.
 _FEW = """
 group = open_group(NicOptions.from_env(environment))
-for _ in range(60):
-    time.sleep(0.03)
+for _ in range(400):
+    time.sleep(0.005)
     reduce(group, COUNT)
 group.close()
 """
