@@ -59,10 +59,11 @@ def test_the_page_shows_a_slow_link_and_a_nic_that_is_cut(tmp_path: Path) -> Non
 
 def _watch(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_TRAIN)
-    faults = ("--fault", "link 0-1 delay 100ms from 15s for 8s", "--fault", "nic 2.1 down from 32s")
+    delay = "link 0-1 delay 100ms from 15s for 20s"
+    faults = ("--fault", delay, "--fault", "nic 2.1 down from 42s")
     lab = ("--lab", "--ranks", "3", "--nics", "2", "--rate", "200Mbit", *faults)
     process = subprocess.Popen(
-        [*_SLACKLINE, "run", *lab, "--dashboard-port", "0", "--keep", "kept", "train.py", "50"],
+        [*_SLACKLINE, "run", *lab, "--dashboard-port", "0", "--keep", "kept", "train.py", "60"],
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
