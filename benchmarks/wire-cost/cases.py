@@ -97,8 +97,9 @@ class Contestant(StrEnum):
     """A library and its transport."""
 
     TCP = "slackline-tcp"
-    RANK_ORDER = "slackline-tcp-rank"
-    """TCP with every element summed in rank order; TCP alone sums in the order of the plan."""
+    ANY_ORDER = "slackline-tcp-any"
+    """TCP with sums in the order of the fastest plan; between hosts, TCP alone sums in rank order.
+    """
     UDP = "slackline-udp"
     SHM = "slackline-shm"
     GLOO = "gloo"
@@ -116,7 +117,7 @@ class Contestant(StrEnum):
         """The variables that choose slackline's rails and order; empty for other libraries."""
         if self.rails is None:
             return {}
-        order = {"SLACKLINE_ORDER": "rank"} if self is Contestant.RANK_ORDER else {}
+        order = {"SLACKLINE_ORDER": "any"} if self is Contestant.ANY_ORDER else {}
         return {"SLACKLINE_RAILS": self.rails, **order}
 
 
@@ -130,9 +131,9 @@ def available_on(network: Network) -> list[Contestant]:
     Shared memory only connects ranks of one host. The order of a sum matters between hosts, and
     from three ranks on: two contributions have the same sum in both orders.
     """
-    absent = {Contestant.RANK_ORDER} if network.one_host else {Contestant.SHM}
+    absent = {Contestant.ANY_ORDER} if network.one_host else {Contestant.SHM}
     if network.ranks == 2:
-        absent.add(Contestant.RANK_ORDER)
+        absent.add(Contestant.ANY_ORDER)
     return [each for each in Contestant if each not in absent]
 
 

@@ -97,13 +97,12 @@ class NativeNic:
             needed = first_peers(rank, size)
             links, shared = self._network.connect(rendezvous, rank, needed, deadline)
             host_of = [descriptor.host for descriptor in rendezvous.descriptors]
-            hosts = len(set(host_of))
             book = PlanBook(
                 rank,
                 size,
                 self.options,
                 all_shared=shared,
-                one_host=hosts == 1,
+                hosts=len(set(host_of)),
                 device_bytes=rendezvous.device_bytes,
                 ranks_per_host=ranks_per_host(host_of),
                 decide=self._records.decided,
@@ -144,7 +143,7 @@ class NativeNic:
                 )
                 if star is not None:
                     group.use(star)
-            group.calibrate(links if book.shares_ports(hosts) else None)
+            group.calibrate(links if book.shares_ports else None)
         except BaseException:
             group.close(timedelta(0))  # The peers learn that the group does not open.
             raise

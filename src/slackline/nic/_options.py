@@ -32,8 +32,8 @@ class NicOptions:
     order: str = "auto"
     """The order of additions. "rank": every element is summed in rank order, so that the same
     inputs always give the same bits. "any": the order of the fastest plan. "auto": "rank" where all
-    ranks share memory, since rank order costs nothing there, unless `plan` sums in another
-    order.
+    ranks share memory, and where every rank is on a host of its own, since rank order costs little
+    there, unless `plan` sums in another order; "any" in all other groups.
     """
     plan: str = "auto"
     """The plan (algorithm) of every all_reduce; "auto" chooses by measured cost."""

@@ -108,15 +108,15 @@ class PlanBook:
         options: NicOptions,
         *,
         all_shared: bool,
-        one_host: bool,
+        hosts: int,
         device_bytes: int = 0,
         ranks_per_host: int | None = None,
         decide: Decide | None = None,
     ) -> None:
         """Set the group's order of additions; plans are chosen and compiled later.
 
-        `all_shared` says that all links are shared memory, `one_host` that all ranks are on one
-        host. `device_bytes` is the longest payload that the ranks' devices take; 0 without devices.
+        `all_shared` says that all links are shared memory. `hosts` is the number of the ranks'
+        hosts. `device_bytes` is the longest payload that the ranks' devices take; 0 without devices.
         `ranks_per_host` is the number of ranks on each host if ranks are numbered host by host and
         all hosts have equally many ranks, else None. If the configured plan needs `ranks_per_host`,
         None raises UsageError. `decide` receives each choice of a plan.
@@ -132,7 +132,8 @@ class PlanBook:
         """The function that receives decisions: the subject, the choice and the reason; or None."""
         self.order = options.order
         if options.order == "auto":
-            self.order = "rank" if all_shared and options.keeps_rank_order() else "any"
+            cheap = all_shared or hosts == ranks
+            self.order = "rank" if cheap and options.keeps_rank_order() else "any"
         self.device_plan = ROTATING_RING if options.plan == ROTATING_RING else RING
         """The plan that ring NICs of the ranks execute."""
         if device_bytes and self.device_plan == RING:
@@ -148,8 +149,9 @@ class PlanBook:
         self._star_limit = 0
         self._shares, self._wires = options.shares, "shm" not in options.rails
         self._aggregated = bool(options.aggregator)
+        self._hosts = hosts
         self._all_shared, self._ranks_per_host = all_shared, ranks_per_host
-        self._preferred: Literal["mesh", "ring"] = "mesh" if one_host else "ring"
+        self._preferred: Literal["mesh", "ring"] = "mesh" if all_shared else "ring"
         self._timings: tuple[Timing, ...] = ()
         self._parameters: CostParameters | None = None
         self._modelled = False
@@ -174,13 +176,14 @@ class PlanBook:
         terms = mesh_terms(LARGE_BYTES, self.ranks, shared_memory=False)
         return terms.port_bytes * 1e9 / mesh.large_ns
 
-    def shares_ports(self, hosts: int) -> bool:
-        """Return whether ranks get shares by their ports' rates in a group on `hosts` hosts.
+    @property
+    def shares_ports(self) -> bool:
+        """Whether ranks get shares by their ports' rates.
 
         Between three ranks or more, a rank's share decides how much its port carries in a mesh. A
         group that is too large for the cost model keeps equal shares.
         """
-        apart = hosts == self.ranks or (self._shares == "measured" and self._wires)
+        apart = self._hosts == self.ranks or (self._shares == "measured" and self._wires)
         plain = self._asked in ("auto", "mesh") and not (self._aggregated or self._device_bytes)
         return self._shares != "equal" and apart and plain and 3 <= self.ranks <= _MODELLED
 

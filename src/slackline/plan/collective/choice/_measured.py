@@ -57,9 +57,9 @@ def fastest(
     how the plan's time grows with size.
 
     `expected_ns` has the cost model's time of each plan for `nbytes`; with None the measured times
-    alone decide. The plan `preferred` is chosen where it is not much slower than the best. On one
-    host that is "mesh", which copies least and so loses least when processors are busy. Over a wire
-    that is "ring", in which no rank receives from several ranks at once. `how` is the phrase that
+    alone decide. The plan `preferred` is chosen where it is not much slower than the best. In
+    shared memory that is "mesh", which copies least and so loses least when processors are busy.
+    Elsewhere that is "ring", in which no rank receives from several ranks at once. `how` is the phrase that
     ends the first part of the reason. Raises UsageError for empty `timings`.
     """
     if not timings:
