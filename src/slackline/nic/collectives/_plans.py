@@ -151,7 +151,8 @@ class PlanBook:
         self._aggregated = bool(options.aggregator)
         self._hosts = hosts
         self._all_shared, self._ranks_per_host = all_shared, ranks_per_host
-        self._preferred: Literal["mesh", "ring"] = "mesh" if all_shared else "ring"
+        no_ring = all_shared or self.order == "rank"
+        self._preferred: Literal["mesh", "ring"] = "mesh" if no_ring else "ring"
         self._timings: tuple[Timing, ...] = ()
         self._parameters: CostParameters | None = None
         self._modelled = False

@@ -59,7 +59,8 @@ def fastest(
     `expected_ns` has the cost model's time of each plan for `nbytes`; with None the measured times
     alone decide. The plan `preferred` is chosen where it is not much slower than the best. In
     shared memory that is "mesh", which copies least and so loses least when processors are busy.
-    Elsewhere that is "ring", in which no rank receives from several ranks at once. `how` is the phrase that
+    Elsewhere that is "ring", in which no rank receives from several ranks at once, or "mesh" in
+    rank order, which a ring does not keep: of the plans that do, "mesh" sends least. `how` is the phrase that
     ends the first part of the reason. Raises UsageError for empty `timings`.
     """
     if not timings:
