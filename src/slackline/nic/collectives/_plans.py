@@ -115,8 +115,8 @@ class PlanBook:
     ) -> None:
         """Set the group's order of additions; plans are chosen and compiled later.
 
-        `all_shared` says that all links are shared memory. `hosts` is the number of the ranks'
-        hosts. `device_bytes` is the longest payload that the ranks' devices take; 0 without devices.
+        `all_shared` says that all links are shared memory, `hosts` on how many hosts the ranks are.
+        `device_bytes` is the longest payload that the ranks' devices take; 0 without devices.
         `ranks_per_host` is the number of ranks on each host if ranks are numbered host by host and
         all hosts have equally many ranks, else None. If the configured plan needs `ranks_per_host`,
         None raises UsageError. `decide` receives each choice of a plan.

@@ -60,8 +60,8 @@ def fastest(
     alone decide. The plan `preferred` is chosen where it is not much slower than the best. In
     shared memory that is "mesh", which copies least and so loses least when processors are busy.
     Elsewhere that is "ring", in which no rank receives from several ranks at once, or "mesh" in
-    rank order, which a ring does not keep: of the plans that do, "mesh" sends least. `how` is the phrase that
-    ends the first part of the reason. Raises UsageError for empty `timings`.
+    rank order, which a ring does not keep: of the plans that do, "mesh" sends least. `how` is the
+    phrase that ends the first part of the reason. Raises UsageError for empty `timings`.
     """
     if not timings:
         raise UsageError("a choice needs at least one timing, not 0")
