@@ -23,7 +23,7 @@ from slackline.nic._numa import SYSFS, on_the_nodes_processors
 from slackline.nic._options import NicOptions
 from slackline.nic._records import Records
 from slackline.nic._reports import Reports
-from slackline.nic.collectives import Completions, PlanBook, plan_number, ranks_per_host, starts
+from slackline.nic.collectives import Completions, PlanBook, plan_number, starts
 from slackline.nic.connect import Network, Rendezvous, exchange_descriptors
 from slackline.nic.offload import Devices, DeviceThread, reach
 from slackline.plan.collective import Collective, generate
@@ -96,15 +96,13 @@ class NativeNic:
             deadline = time.monotonic() + limit.total_seconds()
             needed = first_peers(rank, size)
             links, shared = self._network.connect(rendezvous, rank, needed, deadline)
-            host_of = [descriptor.host for descriptor in rendezvous.descriptors]
             book = PlanBook(
                 rank,
                 size,
                 self.options,
                 all_shared=shared,
-                hosts=len(set(host_of)),
+                hosts=[descriptor.host for descriptor in rendezvous.descriptors],
                 device_bytes=rendezvous.device_bytes,
-                ranks_per_host=ranks_per_host(host_of),
                 decide=self._records.decided,
             )
             native = engine.open_group(rendezvous.epoch, rank, links, book.order == "rank")

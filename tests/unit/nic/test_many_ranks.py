@@ -56,7 +56,7 @@ class Ranks:
     def __init__(self, size: int) -> None:
         self.size = size
         self.books = [
-            PlanBook(rank, size, NicOptions(order="any"), all_shared=False, hosts=2)
+            PlanBook(rank, size, NicOptions(order="any"), all_shared=False, hosts=range(size))
             for rank in range(size)
         ]
         self.engines = [

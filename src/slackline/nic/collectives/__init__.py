@@ -17,7 +17,6 @@ from slackline.nic.collectives._plans import (
     Selected,
     compile_program,
     plan_number,
-    ranks_per_host,
     starts,
 )
 from slackline.nic.collectives._posting import nanoseconds
@@ -40,6 +39,5 @@ __all__ = [
     "measure",
     "nanoseconds",
     "plan_number",
-    "ranks_per_host",
     "starts",
 ]

@@ -108,31 +108,29 @@ class PlanBook:
         options: NicOptions,
         *,
         all_shared: bool,
-        hosts: int,
+        hosts: Sequence[object],
         device_bytes: int = 0,
-        ranks_per_host: int | None = None,
         decide: Decide | None = None,
     ) -> None:
         """Set the group's order of additions; plans are chosen and compiled later.
 
-        `all_shared` says that all links are shared memory, `hosts` on how many hosts the ranks are.
+        `all_shared` says that all links are shared memory; `hosts` has the host of each rank.
         `device_bytes` is the longest payload that the ranks' devices take; 0 without devices.
-        `ranks_per_host` is the number of ranks on each host if ranks are numbered host by host and
-        all hosts have equally many ranks, else None. If the configured plan needs `ranks_per_host`,
-        None raises UsageError. `decide` receives each choice of a plan.
+        `decide` receives each choice of a plan. Raises UsageError if the configured plan needs
+        ranks that are numbered host by host, with as many on each host, and the ranks are not.
         """
-        if options.plan in _BY_HOST and ranks_per_host is None:
+        self._ranks_per_host = ranks_per_host(hosts)
+        if options.plan in _BY_HOST and self._ranks_per_host is None:
             raise UsageError(
                 f"the plan {options.plan!r} needs ranks that are numbered host by host, and as "
-                f"many on each host"
+                "many on each host"
             )
-        self.rank = rank
-        self.ranks = ranks
+        self.rank, self.ranks = rank, ranks
         self.decide = decide
         """The function that receives decisions: the subject, the choice and the reason; or None."""
         self.order = options.order
         if options.order == "auto":
-            cheap = all_shared or hosts == ranks
+            cheap = all_shared or self._ranks_per_host == 1
             self.order = "rank" if cheap and options.keeps_rank_order() else "any"
         self.device_plan = ROTATING_RING if options.plan == ROTATING_RING else RING
         """The plan that ring NICs of the ranks execute."""
@@ -144,13 +142,11 @@ class PlanBook:
         self._offloaded: Selected | None = None
         self.connects_later = connects_later(ranks)
         """Whether most links of the group are made only when an operation needs them."""
-        self._asked = "auto" if options.plan == STAR else options.plan
-        self._wants_star = options.plan == STAR
-        self._star_limit = 0
+        self._wants_star, self._star_limit = options.plan == STAR, 0
+        self._asked = "auto" if self._wants_star else options.plan
         self._shares, self._wires = options.shares, "shm" not in options.rails
         self._aggregated = bool(options.aggregator)
-        self._hosts = hosts
-        self._all_shared, self._ranks_per_host = all_shared, ranks_per_host
+        self._all_shared = all_shared
         no_ring = all_shared or self.order == "rank"
         self._preferred: Literal["mesh", "ring"] = "mesh" if no_ring else "ring"
         self._timings: tuple[Timing, ...] = ()
@@ -184,7 +180,7 @@ class PlanBook:
         Between three ranks or more, a rank's share decides how much its port carries in a mesh. A
         group that is too large for the cost model keeps equal shares.
         """
-        apart = self._hosts == self.ranks or (self._shares == "measured" and self._wires)
+        apart = self._ranks_per_host == 1 or (self._shares == "measured" and self._wires)
         plain = self._asked in ("auto", "mesh") and not (self._aggregated or self._device_bytes)
         return self._shares != "equal" and apart and plain and 3 <= self.ranks <= _MODELLED
 

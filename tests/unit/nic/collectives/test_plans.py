@@ -17,14 +17,14 @@ FP32, BF16, SUM = DType.FLOAT32, DType.BFLOAT16, ReduceOp.SUM
 
 def book(plan: str, device_bytes: int = 8192, order: str = "auto") -> PlanBook:
     options = NicOptions(plan=plan, order=order)
-    return PlanBook(0, 4, options, all_shared=True, hosts=1, device_bytes=device_bytes)
+    return PlanBook(0, 4, options, all_shared=True, hosts="aaaa", device_bytes=device_bytes)
 
 
 @pytest.mark.parametrize(
     ("ranks", "name"), [(1, "direct"), (8, "direct"), (9, "dissemination"), (1000, "dissemination")]
 )
 def test_a_barrier_of_many_ranks_is_a_dissemination(ranks: int, name: str) -> None:
-    many = PlanBook(0, ranks, NicOptions(), all_shared=False, hosts=2)
+    many = PlanBook(0, ranks, NicOptions(), all_shared=False, hosts=range(ranks))
     chosen = many.select(Collective.BARRIER, 0, DType.UINT8)
     assert (chosen.name, chosen.reason) == (name, f"{ranks} ranks; direct is for at most 8")
 
@@ -32,17 +32,17 @@ def test_a_barrier_of_many_ranks_is_a_dissemination(ranks: int, name: str) -> No
 @pytest.mark.parametrize(
     ("plan", "all_shared", "hosts", "order"),
     [
-        ("auto", True, 1, "rank"),
-        ("auto", False, 4, "rank"),
-        ("auto", False, 1, "any"),
-        ("auto", False, 2, "any"),
-        ("mesh", False, 4, "rank"),
-        ("ring", True, 1, "any"),
-        ("ring", False, 4, "any"),
+        ("auto", True, "aaaa", "rank"),
+        ("auto", False, "abcd", "rank"),
+        ("auto", False, "aaaa", "any"),
+        ("auto", False, "aabb", "any"),
+        ("mesh", False, "abcd", "rank"),
+        ("ring", True, "aaaa", "any"),
+        ("ring", False, "abcd", "any"),
     ],
 )
 def test_sums_are_in_rank_order_by_default_where_that_costs_little(
-    plan: str, all_shared: bool, hosts: int, order: str
+    plan: str, all_shared: bool, hosts: str, order: str
 ) -> None:
     """Check four ranks: in shared memory, and on a host each, unless a plan in another order is
     asked for."""
@@ -55,7 +55,7 @@ def test_a_ring_is_preferred_to_a_mesh_over_a_wire_and_over_tcp_on_one_host(
     all_shared: bool, expected: str
 ) -> None:
     """Check 1 MiB, with trials in which the mesh is faster by a fifth."""
-    several = PlanBook(0, 4, NicOptions(order="any"), all_shared=all_shared, hosts=1)
+    several = PlanBook(0, 4, NicOptions(order="any"), all_shared=all_shared, hosts="aaaa")
     figures = {"mesh": (100_000, 800_000)}
     times = [figures.get(name, (100_000, 1_000_000)) for name in several.candidates()]
     several.learn([ns for time in times for ns in time])
@@ -85,7 +85,7 @@ def test_a_thousand_ranks_choose_by_what_was_measured_without_making_whole_plans
 ) -> None:
     """Check the selection's processor time: a whole mesh plan of 1000 ranks has 4 million
     instructions, a rank's own part of it 4000."""
-    many = PlanBook(7, 1000, NicOptions(order=order), all_shared=False, hosts=2)
+    many = PlanBook(7, 1000, NicOptions(order=order), all_shared=False, hosts=range(1000))
     begin = time.process_time()
     every = many.candidates()
     assert set(every) <= set(names(Collective.ALL_REDUCE))
@@ -116,7 +116,7 @@ def test_64_ranks_choose_by_measurement_and_model_without_making_a_plan(
     def refuse(*arguments: object) -> None:
         raise AssertionError(f"the plan {arguments} was made")
 
-    many = PlanBook(7, 64, NicOptions(order="any"), all_shared=False, hosts=2)
+    many = PlanBook(7, 64, NicOptions(order="any"), all_shared=False, hosts=range(64))
     figures = {"mesh": (50_000, 4_000_000), "ring": (900_000, 900_000)}
     many.learn([ns for name in many.candidates() for ns in figures.get(name, (10**6, 10**7))])
     monkeypatch.setattr("slackline.nic.collectives._plans.generate", refuse)
@@ -126,7 +126,7 @@ def test_64_ranks_choose_by_measurement_and_model_without_making_a_plan(
 
 @pytest.mark.parametrize("ranks", [5, 8, 9, 64, 1000])
 def test_early_plans_need_only_the_links_that_a_group_is_opened_with(ranks: int) -> None:
-    many = PlanBook(3, ranks, NicOptions(), all_shared=False, hosts=2)
+    many = PlanBook(3, ranks, NicOptions(), all_shared=False, hosts=range(ranks))
     many.learn_few([10_000_000, 20_000_000])
     chosen = {
         (collective, many.select(collective, nbytes, FP32, root, early=True).name, root)
@@ -159,7 +159,7 @@ def test_many_ranks_choose_by_the_cost_model_fitted_to_one_plan(
     order: str, nbytes: int, early: str, later: str
 ) -> None:
     """Check with a latency of 10 us and 1 GB/s."""
-    many = PlanBook(3, 64, NicOptions(order=order), all_shared=order == "rank", hosts=2)
+    many = PlanBook(3, 64, NicOptions(order=order), all_shared=order == "rank", hosts="a" * 64)
     assert many.timed() == ("reduce-broadcast",)
     short_ns = 127 * 10_000
     many.learn_few([short_ns, short_ns + 2 * (512 << 10) + 26_214])
@@ -213,7 +213,7 @@ def test_a_ring_needs_room_for_what_begins_at_each_rank() -> None:
 
 def test_the_rate_of_a_port_does_not_grow_with_the_latency() -> None:
     """Check a busy machine, where short messages take as long as the transfer of long ones."""
-    many = PlanBook(0, 4, NicOptions(order="rank"), all_shared=False, hosts=2)
+    many = PlanBook(0, 4, NicOptions(order="rank"), all_shared=False, hosts="abcd")
     many.learn([ns for _ in many.candidates() for ns in (40_000_000, 50_000_000)])
     assert many.port_rate == (512 + 2 * 128) * 1024 / 0.05
 
@@ -228,10 +228,10 @@ def test_hosts_with_as_many_ranks_each_are_recognised(hosts: str, found: int | N
 
 def test_a_hierarchy_is_planned_by_the_ranks_of_each_host() -> None:
     options = NicOptions(plan="hierarchical")
-    mine = PlanBook(1, 4, options, all_shared=False, hosts=2, ranks_per_host=2)
+    mine = PlanBook(1, 4, options, all_shared=False, hosts="aabb")
     assert mine.all_reduce(1 << 20, FP32, SUM).name == "hierarchical"
     with pytest.raises(UsageError) as raised:
-        PlanBook(1, 4, options, all_shared=False, hosts=2)
+        PlanBook(1, 4, options, all_shared=False, hosts="abab")
     assert str(raised.value) == (
         "the plan 'hierarchical' needs ranks that are numbered host by host, and as many on each "
         "host"
