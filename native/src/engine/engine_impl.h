@@ -192,13 +192,15 @@ class Engine final : public FrameSink {
   std::shared_ptr<Request> build(Group& group, const Operation& operation);
   void lay_out(Request& request, const Operation& operation);
   static bool widens(const Request& request);
-  static Part part_of(const Request& request, std::uint64_t count, int chunk);
   std::byte* scratch(Request& request, std::size_t bytes);
   std::byte* room(Request& request, std::size_t bytes, const char* what);
   void start(const std::shared_ptr<Request>& request);
   void start_any_source(const std::shared_ptr<Request>& request);
   void bind_any_source(const std::shared_ptr<Request>& request, int peer);
   void promise(Request& request);
+
+  // shares.cc
+  static Part part_of(const Request& request, std::uint64_t count, int chunk);
 
   // deliver.cc
   std::shared_ptr<Group> finished_in(const Key& key) const;
@@ -208,6 +210,8 @@ class Engine final : public FrameSink {
   void on_release(Link& link, const wire::Header& header);
   void advance(Request& request, std::uint32_t chunk, std::uint32_t segment);
   bool pass(Request& request, std::uint32_t chunk, std::uint32_t segment, const Step& step);
+
+  // reduce.cc
   void reduce_all(Request& request, std::uint32_t chunk, std::uint32_t segment);
   void consume(Request& request, Chunk& chunk, std::uint32_t segment, PendingPayload* pending,
                const Step& step);
@@ -260,14 +264,14 @@ class Engine final : public FrameSink {
   static bool sends_to(const Request& request, int rank);
   void peer_left(Group& group, int rank, const Failure& failure, Leave how);
   void check_deadlines(std::int64_t now);
-  void watch_links(std::int64_t now);
   void break_group(Group& group, const Failure& failure);
-  void abort_over(Link& link, const GroupNotice& notice);
+
   // link_wanted.cc
   void tell_left(Link& link, const GroupNotice& notice);
   void tell_failure(const Group& group);
   static bool sparse(const Group& group);
   void pass_on(const Group& group, int culprit);
+
   // describe.cc
   Failure stray(const Group& group, const wire::Header& header) const;
   std::optional<Key> posted_instead(const Request& request, int rank) const;
@@ -285,18 +289,25 @@ class Engine final : public FrameSink {
   void release_memory(Link& link);
   bool reads_memory_of(const Link& link) const;
 
-  // engine.cc
   std::map<std::string, std::uint64_t> count();
-  bool progress();
-  // Release the lock for a moment if posting threads wait for it.
-  void hand_over_lock(Lock& lock);
+
+  // engine.cc
+  void abort_over(Link& link, const GroupNotice& notice);
   Lock lock_for_post();
+
+  // fork.cc
   // Register this engine for the handlers that run when the process forks.
   void register_at_fork();
   // Remove this engine from the handlers that run when the process forks.
   void unregister_at_fork();
   // Disable this engine in a forked child.
   void leave_to_parent();
+
+  // drive.cc
+  bool progress();
+  void watch_links(std::int64_t now);
+  // Release the lock for a moment if posting threads wait for it.
+  void hand_over_lock(Lock& lock);
   // Send all that may be sent on the links that are marked dirty.
   void drain_dirty();
   void sleep(Lock& lock, std::int64_t until_ns);
