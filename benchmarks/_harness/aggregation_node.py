@@ -21,7 +21,7 @@ def aggregation_node(lab: Lab, host: int, *, workers: int, onset: int = 1) -> It
     Raises UsageError if the node does not start.
     """
     argv = [sys.executable, "-c", _COMMAND, "aggregate", "--listen", f"{lab.address(host)}:0"]
-    argv += ["--workers", str(workers), "--onset", str(onset)]
+    argv += ["--workers", str(workers), "--onset", str(onset), "--without-key"]
     with subprocess.Popen(
         lab.command(host, argv), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:

@@ -55,9 +55,13 @@ def aggregate(
     key: Annotated[
         Path | None,
         typer.Option(
-            help="Authenticate workers by this key file, as SLACKLINE_KEY does. Default: none."
+            help="Authenticate workers by this key file, as SLACKLINE_KEY does; needed at an "
+            "address that other hosts reach."
         ),
     ] = None,
+    without_key: Annotated[
+        bool, typer.Option("--without-key", help="Serve every host that reaches the address.")
+    ] = False,
 ) -> None:
     """Reduce for the workers that name this address in SLACKLINE_AGGREGATOR, until Ctrl-C."""
     from slackline.nic.host import parse_address, show_address
@@ -78,6 +82,7 @@ def aggregate(
             circuit=circuit,
             congestion=congestion,
             key=key,
+            without_key=without_key,
         )
     )
     over = threading.Event()

@@ -34,6 +34,11 @@ LIKE = "an address must be like 10.0.0.9:7000 or [fd00::9]:7000"
             (*HERE, *FEW, "--key", "no/such/key"),
             "the key 'no/such/key' cannot be read: No such file or directory",
         ),
+        (
+            ("--listen", "0.0.0.0:0", *FEW),
+            "an aggregator at 0.0.0.0 needs a key, since other hosts reach that address: give "
+            "--key FILE, or --without-key to serve them all",
+        ),
     ],
 )
 def test_a_wrong_value_is_named(

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from ipaddress import ip_interface
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,9 @@ class AggregatorOptions:
     congestion: str = "auto"
     """The kernel's TCP congestion control, or "system" or "auto", as for `NicOptions`."""
     key: Path | None = None
-    """A file with a secret key that the workers share; without it, any host may use the node."""
+    """A file with a secret key that the workers share."""
+    without_key: bool = False
+    """Serve without a key at an address that other hosts reach; any host may then use the node."""
 
     def __post_init__(self) -> None:
         if not 2 <= self.workers <= 255:
@@ -127,6 +130,11 @@ class Aggregator:
         self._nodes = None if software else Nodes(options.nic, options.workers, options.circuit)
         self._key = read_key(options.key)
         self._interfaces = _interfaces(options.host)
+        if not (options.key or options.without_key or _on_loopback(self._interfaces)):
+            raise UsageError(
+                f"an aggregator at {options.host} needs a key, since other hosts reach that "
+                "address: give --key FILE, or --without-key to serve them all"
+            )
         try:
             self._socket = _listen(options.host, options.port)
         except OSError as error:
@@ -373,6 +381,11 @@ def _interfaces(host: str) -> tuple[str, ...]:
         if interface.address == address:
             return (f"{address}/{interface.prefix}",)
     raise UsageError(f"{host!r} is not an address of this host")
+
+
+def _on_loopback(interfaces: tuple[str, ...]) -> bool:
+    """Return whether links use addresses that no other host reaches."""
+    return bool(interfaces) and all(ip_interface(each).is_loopback for each in interfaces)
 
 
 def _resolved(host: str, port: int) -> tuple[Any, ...]:
