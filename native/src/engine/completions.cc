@@ -15,19 +15,8 @@ bool Engine::watch(Request& request) {
 }
 
 std::shared_ptr<Request> Engine::next_completion() {
-  Lock lock = lock_for_post();
-  while (completions_.empty() && !stopped_) {
-    ++completion_sleepers_;
-    completion_.wait(lock, [this] { return completion_calls_ > 0 || stopped_; });
-    --completion_sleepers_;
-    if (completion_calls_ == 0) continue;
-    --completion_calls_;
-    wanting_.fetch_sub(1, std::memory_order_relaxed);
-  }
-  if (completions_.empty()) return nullptr;
-  std::shared_ptr<Request> request = completions_.front();
-  completions_.pop_front();
-  return request;
+  check_process();
+  return completions_.next();
 }
 
 void Engine::watch(Request& request, std::shared_ptr<CompletionQueue> queue) {

@@ -247,8 +247,7 @@ void Engine::on_grant(Link& link, const wire::Header& header) {
   if (eager_request) {
     flow.heard = true;
     if (std::exchange(flow.answered, true)) return;
-    if (flow.promised == 0)
-      flow.promised = flow.windowed ? header.offset + window_of(*request, peer) : ~std::uint64_t{0};
+    if (flow.promised == 0) flow.promised = promise_of(*request, peer, header.offset);
     link.grant(*request, peer);
     return;
   }

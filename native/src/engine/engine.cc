@@ -231,7 +231,7 @@ void Engine::close(std::int64_t timeout_ns) {
                             -1, -1, -1});
     stopped_ = true;
     work_.notify_all();
-    completion_.notify_all();
+    completions_.close();
     links_.wake_readers();
     finished_.notify_all();
     loop_.ring();

@@ -27,6 +27,7 @@
 #include "aggregation.h"
 #include "buffers.h"
 #include "completion_queue.h"
+#include "completions.h"
 #include "event_loop.h"
 #include "group.h"
 #include "headers.h"
@@ -218,6 +219,7 @@ class Engine final : public FrameSink {
   void drop_pending(Request& request, Chunk& chunk, std::uint32_t segment, PendingPayload* pending);
   PendingPayload* take_pending(Segment& segment, int peer);
   std::uint64_t window_of(const Request& request, int peer) const;
+  std::uint64_t promise_of(const Request& request, int peer, std::uint64_t from) const;
   void maybe_grant(Request& request, int peer);
 
   // finish.cc
@@ -333,10 +335,7 @@ class Engine final : public FrameSink {
   std::mutex mutex_;
   std::condition_variable work_;        // signals the progress thread
   std::condition_variable finished_;    // signals waiting callers
-  std::condition_variable completion_;  // signals next_completion()
-  int completion_sleepers_ = 0;         // threads that wait on completion_
-  int completion_calls_ = 0;            // sleepers that were woken and have not run yet
-  std::deque<std::shared_ptr<Request>> completions_;
+  Completions completions_;             // what next_completion() returns
   bool elsewhere_ = false;  // set in a forked child before its own code runs
   bool closing_ = false;
   bool stopped_ = false;
@@ -365,6 +364,7 @@ class Engine final : public FrameSink {
   std::vector<void*> reduce_targets_;
   Durations durations_;
   FailureLog failures_;
+  std::uint64_t posted_ = 0;  // operations, and messages, posted so far
   std::uint64_t ended_operations_ = 0;
   std::uint64_t bytes_reduced_ = 0;
   std::uint64_t sleeps_ = 0;

@@ -36,15 +36,7 @@ void Engine::finish(Request& request, RequestState state) {
   if (request.queue) std::exchange(request.queue, nullptr)->push(alive);
   if (waiters_ > 0) finished_.notify_all();
   if (caller_asleep_) loop_.ring();  // the sleeping caller may wait for this operation
-  if (request.wants_callback) {
-    completions_.push_back(alive);
-    if (completion_sleepers_ > completion_calls_) {
-      ++completion_calls_;
-      wanting_.fetch_add(
-          1, std::memory_order_relaxed);  // the driver releases the lock for the woken thread
-      completion_.notify_one();
-    }
-  }
+  if (request.wants_callback) completions_.push(alive);
 }
 
 void Engine::retire(Request& request) {

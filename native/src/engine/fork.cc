@@ -34,10 +34,14 @@ struct Forks {
       engine->wanting_.fetch_add(1, std::memory_order_relaxed);
       engine->mutex_.lock();
       engine->wanting_.fetch_sub(1, std::memory_order_relaxed);
+      engine->completions_.lock();
     }
   }
   static void parent() {
-    for (Engine* engine : registry().engines) engine->mutex_.unlock();
+    for (Engine* engine : registry().engines) {
+      engine->completions_.unlock();
+      engine->mutex_.unlock();
+    }
     registry().mutex.unlock();
   }
   static void child() {
@@ -61,7 +65,8 @@ void Engine::unregister_at_fork() {
 void Engine::leave_to_parent() {
   elsewhere_ = true;
   renew(mutex_);
-  for (std::condition_variable* each : {&work_, &finished_, &completion_}) renew(*each);
+  for (std::condition_variable* each : {&work_, &finished_}) renew(*each);
+  completions_.leave_to_parent();
   for (const auto& [epoch, group] : membership_.groups()) {
     if (group->device) group->device->leave_to_parent();
   }

@@ -31,8 +31,12 @@ bool Link::idle() const {
 }
 
 void Link::queue(SendItem item) {
-  const int priority = item.request->priority;
-  ready_[priority].push_back(std::move(item));
+  auto& queue = ready_[item.request->priority];
+  const auto later = [](std::uint64_t order, const SendItem& other) {
+    return order < other.request->order;
+  };
+  const auto place = std::upper_bound(queue.begin(), queue.end(), item.request->order, later);
+  queue.insert(place, std::move(item));
 }
 
 void Link::withdraw(const Request& request) {
@@ -44,7 +48,11 @@ void Link::unblock(Request& request, int peer) {
   auto& credit_blocked = request.flows[static_cast<std::size_t>(peer)].credit_blocked;
   if (credit_blocked.empty()) return;
   auto& queue = ready_[request.priority];
-  queue.insert(queue.begin(), std::make_move_iterator(credit_blocked.begin()),
+  const auto earlier = [](const SendItem& other, std::uint64_t order) {
+    return other.request->order < order;
+  };
+  const auto place = std::lower_bound(queue.begin(), queue.end(), request.order, earlier);
+  queue.insert(place, std::make_move_iterator(credit_blocked.begin()),
                std::make_move_iterator(credit_blocked.end()));
   credit_blocked.clear();
   links_.mark_dirty(*this);

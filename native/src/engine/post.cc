@@ -1,7 +1,6 @@
 // The conversion of a posted operation into a request, and its start.
 #include <algorithm>
 #include <bit>
-#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -13,7 +12,6 @@
 namespace slackline {
 namespace {
 
-constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
 constexpr std::size_t kSmallestPipelinedSegment = 16u << 10;
 constexpr std::uint64_t kStreamFrom = 4u << 20;
 
@@ -76,6 +74,7 @@ std::shared_ptr<Request> Engine::build(Group& group, const Operation& operation)
     if (!group.aggregation) std::swap(request->divisor, request->last_divisor);
   }
   request->priority = operation.priority;
+  request->order = ++posted_;
   request->total = operation.total_bytes;
   request->posted_ns = now_ns();
   request->deadline_ns = later(request->posted_ns, operation.timeout_ns);
@@ -214,10 +213,11 @@ void Engine::promise(Request& request) {
       if (step.opcode == Opcode::kReduceAll) continue;
       if (Link* link = request.group->links[step.peer]) link->want();
       if (step.opcode == Opcode::kSend) continue;
-      incoming[step.peer] +=
+      const std::uint64_t bytes =
           chunk.count *
           (step.opcode == Opcode::kAdd && request.wide ? sizeof(float) : request.item_size);
-      if (step.opcode == Opcode::kBuffer) request.flows[step.peer].windowed = true;
+      incoming[step.peer] += bytes;
+      if (step.opcode == Opcode::kBuffer) request.flows[step.peer].buffered += bytes;
     }
   }
   const std::uint64_t eager = eager_bytes(request);
@@ -228,8 +228,8 @@ void Engine::promise(Request& request) {
     // Grant everything if the onset threshold exceeds the segments that fit into the smallest
     // window. The threshold would otherwise never be reached.
     const bool held_back = request.gated && request.group->aggregation->onset() > kGatedSegments;
-    const std::uint64_t window = std::max(window_of(request, static_cast<int>(peer)), eager);
-    request.flows[peer].promised = request.flows[peer].windowed && !held_back ? window : kUnlimited;
+    request.flows[peer].promised =
+        held_back ? kUnlimited : std::max(promise_of(request, static_cast<int>(peer), 0), eager);
     link->grant(request, static_cast<int>(peer));
   }
 }

@@ -109,6 +109,7 @@ void Engine::reduce_all(Request& request, std::uint32_t chunk_index, std::uint32
       continue;
     }
     *link = pending->next;
+    request.flows[pending->peer].reduced += pending->length;
     drop_pending(request, chunk, segment, pending);
   }
 }
@@ -156,12 +157,21 @@ std::uint64_t Engine::eager_bytes(const Request& request) const {
   return aggregated ? std::min(options_.eager_bytes, kLeastServiceWindow) : options_.eager_bytes;
 }
 
+// Return the bytes that the peer may send in all, if `from` bytes have left its side or our buffers
+// already. The limit ends when the rest of the bytes that wait for a REDUCE_ALL fits into the window:
+// nothing else of the operation has to wait here.
+std::uint64_t Engine::promise_of(const Request& request, int peer, std::uint64_t from) const {
+  const PeerFlow& flow = request.flows[static_cast<std::size_t>(peer)];
+  const std::uint64_t window = window_of(request, peer);
+  return flow.buffered - flow.reduced <= window ? kUnlimited : from + window;
+}
+
 void Engine::maybe_grant(Request& request, int peer) {
   PeerFlow& flow = request.flows[static_cast<std::size_t>(peer)];
-  const std::uint64_t window = window_of(request, peer);
-  if (!flow.windowed || flow.promised == 0 || flow.promised >= flow.consumed + window / 4 * 3)
-    return;
-  flow.promised = flow.consumed + window;
+  if (flow.buffered == 0 || flow.promised == 0 || flow.promised == kUnlimited) return;
+  const std::uint64_t promise = promise_of(request, peer, flow.consumed);
+  if (promise != kUnlimited && flow.promised >= promise - window_of(request, peer) / 4) return;
+  flow.promised = promise;
   request.group->links[static_cast<std::size_t>(peer)]->grant(request, peer);
 }
 

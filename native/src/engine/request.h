@@ -113,8 +113,10 @@ struct PeerFlow {
   std::uint64_t promised = 0;  // payload bytes that we have granted to the peer
   std::uint32_t arrived = 0;   // segments received before adding starts
   bool heard = false;          // at least one frame of the peer has arrived
-  // The peer's data may have to wait here, so grants are limited by consumption.
-  bool windowed = false;
+  // Payload bytes, of `incoming`, that wait here until a REDUCE_ALL consumes them. Grants are
+  // limited as long as more of them are to come than may wait at a time.
+  std::uint64_t buffered = 0;
+  std::uint64_t reduced = 0;  // of `buffered`, those that a REDUCE_ALL has consumed
   bool asked = false;     // this rank has asked the peer for a grant, or will
   bool asks = false;      // a grant was requested and has not come yet
   bool answered = false;  // the peer has asked this rank for a grant; a peer asks once
@@ -156,6 +158,9 @@ struct Request : std::enable_shared_from_this<Request> {
   bool wide = false;  // partial sums travel as fp32 (half types in rank order)
   int divisor = 1;    // AVG: the number of ranks
   int priority = 0;   // lower is sent first
+  // The number of the post at this rank. Of requests with one priority the first is sent first, so
+  // that the sums of an operation do not wait behind the data of later ones.
+  std::uint64_t order = 0;
   std::size_t item_size = 0;
   std::uint64_t total = 0;
   std::int64_t posted_ns = 0;

@@ -12,6 +12,8 @@ namespace slackline {
 // Number of segments of a peer's own data that may wait here before a REDUCE_ALL consumes them.
 // Grants follow consumption.
 inline constexpr std::uint64_t kWindowSegments = 8;
+// The promise to a peer that it may send all bytes of an operation.
+inline constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
 
 // Window of an aggregator for the data of one worker: the bytes that arrived from the worker within
 // this time, clamped to these limits. A larger window would not add throughput, because the path
