@@ -22,7 +22,7 @@ The package reads no clock, starts no thread and does no I/O: the same samples a
 verdicts. Times are integer nanoseconds, and the caller passes the time of each sample.
 """
 
-from slackline.health._balance import Balance, Traffic, observe, port_rates, rebalance
+from slackline.health._balance import Balance, Traffic, observe, port_rates, rebalance, round_pace
 from slackline.health._baseline import Baseline
 from slackline.health._cusum import Cusum
 from slackline.health._deduplicator import Deduplicator, Episode, Report
@@ -59,4 +59,5 @@ __all__ = [
     "port_rates",
     "observe",
     "rebalance",
+    "round_pace",
 ]

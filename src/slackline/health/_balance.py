@@ -13,16 +13,18 @@ from fractions import Fraction
 
 from slackline.plan.collective import WHOLE, equal_shares, port_time, shares
 
-__all__ = ["Balance", "Traffic", "observe", "port_rates", "rebalance"]
+__all__ = ["Balance", "Traffic", "observe", "port_rates", "rebalance", "round_pace"]
 
 _SECOND_NS = 10**9
 _LEAST_BUSY_NS = 5_000_000
 """The shortest busy time that gives a link's rate. The engine samples links every 5 ms."""
-_GAIN = 1.05
-"""The factor by which an all_reduce must be faster with new shares than with the present shares, in
-two consecutive rounds.
+_GAIN, _FIRST_GAIN = 1.05, 1.1
+"""The factors by which an all_reduce must be faster with new shares than with the present shares, in
+two consecutive rounds; the second one if the present shares are equal.
 
-Rates of even ports are measured with an error of a few percent.
+Rates of even ports are measured with an error of a few percent, and of a tenth if the ranks share
+busy processors. Uneven shares of even ports would make each other look right, since a port carries
+less with a smaller share.
 """
 _UNEVEN = Fraction(11, 10)
 """The factor by which the fastest port must seem faster than the slowest port, in two consecutive
@@ -43,12 +45,21 @@ _TRIAL_RATE = Fraction(11, 10)
 A port that is still slow then delays the slices (parts of all_reduces) of the trial by a tenth at
 most.
 """
-_STALE_ROUNDS = 2
+_STALE_ROUNDS = 3
 """The number of rounds of measurement, after a decision, in which the traffic is ignored.
 
-A decision after slice k holds from slice k + 2 on. The round of slice k + 1 has only traffic by the
-earlier shares, and the round of slice k + 2 has some.
+A decision after slice k holds from slice k + 3 on. The rounds of the slices k + 1 and k + 2 have only
+traffic by the earlier shares, and the round of slice k + 3 has some.
 """
+_CHECK_ROUNDS = 2
+"""The number of rounds that show whether new shares have made all_reduces faster."""
+_KEPT_GAIN = Fraction(98, 100)
+"""The part of the earlier time that an all_reduce with new shares may take at most.
+
+Otherwise the ports were not the reason for the measured rates, but, for example, busy processors.
+"""
+_REST_ROUNDS = 16
+"""The number of rounds without a change after shares that made nothing faster."""
 _NUMBERS = 15
 """The largest number by which a frame's header refers to a set of shares; the next number is 1."""
 
@@ -80,6 +91,14 @@ class Balance:
     """The number of coming rounds in which the traffic is ignored."""
     pending: tuple[tuple[Traffic, ...], ...] | None = None
     """The traffic since the last round that was judged; None if there was none."""
+    pace: int | None = None
+    """The time of the previous round for each byte of the tensors, in picoseconds, if known."""
+    earlier_pace: int | None = None
+    """The mean pace before the last change, while it is open whether the change was a gain."""
+    paces: tuple[int, ...] = ()
+    """The paces of the rounds since the change that is being checked."""
+    rest: int = 0
+    """The number of coming rounds without a change, after a change that was no gain."""
 
 
 def port_rates(traffic: Sequence[Sequence[Traffic]]) -> tuple[int, ...] | None:
@@ -108,58 +127,112 @@ def port_rates(traffic: Sequence[Sequence[Traffic]]) -> tuple[int, ...] | None:
     return tuple(rates)
 
 
-def rebalance(balance: Balance, rates: tuple[int, ...] | None) -> tuple[Balance, str | None]:
+def round_pace(traffic: Sequence[Sequence[Traffic]]) -> int | None:
+    """Return the time of a round for each byte of the reduced tensors, in picoseconds.
+
+    In every plan with shares, all ranks together send each byte of a tensor 2 (n - 1) times. The
+    busiest link shows the length of the round, without pauses between operations. None if there was
+    no traffic.
+    """
+    sent = sum(link.nbytes for row in traffic for link in row)
+    busy_ns = max(link.busy_ns for row in traffic for link in row)
+    return None if sent == 0 else busy_ns * 1000 * 2 * (len(traffic) - 1) // sent
+
+
+def rebalance(
+    balance: Balance, rates: tuple[int, ...] | None, pace: int | None = None
+) -> tuple[Balance, str | None]:
     """Return the state after a measurement of the ports' rates, and the reason for new shares.
 
-    A rank's share is the part of each all_reduce's buffer that this rank sums.
+    A rank's share is the part of each all_reduce's buffer that this rank sums. `pace` is the time
+    of the round for each byte of the tensors; see `round_pace`.
 
     The reason is None if the shares stay. With new shares an all_reduce must be faster by a
-    twentieth at least, both at the rates of this round and at the rates of the previous round. Any
+    twentieth at least, in place of equal shares by a tenth, both at the rates of this round and at
+    the rates of the previous round. Any
     other plan is first replaced by "mesh" with equal shares, also if the fastest port seems a tenth
     faster than the slowest: if each rank uses a single link, its figures cannot tell which end of
     the link is slow. Now and then the rank with the smallest share
-    gets a larger share on trial; if the trial is slower, the next rounds take the change back.
+    gets a larger share on trial; if the trial is slower, the next rounds take the change back. If
+    all_reduces do not become faster with new shares, the shares are equal again.
     """
     if rates is None:
         return balance, None
-    last = balance.last
-    known = replace(balance, last=rates, rounds=balance.rounds + 1)
+    last, last_pace = balance.last, balance.pace
+    known = replace(balance, last=rates, pace=pace, rounds=balance.rounds + 1)
+    equal = equal_shares(len(rates))
+    if balance.rest:
+        return replace(known, rest=balance.rest - 1), None
+    if balance.earlier_pace is not None and pace is not None:
+        return _check(known, balance.earlier_pace, (*balance.paces, pace), equal)
     if last is None:
         return known, None
-    equal = equal_shares(len(rates))
     now = balance.weights or equal
     mean = [(a + b) // 2 for a, b in zip(last, rates, strict=True)]
     chosen = shares(mean)
     gain = min(port_time(each, now) / port_time(each, chosen) for each in (last, rates))
-    uneven = gain >= _GAIN or all(max(each) >= _UNEVEN * min(each) for each in (last, rates))
+    least = _FIRST_GAIN if now == equal else _GAIN
+    promised = False
+    uneven = gain >= least or all(max(each) >= _UNEVEN * min(each) for each in (last, rates))
     if uneven and not balance.mesh and balance.weights is None:
         chosen = equal
         reason = (
             f"the plan is mesh with equal shares from now on, since the ports seem uneven: "
             f"{_rates(rates)} MB/s"
         )
-    elif gain >= _GAIN:
+    elif gain >= least:
+        promised = pace is not None and last_pace is not None
         reason = (
             f"the shares are {_percents(chosen)} %, since the ports carry {_rates(rates)} MB/s: "
             f"{float(1 - 1 / gain):.0%} less time than with {_percents(now)} %"
         )
     elif known.rounds >= _TRIAL_ROUNDS and max(now) > min(now) + 1:
-        least = now.index(min(now))
-        mean[least] = int(mean[least] * _TRIAL_RATE)
+        smallest = now.index(min(now))
+        mean[smallest] = int(mean[smallest] * _TRIAL_RATE)
         chosen = shares(mean)
         if chosen == now:
             return replace(known, rounds=0), None
         reason = (
-            f"the shares are {_percents(chosen)} %, to try whether the port of rank {least} can "
-            f"carry more than {_rates(rates[least : least + 1])} MB/s"
+            f"the shares are {_percents(chosen)} %, to try whether the port of rank {smallest} can "
+            f"carry more than {_rates(rates[smallest : smallest + 1])} MB/s"
         )
     else:
         return known, None
-    number = balance.number % _NUMBERS + 1
-    changed = replace(
-        balance, weights=chosen, number=number, last=None, rounds=0, stale=_STALE_ROUNDS
-    )
+    changed = _change(known, chosen)
+    if promised and pace is not None and last_pace is not None:
+        changed = replace(changed, earlier_pace=(pace + last_pace) // 2)
     return changed, reason
+
+
+def _change(balance: Balance, chosen: tuple[int, ...]) -> Balance:
+    """Return the state with new shares, before any of their traffic."""
+    return replace(
+        balance,
+        weights=chosen,
+        number=balance.number % _NUMBERS + 1,
+        last=None,
+        pace=None,
+        earlier_pace=None,
+        paces=(),
+        rounds=0,
+        stale=_STALE_ROUNDS,
+    )
+
+
+def _check(
+    balance: Balance, earlier: int, paces: tuple[int, ...], equal: tuple[int, ...]
+) -> tuple[Balance, str | None]:
+    """Return the state after one more round with new shares, and the reason for equal shares."""
+    if len(paces) < _CHECK_ROUNDS:
+        return replace(balance, paces=paces), None
+    checked = replace(balance, earlier_pace=None, paces=())
+    if sum(paces) <= _KEPT_GAIN * earlier * len(paces) or balance.weights in (None, equal):
+        return checked, None
+    reason = (
+        f"the shares are equal again, since all_reduces took {_pace(sum(paces) // len(paces))} "
+        f"with {_percents(balance.weights)} % and {_pace(earlier)} before"
+    )
+    return replace(_change(checked, equal), rest=_REST_ROUNDS), reason
 
 
 def observe(
@@ -180,7 +253,7 @@ def observe(
     carried = [sum(link.nbytes for link in row) for row in (*whole, *zip(*whole, strict=True))]
     if min(carried) < least_bytes:
         return replace(balance, pending=whole), None
-    return rebalance(replace(balance, pending=None), port_rates(whole))
+    return rebalance(replace(balance, pending=None), port_rates(whole), round_pace(whole))
 
 
 def _sum(one: Traffic, other: Traffic) -> Traffic:
@@ -201,6 +274,10 @@ def _rate(links: Sequence[Traffic], judged: Sequence[Traffic]) -> int:
 
 def _percents(weights: Sequence[int]) -> str:
     return ", ".join(f"{100 * weight / WHOLE:.1f}" for weight in weights)
+
+
+def _pace(picoseconds: int) -> str:
+    return f"{picoseconds / 1000:.3g} ms/MB"
 
 
 def _rates(rates: Sequence[int]) -> str:

@@ -8,11 +8,13 @@ series are numbered:
 
     slice 0    1    2    3    4          posted, one after the other
           |    '----|----'    |
-          '--> exchange of traffic --> shares of slice 2, equal on all ranks
+          '--> exchange of traffic --> shares of slice 3, equal on all ranks
 
 When slice k has ended, the ranks exchange how many bytes their ports have carried. Every rank makes
-the same decision from the same figures, and the decision holds for slice k + 2. A slice that is
-posted earlier waits in the engine until its shares are known, so that posting never blocks.
+the same decision from the same figures, and the decision holds for slice k + 3. A slice that is
+posted earlier waits in the engine until its shares are known, so that posting never blocks. An
+exchange is due after the slice with which the slices since the last exchange have one and a half
+times the bytes of a slice of full length; after the others the shares stay.
 """
 
 from __future__ import annotations
@@ -39,8 +41,11 @@ __all__ = ["Sharing", "slice_bytes"]
 
 _log = logging.getLogger("slackline.nic")
 
-_AHEAD = 2
-"""The number of slices between a measured slice and the slice whose shares use the measurement."""
+_AHEAD = 3
+"""The number of slices between a measured slice and the slice whose shares use the measurement.
+
+The exchange takes some milliseconds, in which the slices in between keep the ports busy.
+"""
 _UNTAGGED = -1
 _FIRST = -(1 << 30)
 """The priority of the exchanges of traffic counts, which precede all operations of the caller."""
@@ -56,8 +61,9 @@ _MISMATCH, _CLOSED = 2, 7
 class _Exchange:
     """The exchange of traffic counts after one slice: the figures of all ranks, and the result."""
 
-    memory: ctypes.Array[ctypes.c_int64]
-    ended: bool = False
+    memory: ctypes.Array[ctypes.c_int64] | None
+    """Two figures for each pair of ranks; None if no exchange was due after this slice."""
+    ended: bool
     failure: FailureTuple | None = None
 
 
@@ -69,11 +75,15 @@ class _Series:
     reason: str = ""
     posted: int = 0
     exchanged: int = 0
-    """The number of slices after which an exchange of traffic counts has begun."""
+    """The number of slices whose end has been noted, and the exchange begun if one was due."""
     decided: int = 0
-    """The number of slices after which an exchange of traffic counts has led to a decision."""
+    """The number of slices after which the shares have been decided."""
+    unmeasured_bytes: int = 0
+    """The bytes of the slices posted since the last one after which an exchange is due."""
+    due: set[int] = field(default_factory=set)
+    """The numbers of posted slices after which an exchange of traffic counts is due."""
     ended: set[int] = field(default_factory=set)
-    """The numbers of ended slices after which no exchange of traffic counts has begun yet."""
+    """The numbers of ended slices that wait for the end of an earlier slice."""
     exchanges: dict[int, _Exchange] = field(default_factory=dict)
     shares: dict[int, _native.Shares] = field(default_factory=dict)
     """The shares of each slice that is either posted or decided, but not both."""
@@ -87,9 +97,9 @@ class _Series:
 def slice_bytes(rate: float) -> int:
     """Return the length of a slice for ports of this rate in bytes per second.
 
-    The length is the power of two next to 50 ms of the rate, from 4 MiB to 64 MiB.
+    The length is the power of two next to 100 ms of the rate, from 2 MiB to 64 MiB.
     """
-    return min(max(4 << 20, 1 << round(math.log2(max(1.0, rate / 20)))), 64 << 20)
+    return min(max(2 << 20, 1 << round(math.log2(max(1.0, rate / 10)))), 64 << 20)
 
 
 class Sharing:
@@ -108,8 +118,8 @@ class Sharing:
         """Prepare for long operations; the links must have been timed.
 
         `links[i]` is the engine's number of the link to rank i, -1 for this rank. `timeout_ns` is
-        the limit of an exchange. A slice takes about 50 ms of a port, so that an exchange after
-        each slice costs little. An operation is long if it has at least an eighth of a slice's
+        the limit of an exchange. A slice takes about 100 ms of a port, so that an exchange after
+        every other slice costs little. An operation is long if it has at least an eighth of a slice's
         bytes, and at least 1 MiB.
         """
         self._engine, self._native = engine, native
@@ -173,6 +183,10 @@ class Sharing:
                     _SLICE if offset else 0,
                 )
                 series.posted += 1
+                series.unmeasured_bytes += size * dtype.itemsize
+                if 2 * series.unmeasured_bytes >= 3 * self._slice_bytes:
+                    series.due.add(number)
+                    series.unmeasured_bytes = 0
                 self._open += 1
                 self._drop_used(series, number)
                 requests.append((number, request))
@@ -181,6 +195,8 @@ class Sharing:
             for _, request in requests
             if request is not None
         ]
+        if blocking and len(waiting) == 1 == len(requests):
+            return self._wait_alone(tag, requests[0][0], waiting[0])
         whole = JointTransfer(waiting)
         for number, request in requests:
             if request is None:
@@ -191,6 +207,20 @@ class Sharing:
         if blocking:
             whole.wait()
         return whole if waiting else DONE
+
+    def _wait_alone(self, tag: int, number: int, transfer: NativeTransfer) -> TimedTransfer:
+        """Wait for the only slice of an all_reduce, and note its end without another thread."""
+        try:
+            transfer.wait()
+        finally:
+            if transfer.done():
+                self._slice_ended(tag, number, transfer.request.failure())
+            else:  # an exception such as KeyboardInterrupt has ended the wait
+                request = transfer.request
+                transfer.add_done_callback(
+                    lambda error: self._slice_ended(tag, number, request.failure())
+                )
+        return transfer
 
     def slice_of(self, nbytes: int) -> int:
         """Return the size in bytes of the longest slice of an operation over `nbytes` bytes."""
@@ -254,7 +284,7 @@ class Sharing:
         return ended
 
     def _slice_ended(self, tag: int, number: int, failure: FailureTuple | None) -> None:
-        """Begin the due exchanges of the ranks' traffic counts, one exchange for each slice.
+        """Begin the exchanges of the ranks' traffic counts that are due, in the order of slices.
 
         A slice is the part of an all_reduce that is posted as one operation. The counts are
         exchanged after a failed slice too. After a mismatch the ranks may have cut an operation
@@ -272,16 +302,23 @@ class Sharing:
                 series.exchanged += 1
                 if self._closed or series.failure is not None:
                     continue
+                number = series.exchanged - 1
                 try:
-                    self._exchange(tag, series, series.exchanged - 1)
+                    if number in series.due:
+                        series.due.remove(number)
+                        self._exchange(tag, series, number)
+                    else:
+                        series.exchanges[number] = _Exchange(None, ended=True)
                 except RuntimeError as error:  # the engine has been closed
                     self._fail(series, (_CLOSED, str(error), self._native.rank, -1, -1, -1))
+            self._decide_all(tag, series)
 
     def _exchange(self, tag: int, series: _Series, number: int) -> None:
         """Tell the other ranks the bytes that the links have carried since the last exchange."""
         ranks = self._native.size
         row = 2 * ranks
-        exchange = series.exchanges[number] = _Exchange((ctypes.c_int64 * (row * ranks))())
+        memory = (ctypes.c_int64 * (row * ranks))()
+        series.exchanges[number] = _Exchange(memory, ended=False)
         now = self._counters()
         mine = (ctypes.c_int64 * row)()
         for link, rank in self._ranks.items():
@@ -291,7 +328,7 @@ class Sharing:
                 before = 0, 0
             mine[2 * rank], mine[2 * rank + 1] = nbytes - before[0], busy_ns - before[1]
         series.seen = now
-        at = ctypes.addressof(exchange.memory)
+        at = ctypes.addressof(memory)
         ctypes.memmove(at + 8 * row * self._native.rank, mine, 8 * row)
         targets = [at + 8 * row * rank for rank in range(ranks)]
         request = self._native.run_chunks(
@@ -319,12 +356,16 @@ class Sharing:
             series = self._series[tag]
             series.exchanges[number].ended = True
             series.exchanges[number].failure = failure
-            while (first := series.exchanges.get(series.decided)) is not None and first.ended:
-                del series.exchanges[series.decided]
-                self._decide(tag, series, first)
+            self._decide_all(tag, series)
+
+    def _decide_all(self, tag: int, series: _Series) -> None:
+        """Decide the shares after each slice that has ended, and whose exchange has, in order."""
+        while (first := series.exchanges.get(series.decided)) is not None and first.ended:
+            del series.exchanges[series.decided]
+            self._decide(tag, series, first)
 
     def _decide(self, tag: int, series: _Series, exchange: _Exchange) -> None:
-        """Decide the shares of slice k + 2 from the traffic counts exchanged after slice k."""
+        """Decide the shares of slice k + 3 from the traffic counts exchanged after slice k."""
         number = series.decided + _AHEAD
         if series.failure is not None:
             return
@@ -332,9 +373,11 @@ class Sharing:
             self._fail(series, exchange.failure)
             return
         shares = self._shares(series, number)
-        series.balance, reason = observe(
-            series.balance, self._table(exchange), self._slice_bytes // 2
-        )
+        reason = None
+        if exchange.memory is not None:
+            series.balance, reason = observe(
+                series.balance, self._table(exchange.memory), 2 * self._slice_bytes
+            )
         if reason is not None:
             where = "" if tag == _UNTAGGED else f" with tag {tag}"
             _log.info("all_reduce%s, from slice %d on: %s", where, number, reason)
@@ -365,10 +408,10 @@ class Sharing:
             if number >= series.decided + _AHEAD:
                 self._native.decline(shares, series.failure)
 
-    def _table(self, exchange: _Exchange) -> list[list[Traffic]]:
+    def _table(self, memory: ctypes.Array[ctypes.c_int64]) -> list[list[Traffic]]:
         """Return the exchanged traffic: row i has the traffic from rank i to each rank."""
         ranks = self._native.size
-        told = list(exchange.memory)
+        told = list(memory)
         return [
             [
                 Traffic(nbytes=told[at], busy_ns=told[at + 1])
