@@ -52,13 +52,21 @@ class Network:
     The listener is open from the start. Everything else starts with the engine, in `start`.
     """
 
-    def __init__(self, engine_name: str, options: NicOptions, *, key: bytes | None = None) -> None:
+    def __init__(
+        self,
+        engine_name: str,
+        options: NicOptions,
+        *,
+        key: bytes | None = None,
+        anywhere: bool = True,
+    ) -> None:
         """Open the listener; raise UsageError if an option cannot be satisfied.
 
         The checked options are the interfaces, the key file, TLS and the congestion control. `key`
-        replaces the key file.
+        replaces the key file. Without `anywhere`, the engine connects only to addresses that the
+        peer has connected from, and to no other address that the peer names.
         """
-        self._name, self._options = engine_name, options
+        self._name, self._options, self._anywhere = engine_name, options, anywhere
         self.host = host_identity()
         self.key = read_key(options.key) if key is None else key
         self._identity = Identity(engine_name) if options.tls == "require" else None
@@ -104,6 +112,7 @@ class Network:
             tls_proxy=self._tls_proxy,
             interfaces=lambda: self._listener.interfaces,
             congestion=self._options.congestion,
+            anywhere=self._anywhere,
         )
         injector = Injector(parse_all(self._options.faults), engine.set_fault)
         self._links = Links(context, self.host, self._options, self._listener, injector)

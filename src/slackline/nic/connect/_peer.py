@@ -83,7 +83,7 @@ class Peer:
         self.descriptor = descriptor
         self._context, self._key, self._checksums, self._on_rail = context, key, checksums, on_rail
         self.shared = shared
-        self.rails = RailSet(plan, calls=calls)
+        self.rails = RailSet(plan, calls=calls, anywhere=context.anywhere)
         self._replan, self._told = replan, told
         self._started = self._asks = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -190,6 +190,7 @@ class Peer:
                 first, hello, ours, self._key, self._refuse if self._gone else parameters.make
             )
             session = await run_handshake(channel, handshake, self.code)
+            self.rails.connected_from(channel.sock)
             self.start()  # An operation of the peer needs the link.
             if self._gone or talks_only:
                 channel.close()

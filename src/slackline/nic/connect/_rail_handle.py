@@ -56,6 +56,9 @@ class LocalContext:
     """A function that returns the addresses and ports of the engine's listener."""
     congestion: str = AUTO
     """The TCP congestion control of TCP rails, or "auto" or "system"."""
+    anywhere: bool = True
+    """Whether this end connects to every address that a peer names; if not, only to addresses that
+    an authenticated connection of the peer came from."""
 
     @property
     def certificate(self) -> bytes:

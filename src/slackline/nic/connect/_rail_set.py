@@ -6,10 +6,13 @@ The rails are derived from the addresses of both ends when the link is needed, n
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from slackline.errors import LinkError
+from slackline.nic.connect._handshake_channel import ends_of
 from slackline.nic.connect._paths import Attempt, RailPlan, extend_rails
 from slackline.nic.connect._rail_handle import RailHandle
 
@@ -69,11 +72,17 @@ class RailState:
 
 
 class RailSet:
-    """The rails of a link by index, none before `derive`. `calls` says that this end dials them."""
+    """The rails of a link by index, none before `derive`. `calls` says that this end dials them.
 
-    def __init__(self, plan: Plan, *, calls: bool) -> None:
+    `anywhere` says that this end may connect to all addresses that the peer names; otherwise it
+    connects only to the addresses that an authenticated connection of the peer came from.
+    """
+
+    def __init__(self, plan: Plan, *, calls: bool, anywhere: bool = True) -> None:
         self._plan: Plan | None = plan
         self._calls = calls
+        self._seen: set[str] | None = None if anywhere else set()
+        """The addresses that this end may connect to; None for all."""
         self._rails = dict[int, RailState]()
 
     def derive(self) -> None:
@@ -153,8 +162,28 @@ class RailSet:
         """Return a text that lists the missing rails, each with the reason."""
         return "; ".join(f"{r.plan.name}: {r.why}" for r in self.telling if not r.handle)
 
+    def connected_from(self, sock: socket.socket) -> None:
+        """Note that the peer has authenticated itself on `sock`, which this end has accepted."""
+        if self._seen is not None and sock.family != socket.AF_UNIX:
+            self._seen.add(ends_of(sock)[1])
+
     def attempts(self, rail: RailState) -> tuple[Attempt, ...]:
-        """Return the connection attempts for a rail, or for a liveness check on the rail's path."""
+        """Return the connection attempts for a rail, or for a liveness check on the rail's path.
+
+        Raises LinkError that names the addresses if this end may connect to none of them.
+        """
+        wanted = self._wanted(rail)
+        allowed = self._allowed(wanted)
+        if wanted and not allowed:
+            named = ", ".join(dict.fromkeys(each.address for each in wanted))
+            raise LinkError(
+                f"not connected to {named}: the peer has named the address, but not connected from "
+                "it, and there is no key"
+            )
+        return allowed
+
+    def _wanted(self, rail: RailState) -> tuple[Attempt, ...]:
+        """Return the attempts that a rail's path gives."""
         if (path := rail.plan.path) is None:
             return ()
         spare = not self.any_up
@@ -162,10 +191,17 @@ class RailSet:
             each for each in (path.there if self._calls else path.back) if spare or not each.spare
         )
 
+    def _allowed(self, attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
+        """Return those of `attempts` that this end may make."""
+        if (seen := self._seen) is None:
+            return attempts
+        return tuple(each for each in attempts if each.address in seen)
+
     def all_attempts(self) -> tuple[Attempt, ...]:
-        """Return the connection attempts over any rail's path, connected rails' paths first."""
+        """Return the allowed connection attempts over any rail's path, connected rails' first."""
         rails = sorted(self, key=lambda rail: rail.handle is None)
-        return tuple(dict.fromkeys(each for rail in rails for each in self.attempts(rail)))
+        every = dict.fromkeys(each for rail in rails for each in self._wanted(rail))
+        return self._allowed(tuple(every))
 
     def plan_anew(self, plans: Sequence[RailPlan]) -> list[RailState]:
         """Plan the rails again after a change of addresses; return the new rails.

@@ -11,7 +11,8 @@ An aggregator is a node that adds for all ranks of a group, which are its worker
 Every frame except the two requests ends with a proof: HMAC-SHA256 under the shared key, over both
 nonces, the frame's number and its bytes. The secret of the links is derived from the same key and
 nonces, so a worker must have the key. Without a configured key, any host that can reach the
-aggregator may use it. This module uses no socket.
+aggregator may use it; the aggregator then connects to no address that a descriptor names unless the
+worker has connected from that address. This module uses no socket.
 """
 
 from __future__ import annotations

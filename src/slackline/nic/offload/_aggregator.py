@@ -278,7 +278,7 @@ class Service:
             **given,  # type: ignore[arg-type]
         )
         self._identity = secrets.token_hex(16)
-        self._network = Network(self._identity, nic, key=b"")
+        self._network = Network(self._identity, nic, key=b"", anywhere=bool(options.key))
         self.descriptor = replace(self._network.descriptor(), aggregates=True)
         self._engine = _native.Engine(
             arena_bytes=options.memory_bytes,
@@ -289,7 +289,7 @@ class Service:
         )
         self._left: set[int] = set()
         self._size = len(workers)
-        self._over = threading.Event()
+        self._over, self._connected = threading.Event(), False
         self._why = ""
         self._thread: threading.Thread | None = None
 
@@ -305,6 +305,8 @@ class Service:
         """Ask the service to end for the reason `why`; any thread may call."""
         self._why = self._why or why
         self._over.set()
+        if not self._connected:
+            self._network.manager.stop()  # Ends the wait for the workers.
 
     def join(self) -> None:
         """Wait for the end of the service."""
@@ -318,6 +320,7 @@ class Service:
             deadline = time.monotonic() + _RENDEZVOUS_S
             workers = range(self._size)
             links, _ = self._network.connect(rendezvous, self._size, workers, deadline)
+            self._connected = True
             group = self._engine.open_group(rendezvous.epoch, self._size, links, True)
             mine = part(Collective.ALL_REDUCE, STAR, self._size, self._size)
             if self._nodes is not None:
@@ -341,13 +344,8 @@ class Service:
             added = f"{counters['bytes_reduced']} bytes added"
             if self._nodes is not None:
                 added += f", {counters['device_frames_given']} frames by its {self._nodes.kind}"
-            _log.info(
-                "%s: over after %d operations, %s: %s",
-                name,
-                counters["operations"],
-                added,
-                self._why,
-            )
+            done = counters["operations"]
+            _log.info("%s: over after %d operations, %s: %s", name, done, added, self._why)
 
     def _failed(self, why: str) -> None:
         self.end(f"its {self._options.nic} failed: {why}")
