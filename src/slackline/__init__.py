@@ -7,6 +7,7 @@
     health                    detection of slow links: direction, start and reason
     sim                       a discrete-event simulator that runs the same plans
     circuit                   gateware that reduces, and its bit-exact models in Python
+    aggregator                an aggregation node in software, `slackline aggregate`
     lab                       a network on one machine: hosts as namespaces, rates, faults
     staging                   host memory between tensors and the engine, for CPUs and CUDA
     backend                   torch.distributed's backend "slackline"

@@ -16,7 +16,14 @@ MAKERS_OF_ENVIRONMENTS |= {"cli/_apply.py"}
 MAKERS_OF_ENVIRONMENTS |= {"cli/_tune/_trial.py", "cli/tune.py"}
 """The files that start processes and therefore build an environment for them."""
 MAKERS_OF_ENVIRONMENTS |= {"reproduce/_accuracy.py"}
-TORCH_FREE = ("slackline", "slackline.wire", "slackline.plan", "slackline.nic", "slackline.lab")
+TORCH_FREE = (
+    "slackline",
+    "slackline.wire",
+    "slackline.plan",
+    "slackline.nic",
+    "slackline.lab",
+    "slackline.aggregator",
+)
 TORCH_FREE += ("slackline.faults", "slackline.health", "slackline.sim", "slackline.cli")
 TORCH_FREE += ("slackline.plan.pipeline", "slackline.circuit", "slackline.reproduce")
 TORCH_FREE += ("slackline.predict", "slackline.trace", "slackline.report", "slackline.postmortem")
@@ -114,7 +121,7 @@ def test_only_nic_lab_and_sim_import_the_compiled_module() -> None:
         for path in SOURCE.rglob("*.py")
         if "slackline._native" in names_imported(path)
     }
-    assert importers <= {"nic", "lab", "sim"}
+    assert importers <= {"nic", "lab", "sim", "aggregator"}
 
 
 def test_only_env_reads_the_environment() -> None:

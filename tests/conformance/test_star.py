@@ -13,8 +13,8 @@ from conformance_vectors import (
     same_bits,
 )
 
+from slackline.aggregator import Aggregator, AggregatorOptions
 from slackline.nic import Group
-from slackline.nic.offload._aggregator import Aggregator, AggregatorOptions
 from slackline.testing import run_ranks
 from slackline.testing.reference import Array
 

@@ -64,8 +64,8 @@ def aggregate(
     ] = False,
 ) -> None:
     """Reduce for the workers that name this address in SLACKLINE_AGGREGATOR, until Ctrl-C."""
+    from slackline.aggregator import Aggregator, AggregatorOptions
     from slackline.nic.host import parse_address, show_address
-    from slackline.nic.offload import Aggregator, AggregatorOptions
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("slackline.nic").setLevel(logging.WARNING)

@@ -1,117 +1,47 @@
-"""An aggregation node in software: the server, and one engine for each group that it serves.
-
-Aggregator   listens at one address; rank 0 of each group sends a request to it
-Service      the engine of one group, with listener, links and reduction (native, serve.cc)
-
-The ranks of a served group are called workers.
-"""
+"""The server of an aggregation node: requests of groups, and the services that it begins."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import socket
 import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from ipaddress import ip_interface
-from pathlib import Path
 from typing import Any
 
-import slackline._native as _native
-from slackline.env import NICS
+from slackline.aggregator._options import AggregatorOptions
+from slackline.aggregator._service import Service
 from slackline.errors import SlacklineError, UsageError
-from slackline.nic._host_port import show_address
-from slackline.nic._options import NicOptions
-from slackline.nic.collectives import STAR, compile_program
 from slackline.nic.connect import (
     Admissions,
     ConnectionManager,
     EndpointDescriptor,
     HandshakeChannel,
     HandshakeMessage,
-    Network,
-    Rendezvous,
     control_congestion,
     fresh_nonce,
     is_named,
-    local_interfaces,
     read_key,
     ready,
 )
-from slackline.nic.offload._aggregation_protocol import (
+from slackline.nic.host import local_interfaces, show_address
+from slackline.nic.offload import (
     AggregationRequest,
     AggregationResponse,
+    Nodes,
     Proof,
     read_descriptor,
     rendezvous_with_aggregator,
 )
-from slackline.nic.offload._circuit_nic import Nodes
-from slackline.nic.offload._device import DeviceThread
-from slackline.plan.collective import Collective, part
 
-__all__ = ["Aggregator", "AggregatorOptions"]
+__all__ = ["Aggregator"]
 
 _log = logging.getLogger("slackline.aggregator")
 
 _PATIENCE_S = 5.0
-_RENDEZVOUS_S = 30.0
-_CLOSE_NS = 1_000_000_000
-_SPIN_MICROSECONDS = 0
 _BREATH_S = 0.1
 _BACKLOG = 64
-_SMALLEST_MEMORY = 16 << 20
 _NO_JOB = 0
-_WHOLE = 0xFFFFFFFF
-_PASSED_ON = ("wire_segment_bytes", "eager_bytes", "connections", "checksums", "tls")
-
-
-@dataclass(frozen=True, kw_only=True)
-class AggregatorOptions:
-    """Options of an aggregation node."""
-
-    host: str
-    """The address to listen at; "0.0.0.0" listens at all IPv4 addresses, "::" at all addresses."""
-    port: int
-    """The port to listen at; 0 lets the system choose."""
-    workers: int
-    """The largest number of workers of a group."""
-    groups: int = 32
-    """The largest number of groups at a time. Each has an engine, memory and threads of its own."""
-    memory_bytes: int = 1 << 30
-    """The memory of each group for unfinished results, in bytes."""
-    nic: str = "software"
-    """The adder: "software" (the engine), "circuit" (a simulated aggregation node), or "twin" (the
-    circuit's bit-exact model in Python)."""
-    circuit: str = ""
-    """Sizes of the circuit or twin, for example "lanes=1,slots=4,payload=64". The defaults are
-    lanes=4, slots=4 and payload=4096 (bytes)."""
-    onset: int = 1
-    """The number of segments (frames of a message) that must have arrived from every worker before
-    reduction starts; 0 waits for whole messages (store-and-forward).
-    """
-    congestion: str = "auto"
-    """The kernel's TCP congestion control, or "system" or "auto", as for `NicOptions`."""
-    key: Path | None = None
-    """A file with a secret key that the workers share."""
-    without_key: bool = False
-    """Serve without a key at an address that other hosts reach; any host may then use the node."""
-
-    def __post_init__(self) -> None:
-        if not 2 <= self.workers <= 255:
-            raise UsageError(f"workers must be 2 to 255, not {self.workers}")
-        if self.groups < 1:
-            raise UsageError(f"groups must be at least 1, not {self.groups}")
-        if self.nic not in NICS:
-            raise UsageError(f"nic must be one of {', '.join(NICS)}, not {self.nic!r}")
-        if self.memory_bytes < _SMALLEST_MEMORY:
-            raise UsageError(
-                f"memory must be at least {_SMALLEST_MEMORY} bytes, not {self.memory_bytes}"
-            )
-        if not 0 <= self.onset < _WHOLE:
-            raise UsageError(f"onset must be 0 to {_WHOLE - 1}, not {self.onset}")
 
 
 class Aggregator:
@@ -252,114 +182,6 @@ class Aggregator:
             self._services.discard(service)
 
 
-class Service:
-    """The engine that serves one group, from its rendezvous to its end."""
-
-    def __init__(
-        self,
-        options: AggregatorOptions,
-        interfaces: tuple[str, ...],
-        workers: tuple[EndpointDescriptor, ...],
-        on_end: Callable[[Service], None],
-        nodes: Nodes | None,
-    ) -> None:
-        self._options, self._on_end, self._nodes = options, on_end, nodes
-        theirs = workers[0].options
-        if missing := [name for name in (*_PASSED_ON, "rails") if name not in theirs]:
-            raise UsageError(
-                f"the descriptors that the workers sent lack the fields {', '.join(missing)}"
-            )
-        given = {name: theirs[name] for name in _PASSED_ON}
-        rails = tuple(r for r in _texts(theirs["rails"]) if r != "shm") or ("tcp",)
-        nic = NicOptions(
-            rails=rails,
-            interfaces=interfaces,
-            congestion=options.congestion,
-            **given,  # type: ignore[arg-type]
-        )
-        self._identity = secrets.token_hex(16)
-        self._network = Network(self._identity, nic, key=b"", anywhere=bool(options.key))
-        self.descriptor = replace(self._network.descriptor(), aggregates=True)
-        self._engine = _native.Engine(
-            arena_bytes=options.memory_bytes,
-            wire_segment_bytes=nic.wire_segment_bytes,
-            memory_segment_bytes=nic.memory_segment_bytes,
-            eager_bytes=nic.eager_bytes,
-            spin_microseconds=_SPIN_MICROSECONDS,
-        )
-        self._left: set[int] = set()
-        self._size = len(workers)
-        self._over, self._connected = threading.Event(), False
-        self._why = ""
-        self._thread: threading.Thread | None = None
-
-    def start(self, rendezvous: Rendezvous, whence: str) -> None:
-        """Connect to the workers and serve them, on a background thread."""
-        self._network.start(self._engine, self._heed)
-        self._thread = threading.Thread(
-            target=self._serve, args=(rendezvous, whence), name="slackline-service", daemon=True
-        )
-        self._thread.start()
-
-    def end(self, why: str) -> None:
-        """Ask the service to end for the reason `why`; any thread may call."""
-        self._why = self._why or why
-        self._over.set()
-        if not self._connected:
-            self._network.manager.stop()  # Ends the wait for the workers.
-
-    def join(self) -> None:
-        """Wait for the end of the service."""
-        assert self._thread is not None
-        self._thread.join()
-
-    def _serve(self, rendezvous: Rendezvous, whence: str) -> None:
-        name = f"group {rendezvous.epoch:08x}"
-        device_thread: DeviceThread | None = None
-        try:
-            deadline = time.monotonic() + _RENDEZVOUS_S
-            workers = range(self._size)
-            links, _ = self._network.connect(rendezvous, self._size, workers, deadline)
-            self._connected = True
-            group = self._engine.open_group(rendezvous.epoch, self._size, links, True)
-            mine = part(Collective.ALL_REDUCE, STAR, self._size, self._size)
-            if self._nodes is not None:
-                group.attach(self._nodes.kind)
-                device_thread = DeviceThread(
-                    group, self._nodes.node(self._size, rendezvous.epoch), self._failed
-                )
-            program = compile_program(mine, offloads=self._nodes is not None)
-            group.serve(program, self._options.onset or _WHOLE)
-            _log.info("%s: %d workers, requested by %s", name, self._size, whence)
-            self._over.wait()
-        except SlacklineError as error:
-            self.end(str(error))
-        finally:
-            counters = self._engine.counters()
-            self._engine.close(_CLOSE_NS)
-            if device_thread is not None:
-                device_thread.join()
-            self._network.close()
-            self._on_end(self)
-            added = f"{counters['bytes_reduced']} bytes added"
-            if self._nodes is not None:
-                added += f", {counters['device_frames_given']} frames by its {self._nodes.kind}"
-            done = counters["operations"]
-            _log.info("%s: over after %d operations, %s: %s", name, done, added, self._why)
-
-    def _failed(self, why: str) -> None:
-        self.end(f"its {self._options.nic} failed: {why}")
-
-    def _heed(self, event: _native.RailEvent) -> None:
-        """End the service when a worker is lost, or when all workers have left the group."""
-        if event.what == "down":
-            self.end(f"a worker is lost: {event.reason}")
-        elif event.what == "left":
-            self._left.add(event.link)
-            if len(self._left) == self._size:
-                self.end("every worker has closed the group")
-
-
 def _listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens at a host's address; "::" takes IPv4 connections too."""
     family, _, _, _, where = _resolved(host, port)
@@ -390,9 +212,3 @@ def _resolved(host: str, port: int) -> tuple[Any, ...]:
     """Return the first answer of getaddrinfo for a host, preferring an IPv4 address."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return min(found, key=lambda each: each[0] != socket.AF_INET)
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise TypeError(f"rails must be a list, not {value!r}")
-    return tuple(str(each) for each in value)

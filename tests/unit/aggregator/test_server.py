@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slackline.aggregator import Aggregator, AggregatorOptions
 from slackline.errors import LinkError, UsageError
 from slackline.nic.connect._addresses import Interface
 from slackline.nic.connect._handshake import HandshakeMessage, fresh_nonce
@@ -22,7 +23,6 @@ from slackline.nic.offload._aggregation_protocol import (
     Proof,
     write_descriptor,
 )
-from slackline.nic.offload._aggregator import Aggregator, AggregatorOptions
 
 OPTIONS = {
     "wire_segment_bytes": 128 << 10,
@@ -199,7 +199,7 @@ def test_closing_does_not_wait_for_workers_that_never_connect(
     named: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The test's own time limit is shorter than this wait for the workers."""
-    monkeypatch.setattr("slackline.nic.offload._aggregator._RENDEZVOUS_S", 3600.0)
+    monkeypatch.setattr("slackline.aggregator._service._RENDEZVOUS_S", 3600.0)
     caplog.set_level(logging.INFO, "slackline.aggregator")
     node = Aggregator(AggregatorOptions(host="127.0.0.1", port=0, workers=4))
     node.start()

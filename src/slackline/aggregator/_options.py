@@ -1,0 +1,61 @@
+"""The options of an aggregation node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from slackline.env import NICS
+from slackline.errors import UsageError
+
+__all__ = ["AggregatorOptions"]
+
+_SMALLEST_MEMORY = 16 << 20
+WHOLE = 0xFFFFFFFF
+"""The onset that waits for whole messages, as the engine takes it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregatorOptions:
+    """Options of an aggregation node."""
+
+    host: str
+    """The address to listen at; "0.0.0.0" listens at all IPv4 addresses, "::" at all addresses."""
+    port: int
+    """The port to listen at; 0 lets the system choose."""
+    workers: int
+    """The largest number of workers of a group."""
+    groups: int = 32
+    """The largest number of groups at a time. Each has an engine, memory and threads of its own."""
+    memory_bytes: int = 1 << 30
+    """The memory of each group for unfinished results, in bytes."""
+    nic: str = "software"
+    """The adder: "software" (the engine), "circuit" (a simulated aggregation node), or "twin" (the
+    circuit's bit-exact model in Python)."""
+    circuit: str = ""
+    """Sizes of the circuit or twin, for example "lanes=1,slots=4,payload=64". The defaults are
+    lanes=4, slots=4 and payload=4096 (bytes)."""
+    onset: int = 1
+    """The number of segments (frames of a message) that must have arrived from every worker before
+    reduction starts; 0 waits for whole messages (store-and-forward).
+    """
+    congestion: str = "auto"
+    """The kernel's TCP congestion control, or "system" or "auto", as for `NicOptions`."""
+    key: Path | None = None
+    """A file with a secret key that the workers share."""
+    without_key: bool = False
+    """Serve without a key at an address that other hosts reach; any host may then use the node."""
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.workers <= 255:
+            raise UsageError(f"workers must be 2 to 255, not {self.workers}")
+        if self.groups < 1:
+            raise UsageError(f"groups must be at least 1, not {self.groups}")
+        if self.nic not in NICS:
+            raise UsageError(f"nic must be one of {', '.join(NICS)}, not {self.nic!r}")
+        if self.memory_bytes < _SMALLEST_MEMORY:
+            raise UsageError(
+                f"memory must be at least {_SMALLEST_MEMORY} bytes, not {self.memory_bytes}"
+            )
+        if not 0 <= self.onset < WHOLE:
+            raise UsageError(f"onset must be 0 to {WHOLE - 1}, not {self.onset}")
