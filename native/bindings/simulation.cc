@@ -91,8 +91,8 @@ class PythonArithmetic final : public sim::Arithmetic {
   std::int32_t add(std::int32_t incoming, std::int32_t mine, bool last) override {
     return nb::cast<std::int32_t>(values_.attr("add")(incoming, mine, last));
   }
-  std::int32_t fold(const std::vector<std::int32_t>& values) override {
-    return nb::cast<std::int32_t>(values_.attr("fold")(values));
+  std::int32_t reduce(const std::vector<std::int32_t>& values) override {
+    return nb::cast<std::int32_t>(values_.attr("reduce")(values));
   }
 
  private:
@@ -293,7 +293,7 @@ void bind_simulation(nb::module_& m) {
           },
           "plan"_a, "members"_a, "token"_a, "records"_a = false, "values"_a = nb::none(),
           "Prepare an execution of a plan; `token` is delivered with each member that has ended. "
-          "`values` adds and folds values, which are identified by numbers; None computes times "
+          "`values` adds and reduces values, which are identified by numbers; None computes times "
           "only.")
       .def(
           "run", [](BoundMachine& b, sim::Time limit_ps) { b.machine.run(limit_ps); }, "limit_ps"_a,

@@ -15,8 +15,8 @@ struct RecordingSink final : FrameSink {
     CHECK(header.length <= kMaxPayload);
     if (!lands) return nullptr;
     *request = &owner;
-    landings.push_back(std::make_unique<std::byte[]>(header.length));
-    return landings.back().get();
+    placements.push_back(std::make_unique<std::byte[]>(header.length));
+    return placements.back().get();
   }
   void arrive(Link&, const wire::Header& header, const Payload& payload) override {
     CHECK_EQUAL(payload.length, header.length);
@@ -38,7 +38,7 @@ struct RecordingSink final : FrameSink {
   bool hurries = false;
   Request owner;
   std::vector<test::Frame> frames;
-  std::vector<std::unique_ptr<std::byte[]>> landings;
+  std::vector<std::unique_ptr<std::byte[]>> placements;
   int buffers_out = 0;
 };
 

@@ -120,7 +120,7 @@ void run(Choices& choices) {
     const auto act = static_cast<Act>(choices.byte() % kActs);
     if (act == kForget) {
       fed.rail->forget(&fed.sink.owner, fed.sink);
-      fed.sink.landings.clear();
+      fed.sink.placements.clear();
     } else if (act == kTurn) {
       fed.sink.lands = !fed.sink.lands;
     } else {

@@ -183,7 +183,7 @@ struct Course {
         return wait(static_cast<std::int64_t>(choices.number(1 + choices.byte() % 4)));
       case kForget:
         protocol.receiver().forget(&sink.owner, sink);
-        sink.landings.clear();
+        sink.placements.clear();
         return;
       case kTurn:
       case kActs:

@@ -71,7 +71,7 @@ constexpr Case kCases[] = {
     {"int64 avg 3x3", wire::DType::kInt64, wire::ReduceOp::kAvg, 3, 3},
 };
 
-void bench_fold(const kernels::Table& table, const Case& which) {
+void bench_reduce(const kernels::Table& table, const Case& which) {
   std::printf("  %-17s", which.name);
   const int moved = which.n_sources + (which.n_targets > 0 ? which.n_targets : which.n_sources);
   for (std::size_t bytes : {64u << 10, 1u << 20, 25u << 20}) {
@@ -85,9 +85,9 @@ void bench_fold(const kernels::Table& table, const Case& which) {
     const std::size_t count = bytes / wire::item_size(which.dtype);
     for (bool streaming : {false, true}) {
       std::printf(" %6.1f", speed(static_cast<double>(bytes) * moved, [&] {
-                    table.fold(which.dtype, which.op, sources.data(), which.n_sources,
-                               targets.data(), static_cast<int>(targets.size()), count,
-                               which.n_sources, streaming);
+                    table.reduce(which.dtype, which.op, sources.data(), which.n_sources,
+                                 targets.data(), static_cast<int>(targets.size()), count,
+                                 which.n_sources, streaming);
                   }));
     }
   }
@@ -109,9 +109,9 @@ void bench_checksum() {
 
 int main() {
   for (int index = 0; const kernels::Table* table = kernels::available(index); ++index) {
-    std::printf("fold, %s (GB/s read and written; plain and streaming)\n", table->name);
+    std::printf("reduce, %s (GB/s read and written; plain and streaming)\n", table->name);
     std::printf("  %-17s %13s %13s %13s\n", "", "64 KiB", "1 MiB", "25 MiB");
-    for (const Case& which : kCases) bench_fold(*table, which);
+    for (const Case& which : kCases) bench_reduce(*table, which);
   }
   bench_checksum();
   return 0;

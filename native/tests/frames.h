@@ -174,9 +174,7 @@ inline bool acknowledges(Hand& hand, std::uint32_t next) {
 
 // A sink that keeps a copy of every frame that a rail delivers.
 struct Recorder final : FrameSink {
-  std::byte* direct_placement(Link&, const wire::Header&, Request**) override {
-    return landing_memory;
-  }
+  std::byte* direct_placement(Link&, const wire::Header&, Request**) override { return placement; }
   void arrive(Link&, const wire::Header& header, const Payload& payload) override {
     frames.push_back(Frame{header, Bytes(payload.data, payload.data + payload.length)});
     if (payload.owned != nullptr) give_buffer(payload.owned);
@@ -192,7 +190,7 @@ struct Recorder final : FrameSink {
   }
 
   std::vector<Frame> frames;
-  std::byte* landing_memory = nullptr;
+  std::byte* placement = nullptr;
   int buffers_out = 0;
   bool others_wait = false;
 };

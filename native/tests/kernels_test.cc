@@ -89,12 +89,12 @@ std::string name(const kernels::Table& table, DType dtype, ReduceOp op, int n, s
          std::to_string(count);
 }
 
-// Fold `count` elements that start `shift` elements (and a few more in each target) after an
+// Reduce `count` elements that start `shift` elements (and a few more in each target) after an
 // aligned address, and check every target and the bytes around it.
 template <class T>
-void check_fold(const kernels::Table& table, DType dtype, ReduceOp op,
-                const std::vector<std::vector<T>>& inputs, const std::vector<T>& expected, int n,
-                std::size_t count, std::size_t shift, bool streaming) {
+void check_reduce(const kernels::Table& table, DType dtype, ReduceOp op,
+                  const std::vector<std::vector<T>>& inputs, const std::vector<T>& expected, int n,
+                  std::size_t count, std::size_t shift, bool streaming) {
   constexpr std::size_t kMargin = 80;
   constexpr int kTargets = 3;
   std::vector<std::vector<T>> outputs(kTargets, many<T>(kMargin, 99));
@@ -107,7 +107,7 @@ void check_fold(const kernels::Table& table, DType dtype, ReduceOp op,
     output.insert(output.begin() + 8 + shift + t, count, T());
     targets.push_back(output.data() + 8 + shift + t);
   }
-  table.fold(dtype, op, sources.data(), n, targets.data(), kTargets, count, n, streaming);
+  table.reduce(dtype, op, sources.data(), n, targets.data(), kTargets, count, n, streaming);
   for (int t = 0; t < kTargets; ++t) {
     const auto first = outputs[t].begin() + 8 + shift + t;
     if (!same<T>({first, first + count}, std::span(expected).subspan(shift, count), op))
@@ -128,7 +128,7 @@ std::vector<std::vector<T>> inputs_of(DType dtype, std::size_t count) {
 
 }  // namespace
 
-TEST("fold follows the numerics contract for every dtype, operation, count, alignment and ISA") {
+TEST("reduce follows the numerics contract for every dtype, operation, count, alignment and ISA") {
   for_each_dtype([]<class T>(DType dtype, T) {
     const auto inputs = inputs_of<T>(dtype, kLongest + 40);
     for (const ReduceOp op : kOps) {
@@ -139,7 +139,7 @@ TEST("fold follows the numerics contract for every dtype, operation, count, alig
           for (const std::size_t count : kCounts) {
             for (const std::size_t shift : {0, 1, 33}) {
               const bool streaming = (n + shift) % 2 == 0;
-              check_fold(*table, dtype, op, inputs, expected, n, count, shift, streaming);
+              check_reduce(*table, dtype, op, inputs, expected, n, count, shift, streaming);
             }
           }
         }
@@ -148,7 +148,7 @@ TEST("fold follows the numerics contract for every dtype, operation, count, alig
   });
 }
 
-TEST("fold leaves the same result in every source when the sources are the targets") {
+TEST("reduce leaves the same result in every source when the sources are the targets") {
   for_each_dtype([]<class T>(DType dtype, T) {
     const auto inputs = inputs_of<T>(dtype, 1000);
     for (const auto* table : tables()) {
@@ -159,8 +159,8 @@ TEST("fold leaves the same result in every source when the sources are the targe
           std::vector<void*> targets;
           for (int s = 0; s < n; ++s) sources.push_back(buffers[s].data());
           for (int s = n; s-- > 0;) targets.push_back(buffers[s].data());
-          table->fold(dtype, ReduceOp::kMax, sources.data(), n, targets.data(), n, 1000, n,
-                      streaming);
+          table->reduce(dtype, ReduceOp::kMax, sources.data(), n, targets.data(), n, 1000, n,
+                        streaming);
           const std::vector<T> expected = reference(ReduceOp::kMax, inputs, n);
           for (int s = 0; s < n; ++s) CHECK(same<T>(buffers[s], expected, ReduceOp::kMax));
         }
@@ -169,7 +169,7 @@ TEST("fold leaves the same result in every source when the sources are the targe
   });
 }
 
-TEST("add is a fold of two, divides by what it is told, and may write over either operand") {
+TEST("add is a reduce of two, divides by what it is told, and may write over either operand") {
   for_each_dtype([]<class T>(DType dtype, T) {
     const auto inputs = inputs_of<T>(dtype, 777);
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin}) {
@@ -243,7 +243,7 @@ TEST("every half value survives widening and rounding, signalling NaNs made quie
       const void* source = bits.data();
       std::vector<std::uint16_t> back(bits.size());
       void* target = back.data();
-      table->fold(dtype, ReduceOp::kSum, &source, 1, &target, 1, bits.size(), 1, false);
+      table->reduce(dtype, ReduceOp::kSum, &source, 1, &target, 1, bits.size(), 1, false);
       for (std::size_t i = 0; i < bits.size(); ++i) {
         const bool nan = (i & 0x7fff) > infinity;
         CHECK_EQUAL(back[i], nan ? i | quiet : i);

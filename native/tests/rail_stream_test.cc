@@ -124,11 +124,11 @@ TEST("a stream gives the frames that went in, in order, whatever their sizes") {
 
 TEST("a long payload is stored where its owner wants it") {
   Reader reader;
-  Bytes landing(100'000);
-  reader.sink.landing_memory = landing.data();
+  Bytes placed(100'000);
+  reader.sink.placement = placed.data();
   CHECK(reader.feed(data_frame(1, 100'000)) == Fault::kPeer);
   CHECK_EQUAL(reader.sink.frames.size(), 1u);
-  CHECK(landing == pattern(100'000, 1));
+  CHECK(placed == pattern(100'000, 1));
 }
 
 TEST("who leaves something in the socket is told of it, whatever he had waited for") {
@@ -258,17 +258,17 @@ TEST("a rate is the median of five samples, and a repeated sample is none") {
 
 TEST("a payload on its way to memory that was taken back goes to a buffer") {
   Reader reader;
-  Bytes landing(100'000);
-  reader.sink.landing_memory = landing.data();
+  Bytes placed(100'000);
+  reader.sink.placement = placed.data();
   const Bytes frame = data_frame(1, 100'000);
   reader.hand->write(Bytes(frame.begin(), frame.begin() + 40'000));
   reader.poll_until_quiet();
   reader.rail->forget(nullptr, reader.sink);  // the recorder names no request
-  std::fill(landing.begin(), landing.end(), std::byte{0});
+  std::fill(placed.begin(), placed.end(), std::byte{0});
   CHECK(reader.feed(Bytes(frame.begin() + 40'000, frame.end())) == Fault::kPeer);
   CHECK_EQUAL(reader.sink.frames.size(), 1u);
   CHECK(reader.sink.frames[0].payload == pattern(100'000, 1));
-  CHECK(std::ranges::all_of(landing, [](std::byte b) { return b == std::byte{0}; }));
+  CHECK(std::ranges::all_of(placed, [](std::byte b) { return b == std::byte{0}; }));
 }
 
 TEST(

@@ -124,7 +124,7 @@ class SimulatedMachine:
 
     def execute(self, plan: SimulatedPlan, members: Sequence[int], token: int, records: bool = False, values: object | None = None) -> SimulatedExecution:
         """
-        Prepare an execution of a plan; `token` is delivered with each member that has ended. `values` adds and folds values, which are identified by numbers; None computes times only.
+        Prepare an execution of a plan; `token` is delivered with each member that has ended. `values` adds and reduces values, which are identified by numbers; None computes times only.
         """
 
     def run(self, limit_ps: int) -> None:

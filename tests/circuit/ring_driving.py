@@ -18,7 +18,7 @@ from slackline.circuit import (
     rotated,
 )
 from slackline.plan.collective import Collective, generate
-from slackline.testing.reference import Array, execute, fold, numpy_dtype
+from slackline.testing.reference import Array, execute, numpy_dtype, reduce_arrays
 from slackline.wire import HEADER_BYTES, DType, ReduceOp, decode, encode
 
 JOB, EPOCH, PLAN = 7, 3, 4
@@ -64,7 +64,7 @@ class Tensors:
     def _sum(self) -> Array:
         if not self.rotates:
             turned = [*self.sources[self.start :], *self.sources[: self.start]]
-            return fold(turned, ReduceOp.SUM, self.dtype)
+            return reduce_arrays(turned, ReduceOp.SUM, self.dtype)
         plan = generate(Collective.ALL_REDUCE, "ring", len(self.sources))
         inputs = [(source,) for source in self.sources]
         # Partials of 16-bit types travel as fp32; with `order="rank"` the reference does the same.

@@ -18,8 +18,8 @@ from slackline.testing.reference import (
     bfloat16_bits,
     bfloat16_values,
     execute,
-    fold,
     numpy_dtype,
+    reduce_arrays,
 )
 from slackline.wire import Collective, DType, ReduceOp
 
@@ -132,7 +132,7 @@ def special_values(dtype: DType) -> Array:
 def _expected(case: Case, plan: str, ranks: int, order: Order) -> Array:
     inputs = case.inputs(ranks)
     if order == "rank" and plan in RANK_ORDERED:
-        return fold(inputs, case.op, case.dtype)
+        return reduce_arrays(inputs, case.op, case.dtype)
     outputs = execute(
         all_reduce_plan(plan, ranks), [(x,) for x in inputs], case.op, case.dtype, order=order
     )

@@ -10,7 +10,7 @@ from conformance_vectors import RAILS, at, memory, options, same_bits, vectors
 
 from slackline.nic import Group
 from slackline.testing import run_ranks
-from slackline.testing.reference import Array, fold
+from slackline.testing.reference import Array, reduce_arrays
 from slackline.wire import DType, ReduceOp
 
 QUICK_RANKS = (1, 2, 3, 4)
@@ -79,7 +79,7 @@ def broadcast_and_reduce(group: Group, counts: Sequence[int]) -> None:
                         at(source), at(target), count, dtype, op, root, blocking=way.blocking
                     ).wait()
                     if group.rank == root:
-                        expect(target, fold(inputs, op, dtype), dtype, f"reduce to {root}")
+                        expect(target, reduce_arrays(inputs, op, dtype), dtype, f"reduce to {root}")
                     else:
                         assert source.tobytes() == inputs[group.rank].tobytes(), (
                             f"reduce to {root} changed the source of {group.rank}"
@@ -162,7 +162,7 @@ def gather_and_scatter_all(group: Group, counts: Sequence[int]) -> None:
                     op,
                     blocking=way.blocking,
                 ).wait()
-                wanted = fold([given[rank][me] for rank in range(n)], op, dtype)
+                wanted = reduce_arrays([given[rank][me] for rank in range(n)], op, dtype)
                 expect(target, wanted, dtype, f"reduce_scatter {op.name} on {me}")
 
 
@@ -233,7 +233,7 @@ def test_in_any_order_integers_are_reduced_alike(rail: str) -> None:
     def body(group: Group) -> None:
         for count in QUICK_COUNTS:
             given = vectors(DType.INT32, count, group.size)
-            wanted = fold(given, ReduceOp.SUM, DType.INT32)
+            wanted = reduce_arrays(given, ReduceOp.SUM, DType.INT32)
             source, target = given[group.rank].copy(), np.zeros(count, np.int32)
             for root in range(group.size):
                 group.reduce(

@@ -10,7 +10,7 @@ from conformance_vectors import RAILS, at, memory, options, same_bits, vectors
 
 from slackline.nic import Group, Transfer
 from slackline.testing import run_ranks
-from slackline.testing.reference import Array, fold
+from slackline.testing.reference import Array, reduce_arrays
 from slackline.wire import DType, ReduceOp
 
 COUNTS = (0, 1, 17, 1000, 20_011, 300_007)
@@ -132,7 +132,7 @@ def post_mixed(group: Group, seed: int, operations: int) -> None:
             posted = group.all_reduce(
                 at(buffer), at(buffer), count, DType.INT64, ReduceOp.SUM, tag=tag, priority=priority
             )
-            wanted = fold(inputs, ReduceOp.SUM, DType.INT64)
+            wanted = reduce_arrays(inputs, ReduceOp.SUM, DType.INT64)
         elif kind == "broadcast":
             buffer = inputs[me].copy()
             posted = group.broadcast(

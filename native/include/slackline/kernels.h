@@ -25,9 +25,9 @@ bool supported(wire::DType dtype, wire::ReduceOp op) noexcept;
 // partial overlap is not allowed. n_sources >= 1, n_targets >= 0, any alignment. `streaming` stores
 // past the caches (and fences before return), for targets that will not be read soon. `streaming`
 // is ignored when a target is also a source, because the caches hold that memory already.
-void fold(wire::DType dtype, wire::ReduceOp op, const void* const* sources, int n_sources,
-          void* const* targets, int n_targets, std::size_t count, int divisor,
-          bool streaming) noexcept;
+void reduce(wire::DType dtype, wire::ReduceOp op, const void* const* sources, int n_sources,
+            void* const* targets, int n_targets, std::size_t count, int divisor,
+            bool streaming) noexcept;
 
 // Combine two operands: target[i] = round(incoming[i] op mine[i]). AVG divides by `divisor`, so
 // every hop except the last passes 1. The target may be either operand.
@@ -48,7 +48,7 @@ void finish_wide(wire::DType half, wire::ReduceOp op, const float* incoming, con
 void widen(wire::DType half, const void* source, float* target, std::size_t count) noexcept;
 
 // Copy `bytes` bytes between regions that do not overlap; `streaming` has the same meaning as in
-// fold().
+// reduce().
 void copy(void* target, const void* source, std::size_t bytes, bool streaming) noexcept;
 
 }  // namespace slackline::kernels

@@ -21,7 +21,8 @@ bool half(wire::DType dtype) {
 void divide(const Request& request, std::byte* values, std::size_t count, int divisor) {
   const void* source = values;
   void* target = values;
-  kernels::fold(request.dtype, wire::ReduceOp::kAvg, &source, 1, &target, 1, count, divisor, false);
+  kernels::reduce(request.dtype, wire::ReduceOp::kAvg, &source, 1, &target, 1, count, divisor,
+                  false);
 }
 
 [[noreturn]] void refuse(const std::string& what, const wire::Header& header) {

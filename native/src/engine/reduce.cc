@@ -96,9 +96,9 @@ void Engine::reduce_all(Request& request, std::uint32_t chunk_index, std::uint32
         return step.opcode == Opcode::kSend && !answered(request, chunk_index, segment, step.peer);
       });
   if (elements > 0) {
-    kernels::fold(request.dtype, request.op, sources.data(), static_cast<int>(sources.size()),
-                  targets.data(), static_cast<int>(targets.size()), elements, request.divisor,
-                  request.total >= kStreamFrom && !read_again);
+    kernels::reduce(request.dtype, request.op, sources.data(), static_cast<int>(sources.size()),
+                    targets.data(), static_cast<int>(targets.size()), elements, request.divisor,
+                    request.total >= kStreamFrom && !read_again);
     bytes_reduced_ += elements * request.item_size * sources.size();
   }
   PendingPayload** link = &s.first;

@@ -70,18 +70,18 @@ bool supported(wire::DType dtype, wire::ReduceOp op) noexcept {
   return false;
 }
 
-void fold(wire::DType dtype, wire::ReduceOp op, const void* const* sources, int n_sources,
-          void* const* targets, int n_targets, std::size_t count, int divisor,
-          bool streaming) noexcept {
+void reduce(wire::DType dtype, wire::ReduceOp op, const void* const* sources, int n_sources,
+            void* const* targets, int n_targets, std::size_t count, int divisor,
+            bool streaming) noexcept {
   if (!supported(dtype, op)) return;
-  best().fold(dtype, op, sources, n_sources, targets, n_targets, count, divisor, streaming);
+  best().reduce(dtype, op, sources, n_sources, targets, n_targets, count, divisor, streaming);
 }
 
 void add(wire::DType dtype, wire::ReduceOp op, const void* incoming, const void* mine, void* target,
          std::size_t count, int divisor) noexcept {
   const void* const sources[] = {incoming, mine};
   void* const targets[] = {target};
-  fold(dtype, op, sources, 2, targets, 1, count, divisor, false);
+  reduce(dtype, op, sources, 2, targets, 1, count, divisor, false);
 }
 
 void add_wide(wire::DType half, wire::ReduceOp op, const float* incoming, const void* mine,

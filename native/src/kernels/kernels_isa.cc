@@ -22,7 +22,7 @@ struct Padded {
 };
 
 template <class Format, class Op>
-struct Fold {
+struct Reduction {
   using C = Chunk<Format>;
   const Byte* const* sources;
   int n_sources;
@@ -83,12 +83,12 @@ bool in_place(const void* const* sources, int n_sources, void* const* targets, i
 }
 
 template <class Format, class Op>
-void run_fold(const void* const* sources, int n_sources, void* const* targets, int n_targets,
-              std::size_t count, int divisor, bool streaming) {
+void run_reduction(const void* const* sources, int n_sources, void* const* targets, int n_targets,
+                   std::size_t count, int divisor, bool streaming) {
   using C = Chunk<Format>;
-  const Fold<Format, Op> job{reinterpret_cast<const Byte* const*>(sources), n_sources,
-                             reinterpret_cast<Byte* const*>(targets), n_targets,
-                             Divisor<typename Format::Lane>(divisor)};
+  const Reduction<Format, Op> job{reinterpret_cast<const Byte* const*>(sources), n_sources,
+                                  reinterpret_cast<Byte* const*>(targets), n_targets,
+                                  Divisor<typename Format::Lane>(divisor)};
   const std::size_t bytes = count * C::kItem;
   if (n_targets == 0) return;
   if (!streaming || bytes < 2 * C::kBytes || in_place(sources, n_sources, targets, n_targets))
@@ -188,11 +188,12 @@ void visit(DType dtype, ReduceOp op, Run run) {
   }
 }
 
-void fold(DType dtype, ReduceOp op, const void* const* sources, int n_sources, void* const* targets,
-          int n_targets, std::size_t count, int divisor, bool streaming) noexcept {
+void reduce(DType dtype, ReduceOp op, const void* const* sources, int n_sources,
+            void* const* targets, int n_targets, std::size_t count, int divisor,
+            bool streaming) noexcept {
   const int divide_by = op == ReduceOp::kAvg ? divisor : 1;
   visit(dtype, op, [&]<class Format, class Op>(Format, Op) {
-    run_fold<Format, Op>(sources, n_sources, targets, n_targets, count, divide_by, streaming);
+    run_reduction<Format, Op>(sources, n_sources, targets, n_targets, count, divide_by, streaming);
   });
 }
 
@@ -290,12 +291,12 @@ void copy(void* target, const void* source, std::size_t bytes, bool streaming) n
     __builtin_memcpy(target, source, bytes);
     return;
   }
-  run_fold<Format, Or>(&source, 1, &target, 1, bytes, 1, true);
+  run_reduction<Format, Or>(&source, 1, &target, 1, bytes, 1, true);
 }
 
 }  // namespace
 
 extern const Table kTable = {
-    SLACKLINE_TEXT(SLACKLINE_ISA), fold, add_wide, finish_wide, widen, copy};
+    SLACKLINE_TEXT(SLACKLINE_ISA), reduce, add_wide, finish_wide, widen, copy};
 
 }  // namespace slackline::kernels::SLACKLINE_ISA

@@ -12,8 +12,8 @@ namespace slackline::kernels {
 // in kernels.h.
 struct Table {
   const char* name;
-  void (*fold)(wire::DType, wire::ReduceOp, const void* const*, int, void* const*, int, std::size_t,
-               int, bool) noexcept;
+  void (*reduce)(wire::DType, wire::ReduceOp, const void* const*, int, void* const*, int,
+                 std::size_t, int, bool) noexcept;
   void (*add_wide)(wire::DType, wire::ReduceOp, const float*, const void*, float*,
                    std::size_t) noexcept;
   void (*finish_wide)(wire::DType, wire::ReduceOp, const float*, const void*, void*, std::size_t,

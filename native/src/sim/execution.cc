@@ -206,7 +206,7 @@ void Execution::compute(std::uint32_t member, const Strand& strand, std::uint32_
     if (member < plan_->options().ranks) everyone[member] = state.value;
     std::vector<std::int32_t> values;
     for (const auto& [rank, value] : everyone) values.push_back(value);
-    state.value = options_.arithmetic->fold(values);
+    state.value = options_.arithmetic->reduce(values);
     return;
   }
   const std::int32_t incoming = arrived_values_[cell(member, strand, segment, index)];

@@ -26,7 +26,7 @@ class Arithmetic {
   // Return the number of the result of an ADD; `last` is true if the chunk is then complete.
   virtual std::int32_t add(std::int32_t incoming, std::int32_t mine, bool last) = 0;
   // Return the number of the result of a REDUCE_ALL over the values of all ranks, in rank order.
-  virtual std::int32_t fold(const std::vector<std::int32_t>& values) = 0;
+  virtual std::int32_t reduce(const std::vector<std::int32_t>& values) = 0;
 };
 
 // A frame that a member has handed to its NICs.

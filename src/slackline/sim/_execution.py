@@ -21,7 +21,7 @@ class Arithmetic(Protocol):
     def add(self, incoming: Any, mine: Any, *, last: bool) -> Any:
         """Return the result of an ADD; `last` where the chunk is then complete."""
 
-    def fold(self, values: Sequence[Any]) -> Any:
+    def reduce(self, values: Sequence[Any]) -> Any:
         """Return the result of a REDUCE_ALL over the values of all ranks, in rank order."""
 
 
@@ -36,7 +36,7 @@ class Symbols:
         """Return the sum of the received value and the rank's own value."""
         return f"({incoming} + {mine})"
 
-    def fold(self, values: Sequence[str]) -> str:
+    def reduce(self, values: Sequence[str]) -> str:
         """Return the sum in the order of the values."""
         total = values[0]
         for value in values[1:]:
@@ -78,9 +78,9 @@ class _Values:
         values = self._values
         return self._keep(self._arithmetic.add(values[incoming], values[mine], last=last))
 
-    def fold(self, numbers: Sequence[int]) -> int:
+    def reduce(self, numbers: Sequence[int]) -> int:
         """Return the number of the result of a REDUCE_ALL."""
-        return self._keep(self._arithmetic.fold([self._values[number] for number in numbers]))
+        return self._keep(self._arithmetic.reduce([self._values[number] for number in numbers]))
 
     def _keep(self, value: Any) -> int:
         self._values.append(value)

@@ -44,7 +44,8 @@ class LoopbackQueue:
 class LoopbackFabric:
     """A set of `size` ranks joined in memory; `groups[i]` is the group of rank i's thread.
 
-    Reductions call `slackline.testing.reference.fold`, which combines values in rank order.
+    Reductions call `slackline.testing.reference.reduce_arrays`, which combines values in rank
+    order.
     """
 
     def __init__(self, size: int, *, timeout: timedelta = timedelta(seconds=30)) -> None:

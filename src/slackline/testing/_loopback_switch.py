@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from slackline.errors import MismatchError, PeerError, SlacklineError, TimeoutError
-from slackline.testing.reference import Array, fold, numpy_dtype
+from slackline.testing.reference import Array, numpy_dtype, reduce_arrays
 from slackline.wire import Collective, DType
 
 __all__ = ["LoopbackTransfer", "Part", "Post", "Switch"]
@@ -229,12 +229,12 @@ def _execute(posts: Sequence[Post]) -> None:
     n = range(len(posts))
     values = [[_memory(part, dtype).copy() for part in post.sources] for post in posts]
     if kind in (Collective.ALL_REDUCE, Collective.REDUCE):
-        result = fold([value[0] for value in values], posts[0].signature[2], dtype)
+        result = reduce_arrays([value[0] for value in values], posts[0].signature[2], dtype)
         receivers = n if kind is Collective.ALL_REDUCE else [posts[0].signature[-1]]
         moves = [(posts[i].targets[0], result) for i in receivers]
     elif kind is Collective.REDUCE_SCATTER:
         op = posts[0].signature[2]
-        moves = [(posts[i].targets[0], fold([v[i] for v in values], op, dtype)) for i in n]
+        moves = [(posts[i].targets[0], reduce_arrays([v[i] for v in values], op, dtype)) for i in n]
     elif kind is Collective.ALL_GATHER:
         moves = [(posts[i].targets[j], values[j][0]) for i in n for j in n]
     elif kind is Collective.BROADCAST:

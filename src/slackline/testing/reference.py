@@ -29,7 +29,7 @@ __all__ = [
     "bfloat16_bits",
     "bfloat16_values",
     "execute",
-    "fold",
+    "reduce_arrays",
     "numpy_dtype",
 ]
 
@@ -89,7 +89,7 @@ def bfloat16_bits(values: NDArray[np.float32]) -> NDArray[np.uint16]:
     return np.where(np.isnan(values), np.uint32(0x7FC0), rounded).astype(np.uint16)
 
 
-def fold(arrays: Sequence[Array], op: ReduceOp, dtype: DType) -> Array:
+def reduce_arrays(arrays: Sequence[Array], op: ReduceOp, dtype: DType) -> Array:
     """Return the reduction of `arrays`, one array for each rank, in rank order.
 
     Raises UsageError if the operation is not defined for the type.
@@ -123,8 +123,8 @@ def execute(
         barrier                      ()                         ()
 
     `order="rank"` keeps partial sums of fp16 and bf16 in fp32 until the last ADD, as the engine
-    does if its bits must equal the bits of `fold`. `op` is NONE if nothing is reduced. Inputs are
-    not changed.
+    does if its bits must equal the bits of `reduce_arrays`. `op` is NONE if nothing is reduced.
+    Inputs are not changed.
     """
     if plan.collective.reduces and plan.collective is not Collective.BARRIER:
         _check(op, dtype)
@@ -158,10 +158,10 @@ class PlanArithmetic:
             return _finish(total, self._ranks, self._op, self._dtype), False
         return (total, True) if self._wide else (_round(total, self._dtype), False)
 
-    def fold(self, values: Sequence[Value]) -> Value:
+    def reduce(self, values: Sequence[Value]) -> Value:
         """Return the result of a REDUCE_ALL over the values of all ranks, in rank order."""
         arrays = [array for array, _ in values]
-        return arrays[0] if self._empty else fold(arrays, self._op, self._dtype), False
+        return arrays[0] if self._empty else reduce_arrays(arrays, self._op, self._dtype), False
 
 
 class _Run:
@@ -210,7 +210,7 @@ class _Run:
         if instruction.kind is Kind.REDUCE_ALL:
             own = {rank: self._mine[place]} if rank < self._plan.ranks else {}
             everyone = self._held.pop(place) | own
-            self._mine[place] = self._arithmetic.fold([everyone[r] for r in sorted(everyone)])
+            self._mine[place] = self._arithmetic.reduce([everyone[r] for r in sorted(everyone)])
             return
         assert event.sent_by is not None
         incoming = self._sent[event.sent_by]

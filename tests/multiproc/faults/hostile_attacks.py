@@ -380,7 +380,7 @@ def _send(sock: socket.socket, data: bytes) -> None:
 
 
 def _hello(victim: EndpointDescriptor, rng: random.Random) -> Hello:
-    kind = rng.choice(("shm", "tcp", "udp", "knock", "news"))
+    kind = rng.choice(("shm", "tcp", "udp", "liveness", "news"))
     mine = rng.randbytes(16).hex()
     return Hello(engine=mine, peer=victim.engine, rail=0, kind=kind, nonce=fresh_nonce())
 

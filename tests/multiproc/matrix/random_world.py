@@ -15,7 +15,7 @@ from matrix_table import FAULTS, RAILS
 
 from slackline.faults import Fault, LinkFault, NicFault, Plan, parse
 from slackline.nic import NicOptions
-from slackline.testing.reference import fold
+from slackline.testing.reference import reduce_arrays
 from slackline.wire import DType, ReduceOp
 
 __all__ = ["OPERATIONS", "Operation", "World", "draw_world"]
@@ -46,7 +46,7 @@ class Operation:
         return [whole[self.shift : self.shift + self.count] for whole in pool[:ranks]]
 
     def expected(self, ranks: int) -> Array:
-        return fold(self.inputs(ranks), self.op, self.dtype)
+        return reduce_arrays(self.inputs(ranks), self.op, self.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)

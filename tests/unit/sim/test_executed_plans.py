@@ -72,7 +72,7 @@ def values_of_the_plan(plan: CollectivePlan) -> dict[tuple[int, int], str]:
             case Kind.REDUCE_ALL:
                 own = {place[0]: mine[place]} if place in mine else {}
                 everyone = held.pop(place) | own
-                mine[place] = symbols.fold([everyone[rank] for rank in sorted(everyone)])
+                mine[place] = symbols.reduce([everyone[rank] for rank in sorted(everyone)])
             case Kind.ADD:
                 assert event.sent_by is not None
                 mine[place] = symbols.add(sent[event.sent_by], mine[place], last=instruction.last)

@@ -10,8 +10,8 @@ from slackline.testing.reference import (
     bfloat16_bits,
     bfloat16_values,
     execute,
-    fold,
     numpy_dtype,
+    reduce_arrays,
 )
 from slackline.wire import DType, ReduceOp
 
@@ -145,11 +145,11 @@ def test_a_barrier_has_no_data() -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("op", [ReduceOp.SUM, ReduceOp.AVG, ReduceOp.PROD, ReduceOp.MIN])
-def test_plans_in_rank_order_have_the_bits_of_the_fold(dtype: DType, op: ReduceOp) -> None:
+def test_plans_in_rank_order_have_the_bits_of_reduce_arrays(dtype: DType, op: ReduceOp) -> None:
     for plan in plans(Collective.ALL_REDUCE):
         if plan.rank_ordered and plan.ranks > 1:
             arrays = random_arrays(dtype, plan.ranks)
-            expected = fold(arrays, op, dtype)
+            expected = reduce_arrays(arrays, op, dtype)
             for output in all_reduce(plan, arrays, op, dtype, order="rank"):
                 assert same(output, expected), str(plan)
 
@@ -162,7 +162,7 @@ def test_all_ranks_of_every_plan_end_with_the_same_bits(dtype: DType, op: Reduce
         outputs = all_reduce(plan, arrays, op, dtype)
         assert all(same(output, outputs[0]) for output in outputs)
         if dtype not in FLOATS:
-            assert same(outputs[0], fold(arrays, op, dtype)), name
+            assert same(outputs[0], reduce_arrays(arrays, op, dtype)), name
 
 
 def test_a_chain_in_any_order_rounds_half_types_at_each_hop() -> None:
@@ -170,7 +170,7 @@ def test_a_chain_in_any_order_rounds_half_types_at_each_hop() -> None:
     arrays = [np.array([x], np.float16) for x in (2048, 1, 1)]
     assert all_reduce(plan, arrays, ReduceOp.SUM, DType.FLOAT16)[0] == 2048
     assert all_reduce(plan, arrays, ReduceOp.SUM, DType.FLOAT16, order="rank")[0] == 2050
-    assert fold(arrays, ReduceOp.SUM, DType.FLOAT16) == 2050
+    assert reduce_arrays(arrays, ReduceOp.SUM, DType.FLOAT16) == 2050
 
 
 def test_the_last_add_divides_before_it_rounds() -> None:
@@ -193,20 +193,20 @@ def test_integers_wrap_and_averages_go_towards_zero(dtype: DType) -> None:
     info = np.iinfo(numpy_dtype(dtype))
     top = np.array([info.max], info.dtype)
     one = np.array([1], info.dtype)
-    assert fold([top, one], ReduceOp.SUM, dtype) == info.min
-    assert fold([top, top], ReduceOp.PROD, dtype) == 1
-    assert fold([one, one, one * 5], ReduceOp.AVG, dtype) == 2
+    assert reduce_arrays([top, one], ReduceOp.SUM, dtype) == info.min
+    assert reduce_arrays([top, top], ReduceOp.PROD, dtype) == 1
+    assert reduce_arrays([one, one, one * 5], ReduceOp.AVG, dtype) == 2
     if info.min < 0:
-        assert fold([-one, -one, -one * 5], ReduceOp.AVG, dtype) == -2
-        assert fold([top, one, 0 * one], ReduceOp.AVG, dtype) == -(-int(info.min) // 3)
+        assert reduce_arrays([-one, -one, -one * 5], ReduceOp.AVG, dtype) == -2
+        assert reduce_arrays([top, one, 0 * one], ReduceOp.AVG, dtype) == -(-int(info.min) // 3)
 
 
 def test_an_average_of_bytes_over_more_ranks_than_a_byte_counts_divides_by_the_true_number() -> (
     None
 ):
     arrays = [np.array([1], np.int8)] * 300
-    assert fold(arrays, ReduceOp.AVG, DType.INT8).tolist() == [0]
-    assert fold(arrays[:200], ReduceOp.SUM, DType.INT8).tolist() == [200 - 256]
+    assert reduce_arrays(arrays, ReduceOp.AVG, DType.INT8).tolist() == [0]
+    assert reduce_arrays(arrays[:200], ReduceOp.SUM, DType.INT8).tolist() == [200 - 256]
 
 
 def test_bool_reduces_as_logic() -> None:
@@ -221,7 +221,7 @@ def test_bool_reduces_as_logic() -> None:
         ReduceOp.BXOR: [0, 1, 1, 0],
     }
     for op, expected in table.items():
-        result = fold([a, b], op, DType.BOOL)
+        result = reduce_arrays([a, b], op, DType.BOOL)
         assert result.dtype == np.bool_
         assert result.tolist() == [bool(each) for each in expected]
 
@@ -231,7 +231,10 @@ def test_minimum_and_maximum_keep_nan_and_the_second_of_equal_zeros(dtype: DType
     kind = numpy_dtype(dtype)
     a = np.array([np.nan, 1, 0.0, -0.0, 1], kind)
     b = np.array([1, np.nan, -0.0, 0.0, 2], kind)
-    low, high = fold([a, b], ReduceOp.MIN, dtype), fold([a, b], ReduceOp.MAX, dtype)
+    low, high = (
+        reduce_arrays([a, b], ReduceOp.MIN, dtype),
+        reduce_arrays([a, b], ReduceOp.MAX, dtype),
+    )
     assert np.isnan(low[:2]).all()
     assert np.isnan(high[:2]).all()
     assert np.signbit(low[2:4]).tolist() == np.signbit(high[2:4]).tolist() == [True, False]
@@ -250,7 +253,7 @@ def test_minimum_and_maximum_keep_nan_and_the_second_of_equal_zeros(dtype: DType
 def test_what_is_no_reduction_is_refused(op: ReduceOp, dtype: DType, message: str) -> None:
     array = np.zeros(1, numpy_dtype(dtype))
     with pytest.raises(UsageError) as error:
-        fold([array, array], op, dtype)
+        reduce_arrays([array, array], op, dtype)
     assert str(error.value) == message
     with pytest.raises(UsageError) as error:
         all_reduce(generate(Collective.ALL_REDUCE, "mesh", 2), [array, array], op, dtype)

@@ -48,15 +48,16 @@ class Hello:
     peer: str
     rail: int
     kind: str
-    """The kind of rail: "shm", "tcp" or "udp". Two kinds make no rail: "knock" checks liveness, and
-    "news" exchanges the addresses of both ends after the addresses of one end have changed."""
+    """The kind of rail: "shm", "tcp" or "udp". Two kinds make no rail: "liveness" asks the peer to
+    dial and checks that its process lives, and "news" exchanges the addresses of both ends after
+    the addresses of one end have changed."""
     nonce: str
     """32 fresh random bytes in hexadecimal."""
     certificate: str = ""
     """The connecting engine's certificate, DER in hexadecimal; empty without TLS."""
 
     def __post_init__(self) -> None:
-        _require(self.kind in ("shm", "tcp", "udp", "knock", "news"), "kind of rail")
+        _require(self.kind in ("shm", "tcp", "udp", "liveness", "news"), "kind of rail")
         _require(0 <= self.rail < _MAX_RAILS, "rail")
         _require(_NONCE.fullmatch(self.nonce) is not None, "nonce")
         _require(_HEX.fullmatch(self.certificate) is not None, "certificate")

@@ -4,13 +4,13 @@
     missing ──accept, handshake──> up ──"lost"──> missing      the listener's side waits
 
 Nothing is dialled before `start`: a link that no operation needs has no rails and costs nothing. A
-listening side whose operation needs the link connects to the caller's own listener (a "knock"), and
-the caller then dials. The lower rank therefore always dials, whichever of the two ranks needs the
-link.
+listening side whose operation needs the link makes a *liveness connect* to the caller's own
+listener, and the caller then dials. The lower rank therefore always dials.
 
 The caller reconnects a lost rail every 200 ms while the link lives. Meanwhile the listening side
-knocks repeatedly, to learn whether the caller's process lives. A connection that is refused where a
-connect succeeded before means that the peer's process has ended; the engine then closes the link.
+repeats liveness connects, to learn whether the caller's process lives. A connection that is
+refused where a connect succeeded before means that the peer's process has ended; the engine then
+closes the link.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class Peer:
         Takes over the socket of `channel`. Raises SlacklineError or OSError if the other end is not
         the peer, or the rail is not expected.
         """
-        talks_only = hello.kind in ("knock", "news")
+        talks_only = hello.kind in ("liveness", "news")
         self.rails.derive()
         if not self._expects(hello) or (channel.sock.family == socket.AF_UNIX) != self.shared:
             raise LinkError(f"a {hello.kind} connection for rail {hello.rail} was not expected")
@@ -210,8 +210,8 @@ class Peer:
         rail = self.rails.get(hello.rail)
         if hello.kind == "news":
             return not self.shared
-        if hello.kind == "knock" or self.calls:
-            return self.calls and hello.kind == "knock" and rail is not None
+        if hello.kind == "liveness" or self.calls:
+            return self.calls and hello.kind == "liveness" and rail is not None
         if rail is not None:
             return rail.plan.kind == hello.kind
         kinds = {each.plan.kind for each in self.rails}
@@ -300,7 +300,7 @@ class Peer:
         if not (rail.added or self._asks):
             await asyncio.sleep(AGAIN_S)  # The peer may only be starting to dial.
         if rail.missing.is_set():
-            async with self._handshake(rail, "knock"):
+            async with self._handshake(rail, "liveness"):
                 raise LinkError("it did not call")
 
     async def _call(self, rail: RailState) -> None:

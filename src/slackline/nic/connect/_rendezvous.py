@@ -24,7 +24,7 @@ __all__ = [
     "to_descriptor",
 ]
 
-_PROTOCOL = 5
+_PROTOCOL = 6
 _SHORTEST_KEY = 16
 _TYPES = {
     "engine": str,
