@@ -41,7 +41,7 @@ void bind_open_operations(nb::module_& m) {
       .def_prop_ro("plan", [](const OpenOperation& o) { return o.record.plan; })
       .def_prop_ro("posted_ns", [](const OpenOperation& o) { return o.record.posted_ns; })
       .def_ro("usual_ns", &OpenOperation::usual_ns,
-              "The mean duration of earlier operations of this kind and size; 0 before the first.")
+              "The mean duration of earlier ones like it; 0 for the first.")
       .def_prop_ro(
           "missing",
           [](const OpenOperation& o) {
@@ -55,14 +55,28 @@ void bind_open_operations(nb::module_& m) {
       .def_ro("waits_for", &OpenOperation::waits_for,
               "The missing parts in words; empty for a failed operation.")
       .def_ro("refused", &OpenOperation::refused,
-              "Whether the operation failed when it was posted, before any of its data moved.")
+              "Whether it failed when it was posted, before any data moved.")
       .def_prop_ro(
           "failure",
           [](const OpenOperation& o) -> std::optional<FailureTuple> {
             if (!o.failure) return std::nullopt;
             return to_tuple(o.failure);
           },
-          "The failure, a tuple as Request.failure returns; None for a pending operation.");
+          "The failure, a tuple as Request.failure returns; None for a pending operation.")
+      .def_prop_ro(
+          "departure",
+          [](const OpenOperation& o) {
+            switch (o.failure.departure) {
+              case Departure::kClosed:
+                return "closed";
+              case Departure::kAborted:
+                return "aborted";
+              case Departure::kNone:
+                break;
+            }
+            return "";
+          },
+          "How the peer left the group: closed, aborted, or empty if lost.");
 }
 
 }  // namespace slackline

@@ -99,6 +99,7 @@ TEST("an aborted group fails on every rank, with the reason") {
       CHECK(ranks.engine(rank).wait(*request, 10 * kSecond));
       CHECK(request->failure.fault == Fault::kPeer);
       CHECK(says(request, "rank 2 aborted the group: enough of this"));
+      CHECK(request->failure.departure == Departure::kAborted);
     });
   }
 }

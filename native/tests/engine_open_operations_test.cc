@@ -80,6 +80,37 @@ TEST("an operation that another rank has given up is refused and blames no rank"
   CHECK(taken.operations[0].failure.fault == Fault::kTimeout);
 }
 
+TEST("a failure says how the peer left, in fields and not only in words") {
+  for (const Kind kind : {Kind::kStream, Kind::kShared}) {
+    for (const Departure how : {Departure::kClosed, Departure::kAborted}) {
+      Ranks ranks(3, kind);
+      std::vector<float> a(10, 1.0f);
+      const auto lost = ranks.engine(0).post(ranks.group(0),
+                                             reduction(mesh(3, 0), a.data(), a.data(), 10), false);
+      if (how == Departure::kAborted)
+        ranks.engine(1).abort_group(ranks.group(1), "rank 2 closed the group");
+      else
+        ranks.engine(1).close_group(ranks.group(1), kSecond);
+      CHECK(ranks.engine(0).wait(*lost, 10 * kSecond));
+      const FailureLog::Taken taken = ranks.engine(0).failures();
+      CHECK_EQUAL(taken.operations.size(), std::size_t{1});
+      const auto& failure = taken.operations[0].failure;
+      CHECK(failure.fault == Fault::kPeer && failure.departure == how);
+      CHECK_EQUAL(failure.peer, 1);
+    }
+  }
+}
+
+TEST("a peer that was cut off has not said how it left") {
+  Ranks ranks(2, Kind::kStream);
+  std::vector<float> a(10, 1.0f);
+  const auto lost =
+      ranks.engine(0).post(ranks.group(0), reduction(direct(2, 0), a.data(), a.data(), 10), false);
+  for (const Ranks::Wire& wire : ranks.wires) ::shutdown(wire.low_fd, SHUT_RDWR);
+  CHECK(ranks.engine(0).wait(*lost, 10 * kSecond));
+  CHECK(lost->failure.fault == Fault::kPeer && lost->failure.departure == Departure::kNone);
+}
+
 TEST("many failures are counted, and their descriptions are limited") {
   Ranks ranks(2, Kind::kStream);
   Bytes word(1);

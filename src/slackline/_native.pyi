@@ -469,9 +469,7 @@ class OpenOperation:
 
     @property
     def usual_ns(self) -> int:
-        """
-        The mean duration of earlier operations of this kind and size; 0 before the first.
-        """
+        """The mean duration of earlier ones like it; 0 for the first."""
 
     @property
     def missing(self) -> list[tuple[int, str]]:
@@ -485,15 +483,17 @@ class OpenOperation:
 
     @property
     def refused(self) -> bool:
-        """
-        Whether the operation failed when it was posted, before any of its data moved.
-        """
+        """Whether it failed when it was posted, before any data moved."""
 
     @property
     def failure(self) -> tuple[int, str, int, int, int, int] | None:
         """
         The failure, a tuple as Request.failure returns; None for a pending operation.
         """
+
+    @property
+    def departure(self) -> str:
+        """How the peer left the group: closed, aborted, or empty if lost."""
 
 class Engine:
     """The NIC engine of one rank."""

@@ -18,6 +18,14 @@ enum class Fault : std::uint8_t {
   kInternal,  // an invariant of the engine is broken
 };
 
+// How the peer of a kPeer failure ended its part in the group; the values are those in ABORT
+// frames.
+enum class Departure : std::uint8_t {
+  kNone = 0,  // without a word: its process or its link has ended
+  kClosed,    // in good order
+  kAborted,
+};
+
 struct Failure {
   Fault fault = Fault::kNone;
   std::string message;
@@ -25,6 +33,7 @@ struct Failure {
   int peer = -1;
   std::int64_t tag = -1;
   std::int64_t sequence = -1;
+  Departure departure = Departure::kNone;
 
   explicit operator bool() const { return fault != Fault::kNone; }
 };

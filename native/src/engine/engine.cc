@@ -181,16 +181,20 @@ void Engine::abort_over(Link& link, const GroupNotice& notice) {
   header.tag = ~std::uint64_t{0};
   header.offset = static_cast<std::uint64_t>(notice.cause.fault);
   header.total = static_cast<std::uint64_t>(notice.cause.peer + 1);
+  header.chunk = static_cast<std::uint16_t>(notice.cause.departure);
   link.control(header, notice.cause.message);
 }
 
 void Engine::abort_group(Group& group, const std::string& reason) {
   const Lock lock = lock_for_post();
   if (group.closed) return;
-  group.told =
-      Failure{Fault::kPeer, "rank " + std::to_string(group.rank) + " aborted the group: " + reason,
-              group.rank,   group.rank,
-              -1,           -1};
+  group.told = Failure{Fault::kPeer,
+                       "rank " + std::to_string(group.rank) + " aborted the group: " + reason,
+                       group.rank,
+                       group.rank,
+                       -1,
+                       -1,
+                       Departure::kAborted};
   tell_failure(group);
   const Failure failure{Fault::kClosed,
                         "rank " + std::to_string(group.rank) + " aborted the group: " + reason,

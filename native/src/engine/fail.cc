@@ -71,7 +71,10 @@ void Engine::on_abort(Link& link, const wire::Header& header, const Payload& pay
     if (group == nullptr) return;
     const int culprit = static_cast<int>(std::min<std::uint64_t>(header.total, 1u << 16)) - 1;
     const bool other = culprit >= 0 && culprit < group->size() && culprit != group->rank;
-    peer_left(*group, other ? culprit : group->rank_of(link), failure, Leave::kBroken);
+    const int left = other ? culprit : group->rank_of(link);
+    if (left == culprit && header.chunk == static_cast<std::uint16_t>(Departure::kAborted))
+      failure.departure = Departure::kAborted;
+    peer_left(*group, left, failure, Leave::kBroken);
     return;
   }
   if (const std::shared_ptr<Request> request = operations_.find(key)) {
@@ -136,7 +139,7 @@ void Engine::on_bye(Link& link, const wire::Header& header) {
               Failure{Fault::kPeer,
                       "rank " + std::to_string(rank) +
                           " closed the group: it called destroy_process_group() or ended",
-                      group->rank, rank, -1, -1},
+                      group->rank, rank, -1, -1, Departure::kClosed},
               Leave::kOrderly);
   }
 }

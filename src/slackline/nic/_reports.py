@@ -147,4 +147,5 @@ class Reports:
             error="" if failure is None else type(to_error(failure)).__name__,
             message="" if failure is None else failure[1],
             error_peer=-1 if failure is None else in_job(failure[3]),
+            departure=given.departure,
         )

@@ -23,8 +23,6 @@ __all__ = ["crash", "disagreement", "exception", "exit_code", "link", "lost_rank
 
 _MEMORY = re.compile(r"(^|\.)(MemoryError|OutOfMemoryError)$")
 _MEMORY_TEXT = re.compile(r"out of memory|can't allocate memory|Cannot allocate memory", re.I)
-_LEFT = "closed the group: it called destroy_process_group() or ended"
-_ABORTED = "aborted the group: "
 _MOST_TEXT = 300
 
 
@@ -178,7 +176,7 @@ def lost_rank(evidence: Evidence) -> Explanation | None:
     rank = min(lost, key=lambda each: (-named[each], each))
     facts = evidence.ranks.get(rank, RankEvidence(rank=rank))
     wait, waiting, operation = _waited(evidence, {rank})
-    kind, cause, advice = _loss(facts, [each.operation.message for each in told[rank]], evidence)
+    kind, cause, advice = _loss(facts, [each.operation for each in told[rank]], evidence)
     return Explanation(
         kind=kind,
         cause=cause,
@@ -221,16 +219,22 @@ def link(evidence: Evidence) -> Explanation | None:
     )
 
 
-def _loss(rank: RankEvidence, told: list[str], evidence: Evidence) -> tuple[str, str, str]:
-    """Return the kind of a rank's loss, the sentence on it, and the advice."""
+def _loss(
+    rank: RankEvidence, told: list[OperationState], evidence: Evidence
+) -> tuple[str, str, str]:
+    """Return the kind of a rank's loss, the sentence on it, and the advice.
+
+    `told` are the operations of other ranks that failed because of the rank.
+    """
     name = f"Rank {rank.rank}"
-    aborts = [text for text in told if _ABORTED in text]
+    aborts = [each.message for each in told if each.departure == "aborted"]
     if aborts:
-        reason = _short(aborts[0].partition(_ABORTED)[2].partition(" (during ")[0])
+        # The message is "rank 1 aborted the group: REASON (during OPERATION)".
+        reason = _short(aborts[0].partition(": ")[2].partition(" (during ")[0])
         cause = f"{name} aborted the group: {reason}."
         return "aborted", cause, f"Look at the output of rank {rank.rank}."
     died = rank.exit_code is not None and rank.exit_code < 0
-    if rank.ended or (not died and any(_LEFT in text for text in told)):
+    if rank.ended or (not died and any(each.departure == "closed" for each in told)):
         cause = f"{name} left the group in good order while other ranks still needed it."
         advice = (
             "Make all ranks call the same number of operations: compare their numbers of steps."
@@ -301,9 +305,7 @@ def _has_failed(evidence: Evidence, rank: int) -> bool:
 
 def _left(told: list[Failed]) -> bool:
     """Return whether other ranks were told that the rank left or aborted the group."""
-    return any(
-        _LEFT in each.operation.message or _ABORTED in each.operation.message for each in told
-    )
+    return any(each.operation.departure for each in told)
 
 
 def _lives(evidence: Evidence, rank: int, told: list[Failed]) -> bool:

@@ -109,6 +109,9 @@ class OperationState:
     """The error's text, which counts ranks in the group."""
     error_peer: int = -1
     """The rank that the error names; -1 for none."""
+    departure: str = ""
+    """How this rank ended its part in the group: "closed" in good order, "aborted", or empty if it
+    said nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

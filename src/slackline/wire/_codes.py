@@ -87,7 +87,11 @@ class FrameKind(IntEnum):
     ACK = 4
     """Acknowledges frames when no data frame can carry the acknowledgement."""
     ABORT = 5
-    """Ends one operation, or with the largest tag the group; the payload is the reason in UTF-8."""
+    """Ends one operation, or with the largest tag the group; the payload is the reason in UTF-8.
+
+    `offset` is the code of the error. In the frame that ends a group, `total` is 1 more than the
+    rank that has caused the failure, and `chunk` is 2 if that rank has aborted the group, else 0.
+    """
     BYE = 6
     """Announces that the sender leaves in good order: all its operations have been flushed."""
     HELLO = 7

@@ -84,8 +84,16 @@ def losing(
     after_s: float = 1,
     error: str = "PeerError",
     refused: bool = False,
+    departure: str = "",
 ) -> Event:
-    operation = an_operation(peer, error=error, error_peer=peer, message=message, refused=refused)
+    operation = an_operation(
+        peer,
+        error=error,
+        error_peer=peer,
+        message=message,
+        refused=refused,
+        departure=departure,
+    )
     return an_event("failure", after_s=after_s, failed=(operation,))
 
 

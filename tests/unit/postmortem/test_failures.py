@@ -32,7 +32,7 @@ def test_a_job_without_failures() -> None:
 
 def test_an_exception_in_one_script_comes_before_its_consequences() -> None:
     consequence = raising("slackline.errors.PeerError", ORDERLY, after_s=-3)
-    failure = losing(1, ORDERLY, after_s=-4)
+    failure = losing(1, ORDERLY, departure="closed", after_s=-4)
     others = [of_rank(rank, failure, consequence) for rank in (0, 2)]
     # By its clock rank 1 fails later than the ranks that fail because of it.
     kind, sentences = told(*others, of_rank(1, raising("ValueError", "wrong weights", after_s=5)))
@@ -138,7 +138,9 @@ def test_processes_killed_for_lack_of_memory_are_counted() -> None:
 
 
 def test_a_rank_that_left_early_is_not_gone() -> None:
-    kind, sentences = told(of_rank(0, losing(1, ORDERLY)), of_rank(1, ended=True))
+    kind, sentences = told(
+        of_rank(0, losing(1, ORDERLY, departure="closed")), of_rank(1, ended=True)
+    )
     assert (kind, sentences[0]) == (
         "left",
         "Rank 1 left the group in good order while other ranks still needed it.",
@@ -150,12 +152,24 @@ def test_a_rank_that_left_early_is_not_gone() -> None:
 
 def test_a_rank_that_aborted_the_group_gives_its_reason() -> None:
     message = "rank 1 aborted the group: no data left (during all_reduce(sum) tag 0 sequence 7)"
-    kind, sentences = told(of_rank(0, losing(1, message)), of_rank(1, ended=True))
+    kind, sentences = told(
+        of_rank(0, losing(1, message, departure="aborted")), of_rank(1, ended=True)
+    )
     assert (kind, sentences[0]) == ("aborted", "Rank 1 aborted the group: no data left.")
 
 
+def test_a_rank_is_not_taken_for_one_that_left_because_of_the_words_of_a_message() -> None:
+    for words in (ORDERLY, "rank 1 aborted the group: no data left"):
+        ranks = of_rank(0, losing(1, words)), of_rank(1, exit_code=-9)
+        assert told(*ranks)[0] == "killed"
+
+
 def test_an_exit_code_without_an_exception_is_told() -> None:
-    ranks = of_rank(0, losing(1, ORDERLY)), of_rank(1, exit_code=3), of_rank(2, losing(1, ORDERLY))
+    ranks = (
+        of_rank(0, losing(1, ORDERLY, departure="closed")),
+        of_rank(1, exit_code=3),
+        of_rank(2, losing(1, ORDERLY, departure="closed")),
+    )
     assert told(*ranks) == (
         "exit",
         (
