@@ -1,7 +1,7 @@
 """The command `slackline lab`: a virtual network on this machine, which stays until removed.
 
 slackline lab up --hosts 4 --nics 2 --rate 1Gbit --switch user     create it
-slackline lab exec 2 -- ping -c 1 10.77.0.1                        run a program on host 2
+slackline lab exec 2 -- ip -brief address                          run a program on host 2
 slackline lab fault "link 2-3 delay 30ms for 5s"                   inject faults, and wait
 slackline lab status                                               list labs and their faults
 slackline lab down                                                 remove it

@@ -83,7 +83,10 @@ class FrameKind(IntEnum):
     GRANT = 2
     """Permits the peer to send more of one operation: `offset` is its new limit in bytes."""
     CREDIT = 3
-    """Reports how many unrequested (eager) bytes the receiver has consumed since the start."""
+    """Reports how many unrequested (eager) bytes the receiver has consumed since the start.
+
+    `offset` has the number of bytes, which includes the header of each frame.
+    """
     ACK = 4
     """Acknowledges frames when no data frame can carry the acknowledgement."""
     ABORT = 5

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
+from slackline.cli import lab as commands
 from slackline.cli import main
 from slackline.lab import Lab, LabOptions, Record, _daemon, _ownership, find
 
@@ -199,3 +201,22 @@ def test_all_are_taken_down_but_those_of_living_programs(
             "",
         )
         assert Path(f"/run/netns/slackline-{mine.name}-0").exists()
+
+
+def test_the_commands_in_the_module_s_docstring_run_as_printed(
+    slackline: Slackline, name: str
+) -> None:
+    """Check with another name of the lab, and a shorter fault."""
+    printed = re.findall(r"^slackline lab (.+?)(?:  .*)?$", commands.__doc__ or "", re.MULTILINE)
+    ran = []
+    for line in printed:
+        command, *rest = shlex.split(line.replace("for 5s", "for 100ms"))
+        ran.append(command)
+        if command == "exec":  # The program replaces the process of the command.
+            program = start(command, "--name", name, *rest)
+            said = program.communicate(timeout=60)
+            assert program.returncode == 0, (line, said)
+        else:
+            code, out, error = slackline(command, "--name", name, *rest)
+            assert (code, error) == (0, ""), (line, out, error)
+    assert ran == ["up", "exec", "fault", "status", "down"]
