@@ -6,6 +6,7 @@ engine's lock stops for ever. Nothing runs here: the test reads the bindings and
 """
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ _CALL = re.compile(r"(?:->|\be\.|\bself\.|&Engine::)(\w+)")
 _RELEASES = "nb::gil_scoped_release"
 
 
+@cache
 def locking_functions() -> set[str]:
     """Return the names of the engine's functions that take its lock, also through another one."""
     bodies: dict[str, str] = {}
