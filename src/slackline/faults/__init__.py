@@ -4,7 +4,9 @@ The package is pure: no clock, no network.
 
 _model.py     LinkFault, NicFault, RankFault; their effects on packets: Effects
 _grammar.py   parses "link 2-3 delay 30ms from 10s for 5s"; str() of a fault writes it
+_network.py   the state of a network at one moment: the effects on links, NICs and paths
 _plan.py      several faults over time: the faults active at a moment, and the next change
+_scheduler.py a plan on a clock: its state at a time, for lab, engine and simulator
 """
 
 from slackline.faults._grammar import GRAMMAR, parse
@@ -18,7 +20,9 @@ from slackline.faults._model import (
     NicFault,
     RankFault,
 )
+from slackline.faults._network import NetworkState
 from slackline.faults._plan import Plan, RankState, parse_all
+from slackline.faults._scheduler import PlanState, Scheduler
 
 __all__ = [
     "ACTIONS",
@@ -28,10 +32,13 @@ __all__ = [
     "Effects",
     "Fault",
     "LinkFault",
+    "NetworkState",
     "NicFault",
     "Plan",
+    "PlanState",
     "RankFault",
     "RankState",
+    "Scheduler",
     "parse",
     "parse_all",
 ]

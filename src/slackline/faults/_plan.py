@@ -1,7 +1,7 @@
 """A plan of several faults over time: the faults active at a moment, and the next change."""
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -17,6 +17,7 @@ from slackline.faults._model import (
     NicFault,
     RankFault,
 )
+from slackline.faults._network import NetworkState
 
 __all__ = ["Plan", "RankState", "parse_all"]
 
@@ -61,18 +62,13 @@ class Plan:
                     found[key] = found.get(key, NOTHING) | effects
         return found
 
-    def links(self, now_ns: int, hosts: int, nics: int) -> dict[tuple[int, int, int], Effects]:
-        """Return the effects of link and NIC faults on packets, by (from host, to host, NIC).
+    def network(self, now_ns: int) -> NetworkState:
+        """Return the effects of all link and NIC faults."""
+        return NetworkState(pairs=self.pairs(now_ns), nics=self.nics(now_ns))
 
-        NIC i of one host reaches NIC i of another. Paths without a fault are absent.
-        """
-        pairs, ports = self.pairs(now_ns), self.nics(now_ns)
-        found = {}
-        for source, target, nic in _paths(pairs, ports, hosts, nics):
-            effects = pairs.get((source, target), NOTHING)
-            effects |= ports.get((source, nic), NOTHING)
-            found[source, target, nic] = effects | ports.get((target, nic), NOTHING)
-        return found
+    def links(self, now_ns: int, hosts: int, nics: int) -> dict[tuple[int, int, int], Effects]:
+        """Return the effects on each path that has a fault; see NetworkState.paths."""
+        return self.network(now_ns).paths(hosts, nics)
 
     def ranks(self, now_ns: int) -> dict[int, RankState]:
         """Return the state of each rank that has a fault; of several faults the worst one counts.
@@ -159,21 +155,6 @@ def parse_all(texts: str | Iterable[str]) -> Plan:
     """Parse all faults in one or more texts into a plan; semicolons separate faults in a text."""
     given = [texts] if isinstance(texts, str) else texts
     return Plan(tuple(parse(part) for text in given for part in text.split(";") if part.strip()))
-
-
-def _paths(
-    pairs: Mapping[tuple[int, int], Effects],
-    ports: Mapping[tuple[int, int], Effects],
-    hosts: int,
-    nics: int,
-) -> set[tuple[int, int, int]]:
-    """Return the paths, as (from host, to host, NIC), that any of these effects touch."""
-    found = {(source, target, nic) for source, target in pairs for nic in range(nics)}
-    for host, nic in ports:
-        for peer in range(hosts):
-            if peer != host:
-                found |= {(host, peer, nic), (peer, host, nic)}
-    return found
 
 
 def _worse(one: RankState, other: RankState) -> RankState:

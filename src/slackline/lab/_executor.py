@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Self
 
 from slackline.errors import UsageError
-from slackline.faults import NOTHING, Effects, Plan
+from slackline.faults import Effects, NetworkState, Plan, Scheduler
 from slackline.lab._ranks import Processes, Ranks
 
 __all__ = ["Executor", "Injection", "Warn"]
@@ -28,17 +28,16 @@ class Injection:
 
     def __init__(self, executor: "Executor", plan: Plan, ranks: Ranks | None, warn: Warn) -> None:
         self.plan = plan
+        self._scheduler = Scheduler(plan)
         self._executor = executor
         self._ranks = ranks
         self._warn = warn
-        self._applied_ns = -1
-        self._started_ns: int | None = None
         self._over = threading.Event()
 
     @property
     def started(self) -> bool:
         """Whether the plan's clock runs."""
-        return self._started_ns is not None
+        return self._scheduler.started
 
     def start(self) -> None:
         """Start the plan's clock; do nothing if the clock already runs.
@@ -46,9 +45,8 @@ class Injection:
         Faults that begin at time 0 are in force even before the clock starts.
         """
         with self._executor.changed:
-            if self._started_ns is None:
-                self._started_ns = self._executor._clock()
-                self._executor.changed.notify()
+            self._scheduler.start(self._executor._clock())
+            self._executor.changed.notify()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Block until the plan is over or `timeout` has passed; return whether the plan is over.
@@ -85,7 +83,7 @@ class Executor:
         self._clock = clock
         self._network = network
         self._injections: list[Injection] = []
-        self._in_force: tuple[object, object] = ({}, {})
+        self._in_force = NetworkState()
         self._failure: Exception | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="slackline-faults", daemon=True)
@@ -116,7 +114,8 @@ class Executor:
         injection = Injection(self, plan, ranks, warn or _log.warning)
         with self.changed:
             self._injections.append(injection)
-            injection._started_ns = self._clock() if started else None
+            if started:
+                injection._scheduler.start(self._clock())
             self._step()
             self.changed.notify()
         self.check()
@@ -181,40 +180,29 @@ class Executor:
     def _act(self) -> int | None:
         """Apply the faults of all plans at this moment; return the time of the next change."""
         now_ns = self._clock()
-        pairs: dict[tuple[int, int], Effects] = {}
-        nics: dict[tuple[int, int], Effects] = {}
+        network = NetworkState()
         due: list[int] = []
         for injection in list(self._injections):
-            at_ns = 0 if injection._started_ns is None else now_ns - injection._started_ns
-            for fault in injection.plan.skipped(injection._applied_ns, at_ns):
+            state = injection._scheduler.advance(now_ns)
+            for fault in state.left_out:
                 injection._warn(
                     f"the fault {str(fault)!r} is left out: the thread that starts faults was late "
-                    f"by {(at_ns - fault.start_ns) / 1e6:.1f} ms"
+                    f"by {(state.at_ns - fault.start_ns) / 1e6:.1f} ms"
                 )
-            injection._applied_ns = at_ns
-            for found, more in (
-                (pairs, injection.plan.pairs(at_ns)),
-                (nics, injection.plan.nics(at_ns)),
-            ):
-                for key, effects in more.items():
-                    found[key] = found.get(key, NOTHING) | effects
+            network |= state.network
             if injection._ranks is not None:
-                again_ns = injection._ranks.apply(at_ns, injection.plan.ranks(at_ns))
+                again_ns = injection._ranks.apply(state.at_ns, state.ranks)
                 if again_ns is not None:
-                    due.append(now_ns - at_ns + again_ns)
-            if injection._started_ns is None:
-                continue
-            change_ns = injection.plan.next_change(at_ns)
-            if change_ns is not None:
-                due.append(injection._started_ns + change_ns)
-            end_ns = injection.plan.end_ns
-            if end_ns is not None and at_ns >= end_ns:
+                    due.append(now_ns - state.at_ns + again_ns)
+            if state.next_ns is not None:
+                due.append(state.next_ns)
+            if state.over:
                 self._injections.remove(injection)
                 self._end(injection)
-        if (pairs, nics) != self._in_force:
-            self._in_force = (pairs, nics)
+        if network != self._in_force:
+            self._in_force = network
             if self._network is not None:
-                self._network(pairs, nics)
+                self._network(network.pairs, network.nics)
         return min(due, default=None)
 
     def _end(self, injection: Injection) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from random import Random
 
-from slackline.faults import NOTHING, Effects, Plan
+from slackline.faults import NOTHING, Effects, Plan, Scheduler
 from slackline.sim._events import Clock
 from slackline.sim._fabric import Fabric
 
@@ -45,11 +45,11 @@ class Conditions:
         self.faulty = bool(faults.of_network)
         """Whether the network has a fault at any time."""
         self.changed: list[Callable[[], None]] = []
-        self._pairs: dict[tuple[int, int], Effects] = {}
-        self._ports: dict[tuple[int, int], Effects] = {}
+        self._scheduler = Scheduler(faults)
+        self._scheduler.start(0)
+        self._network = self._scheduler.advance(self._now_ns()).network
         self._paths: dict[Path, Effects] = {}
         self._lots: dict[Path, Random] = {}
-        self._read()
 
     def start(self) -> None:
         """Begin with the faults of time 0 and schedule the first change."""
@@ -65,12 +65,14 @@ class Conditions:
     def rate_bps(self, host: int, nic: int) -> int:
         """Return the rate of a NIC, lowered by its faults."""
         rate_bps = self._fabric.hosts[host].rates_bps[nic]
-        limit = self._ports.get((host, nic), NOTHING).rate_bps
+        limit = self._network.nics.get((host, nic), NOTHING).rate_bps
         return rate_bps if limit is None else min(rate_bps, limit)
 
     def limited_ports(self) -> set[tuple[int, int]]:
         """Return the (host, NIC) of each port whose rate a fault lowers now."""
-        return {port for port, effects in self._ports.items() if effects.rate_bps is not None}
+        return {
+            port for port, effects in self._network.nics.items() if effects.rate_bps is not None
+        }
 
     def state(self, path: Path) -> tuple[bool, bool, int]:
         """Return whether a path is down, whether it is free of faults, and its additional delay.
@@ -107,7 +109,7 @@ class Conditions:
         lost = hit(effects.loss + effects.corrupt - effects.loss * effects.corrupt)
         late_ns = max(_REORDER_NS, effects.jitter_ns) if hit(effects.reorder) else 0
         jitter_ns = random.randint(0, effects.jitter_ns) if effects.jitter_ns else 0
-        pair = self._pairs.get(path[:2], NOTHING)
+        pair = self._network.pairs.get(path[:2], NOTHING)
         return Lot(
             lost=lost,
             doubled=min(hit(effects.duplicate), packets - lost),
@@ -120,24 +122,17 @@ class Conditions:
         found = self._paths.get(path)
         if found is None:
             source, target, nic = path
-            found = self._pairs.get((source, target), NOTHING)
-            found |= self._ports.get((source, nic), NOTHING)
-            found |= self._ports.get((target, nic), NOTHING)
-            self._paths[path] = found
+            found = self._paths[path] = self._network.on((source, nic), (target, nic))
         return found
 
     def _now_ns(self) -> int:
         return self._clock.now_ps // _PS_PER_NS
 
-    def _read(self) -> None:
-        now_ns = self._now_ns()
-        self._pairs, self._ports = self._faults.pairs(now_ns), self._faults.nics(now_ns)
-        self._paths.clear()
-
     def _tell(self) -> None:
-        self._read()
+        state = self._scheduler.advance(self._now_ns())
+        self._network = state.network
+        self._paths.clear()
         for call in self.changed:
             call()
-        change_ns = self._faults.next_change(self._now_ns())
-        if change_ns is not None:
-            self._clock.at(change_ns * _PS_PER_NS, self._tell)
+        if state.next_ns is not None:
+            self._clock.at(state.next_ns * _PS_PER_NS, self._tell)

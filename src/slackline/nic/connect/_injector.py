@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import slackline._native as _native
-from slackline.faults import NOTHING, Effects, Plan
+from slackline.faults import NOTHING, Effects, NetworkState, Plan, Scheduler
 from slackline.nic.connect._rendezvous import EndpointDescriptor
 
-__all__ = ["WHOLE_LINK", "Injector", "RailDirection", "effects_on"]
+__all__ = ["WHOLE_LINK", "Injector", "RailDirection"]
 
 WHOLE_LINK = -1
 SetFault = Callable[[int, int, "_native.FaultState | None"], None]
@@ -37,27 +37,23 @@ class RailDirection:
     nic_there: int
 
 
-def effects_on(plan: Plan, now_ns: int, here: int, there: int, direction: RailDirection) -> Effects:
-    """Return the combined faults of link and NICs on a rail from host `here` to host `there`."""
-    ports = plan.nics(now_ns)
-    effects = plan.pairs(now_ns).get((here, there), NOTHING)
-    effects |= ports.get((here, direction.nic_here), NOTHING)
-    return effects | ports.get((there, direction.nic_there), NOTHING)
-
-
 class Injector:
     """The task that applies a fault plan by calling `set_fault` at each change.
 
     All methods must be called on the event loop's thread (ConnectionManager).
     """
 
-    def __init__(self, plan: Plan, set_fault: SetFault) -> None:
-        self._plan, self._set_fault = plan.of_network, set_fault
+    def __init__(
+        self, plan: Plan, set_fault: SetFault, *, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        """Wait for `begin`; `clock` returns the time in nanoseconds, which must not decrease."""
+        self._scheduler, self._set_fault = Scheduler(plan.of_network), set_fault
+        self._clock = clock
+        self._network = NetworkState()
         self._here = 0
         self._hosts: dict[str, int] = {}
         self._directions: dict[tuple[int, int], RailDirection] = {}
         self._in_force: dict[tuple[int, int], Effects] = {}
-        self._begin_ns = 0
         self._task: asyncio.Task[None] | None = None
 
     def rail_is_up(self, direction: RailDirection) -> None:
@@ -65,8 +61,7 @@ class Injector:
         key = direction.link, direction.rail
         self._directions[key] = direction
         self._in_force.pop(key, None)
-        if self._task is not None:
-            self._update(key, time.monotonic_ns() - self._begin_ns)
+        self._update(key)
 
     def forget(self, link: int) -> None:
         """Unregister all rails of a link that is down."""
@@ -79,35 +74,39 @@ class Injector:
 
         Raises UsageError for a fault of a rank or NIC that does not exist.
         """
-        if self._task is not None or not self._plan:
+        plan = self._scheduler.plan
+        if self._scheduler.started or not plan:
             return
         nics = max(len({each.nic for each in descriptor.interfaces}) for descriptor in descriptors)
-        self._plan.check(len(descriptors), nics)
+        plan.check(len(descriptors), nics)
         self._here = here
         self._hosts = {descriptor.engine: rank for rank, descriptor in enumerate(descriptors)}
-        self._begin_ns = time.monotonic_ns()
-        self._update_all(0)
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        now_ns = self._clock()
+        self._scheduler.start(now_ns)
+        next_ns = self._apply(now_ns)
+        self._task = asyncio.get_running_loop().create_task(self._run(next_ns))
 
-    async def _run(self) -> None:
-        now_ns = 0
-        while (at_ns := self._plan.next_change(now_ns)) is not None:
-            left_ns = at_ns - (time.monotonic_ns() - self._begin_ns)
-            await asyncio.sleep(max(0, left_ns) / 1e9)
-            now_ns = at_ns
-            self._update_all(now_ns)
+    async def _run(self, next_ns: int | None) -> None:
+        """Apply each change at its time; after a delay, all changes that are due, in order."""
+        while next_ns is not None:
+            await asyncio.sleep(max(0, next_ns - self._clock()) / 1e9)
+            next_ns = self._apply(next_ns)
 
-    def _update_all(self, now_ns: int) -> None:
+    def _apply(self, now_ns: int) -> int | None:
+        """Apply the faults of that time to all rails; return the time of the next change."""
+        state = self._scheduler.advance(now_ns)
+        self._network = state.network
         for key in self._directions:
-            self._update(key, now_ns)
+            self._update(key)
+        return state.next_ns
 
-    def _update(self, key: tuple[int, int], now_ns: int) -> None:
+    def _update(self, key: tuple[int, int]) -> None:
         """Apply the present faults to one rail, if they have changed."""
         direction = self._directions[key]
         there = self._hosts.get(direction.peer)
         if there is None:
             return  # The peer was not in the first group, so the plan has no number for it.
-        effects = effects_on(self._plan, now_ns, self._here, there, direction)
+        effects = self._network.on((self._here, direction.nic_here), (there, direction.nic_there))
         if effects != self._in_force.get(key, NOTHING):
             self._in_force[key] = effects
             self._set_fault(direction.link, direction.rail, _state(effects))
