@@ -1,5 +1,5 @@
-// The ended operations that next_completion() returns, with a lock of their own: a thread that takes
-// one never makes the thread that drives the engine wait.
+// The ended operations that next_completion() returns, with a lock of their own: a thread that
+// takes one never makes the thread that drives the engine wait.
 #pragma once
 
 #include <condition_variable>

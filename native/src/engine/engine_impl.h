@@ -333,10 +333,10 @@ class Engine final : public FrameSink {
   EventLoop loop_;
 
   std::mutex mutex_;
-  std::condition_variable work_;        // signals the progress thread
-  std::condition_variable finished_;    // signals waiting callers
-  Completions completions_;             // what next_completion() returns
-  bool elsewhere_ = false;  // set in a forked child before its own code runs
+  std::condition_variable work_;      // signals the progress thread
+  std::condition_variable finished_;  // signals waiting callers
+  Completions completions_;           // what next_completion() returns
+  bool elsewhere_ = false;            // set in a forked child before its own code runs
   bool closing_ = false;
   bool stopped_ = false;
   int callers_driving_ = 0;

@@ -245,7 +245,7 @@ class Link {
   std::vector<std::unique_ptr<LinkRail>> rails_;
   std::map<int, RailStatus> ended_;
   std::uint64_t picks_ = 0;
-  std::int64_t no_rail_since_ns_ = 0;  // when the last rail was lost
+  std::int64_t no_rail_since_ns_ = 0;          // when the last rail was lost
   std::map<int, std::deque<SendItem>> ready_;  // by priority; in each queue by the requests' order
   std::list<std::pair<wire::Header, std::string>> control_;
   std::deque<Retained> retained_;

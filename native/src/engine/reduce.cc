@@ -158,8 +158,8 @@ std::uint64_t Engine::eager_bytes(const Request& request) const {
 }
 
 // Return the bytes that the peer may send in all, if `from` bytes have left its side or our buffers
-// already. The limit ends when the rest of the bytes that wait for a REDUCE_ALL fits into the window:
-// nothing else of the operation has to wait here.
+// already. The limit ends when the rest of the bytes that wait for a REDUCE_ALL fits into the
+// window: nothing else of the operation has to wait here.
 std::uint64_t Engine::promise_of(const Request& request, int peer, std::uint64_t from) const {
   const PeerFlow& flow = request.flows[static_cast<std::size_t>(peer)];
   const std::uint64_t window = window_of(request, peer);

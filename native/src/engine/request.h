@@ -117,9 +117,9 @@ struct PeerFlow {
   // limited as long as more of them are to come than may wait at a time.
   std::uint64_t buffered = 0;
   std::uint64_t reduced = 0;  // of `buffered`, those that a REDUCE_ALL has consumed
-  bool asked = false;     // this rank has asked the peer for a grant, or will
-  bool asks = false;      // a grant was requested and has not come yet
-  bool answered = false;  // the peer has asked this rank for a grant; a peer asks once
+  bool asked = false;         // this rank has asked the peer for a grant, or will
+  bool asks = false;          // a grant was requested and has not come yet
+  bool answered = false;      // the peer has asked this rank for a grant; a peer asks once
   // Staging slots in use for this peer. Each peer has its own limit, so that no peer waits for
   // slots that another peer uses.
   int slots = 0;

@@ -19,8 +19,8 @@ _SECOND_NS = 10**9
 _LEAST_BUSY_NS = 5_000_000
 """The shortest busy time that gives a link's rate. The engine samples links every 5 ms."""
 _GAIN, _FIRST_GAIN = 1.05, 1.1
-"""The factors by which an all_reduce must be faster with new shares than with the present shares, in
-two consecutive rounds; the second one if the present shares are equal.
+"""The factors by which an all_reduce must be faster with new shares than with the present shares,
+in two consecutive rounds; the second one if the present shares are equal.
 
 Rates of even ports are measured with an error of a few percent, and of a tenth if the ranks share
 busy processors. Uneven shares of even ports would make each other look right, since a port carries
@@ -48,7 +48,7 @@ most.
 _STALE_ROUNDS = 3
 """The number of rounds of measurement, after a decision, in which the traffic is ignored.
 
-A decision after slice k holds from slice k + 3 on. The rounds of the slices k + 1 and k + 2 have only
+A decision after slice k holds from slice k + 3 on. Rounds of the slices k + 1 and k + 2 have only
 traffic by the earlier shares, and the round of slice k + 3 has some.
 """
 _CHECK_ROUNDS = 2

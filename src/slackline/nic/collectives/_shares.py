@@ -24,7 +24,6 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import slackline._native as _native
 from slackline.errors import ClosedError
@@ -33,6 +32,7 @@ from slackline.nic._failures import FailureTuple, to_error
 from slackline.nic._interface import TimedTransfer
 from slackline.nic.collectives._chunks import own_to_each
 from slackline.nic.collectives._plans import PlanBook
+from slackline.nic.collectives._share_series import AHEAD, Exchange, Series
 from slackline.nic.collectives._transfer import DONE, Completions, JointTransfer, NativeTransfer
 from slackline.plan.collective import Collective, split
 from slackline.wire import DType, ReduceOp
@@ -41,11 +41,6 @@ __all__ = ["Sharing", "slice_bytes"]
 
 _log = logging.getLogger("slackline.nic")
 
-_AHEAD = 3
-"""The number of slices between a measured slice and the slice whose shares use the measurement.
-
-The exchange takes some milliseconds, in which the slices in between keep the ports busy.
-"""
 _UNTAGGED = -1
 _FIRST = -(1 << 30)
 """The priority of the exchanges of traffic counts, which precede all operations of the caller."""
@@ -55,43 +50,6 @@ counts as an operation of the caller, so that the counts stay equal if ranks dis
 length."""
 _MISMATCH, _CLOSED = 2, 7
 """The codes of slackline::Fault for ranks that disagree and for an engine that has been closed."""
-
-
-@dataclass(slots=True)
-class _Exchange:
-    """The exchange of traffic counts after one slice: the figures of all ranks, and the result."""
-
-    memory: ctypes.Array[ctypes.c_int64] | None
-    """Two figures for each pair of ranks; None if no exchange was due after this slice."""
-    ended: bool
-    failure: FailureTuple | None = None
-
-
-@dataclass(slots=True)
-class _Series:
-    """The state of one series of long all_reduces; its counts are equal on all ranks."""
-
-    balance: Balance
-    reason: str = ""
-    posted: int = 0
-    exchanged: int = 0
-    """The number of slices whose end has been noted, and the exchange begun if one was due."""
-    decided: int = 0
-    """The number of slices after which the shares have been decided."""
-    unmeasured_bytes: int = 0
-    """The bytes of the slices posted since the last one after which an exchange is due."""
-    due: set[int] = field(default_factory=set)
-    """The numbers of posted slices after which an exchange of traffic counts is due."""
-    ended: set[int] = field(default_factory=set)
-    """The numbers of ended slices that wait for the end of an earlier slice."""
-    exchanges: dict[int, _Exchange] = field(default_factory=dict)
-    shares: dict[int, _native.Shares] = field(default_factory=dict)
-    """The shares of each slice that is either posted or decided, but not both."""
-    seen: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """The bytes and busy time of each link, as counted at the last exchange."""
-    chosen: dict[int, tuple[tuple[int, ...] | None, str]] = field(default_factory=dict)
-    """The known weights, with the reason, of the last posted slice and of each later slice."""
-    failure: FailureTuple | None = None
 
 
 def slice_bytes(rate: float) -> int:
@@ -119,8 +77,8 @@ class Sharing:
 
         `links[i]` is the engine's number of the link to rank i, -1 for this rank. `timeout_ns` is
         the limit of an exchange. A slice takes about 100 ms of a port, so that an exchange after
-        every other slice costs little. An operation is long if it has at least an eighth of a slice's
-        bytes, and at least 1 MiB.
+        every other slice costs little. An operation is long if it has at least an eighth of the
+        bytes of a slice, and at least 1 MiB.
         """
         self._engine, self._native = engine, native
         self._completions = completions
@@ -131,7 +89,7 @@ class Sharing:
         self.least_bytes = max(1 << 20, self._slice_bytes >> 3)
         self._mesh = book.program(Collective.ALL_REDUCE, "mesh")
         self._gather = book.program(Collective.ALL_GATHER, "mesh")
-        self._series: dict[int, _Series] = {}
+        self._series: dict[int, Series] = {}
         self._lock = threading.RLock()
         self._ended = threading.Condition(self._lock)
         self._open = 0
@@ -248,26 +206,26 @@ class Sharing:
             self._ended.wait_for(lambda: self._open == 0, limit_ns / 1e9)
             self._closed = True
 
-    def _begin(self, program: _native.Program) -> _Series:
+    def _begin(self, program: _native.Program) -> Series:
         """Return a new series of all_reduces; its first slices run the plan of lowest cost."""
-        series = _Series(Balance(mesh=program is self._mesh), seen=self._counters())
-        for number in range(_AHEAD):
+        series = Series(Balance(mesh=program is self._mesh), seen=self._counters())
+        for number in range(AHEAD):
             series.chosen[number] = None, ""
             self._native.set_shares(self._shares(series, number), [], 0)
         return series
 
-    def _shares(self, series: _Series, number: int) -> _native.Shares:
+    def _shares(self, series: Series, number: int) -> _native.Shares:
         """Return the object that holds a slice's shares, or receives the shares once decided."""
         if number not in series.shares:
             series.shares[number] = _native.Shares()
-            if series.failure is not None and number >= series.decided + _AHEAD:
+            if series.failure is not None and number >= series.decided + AHEAD:
                 self._native.decline(series.shares[number], series.failure)
         return series.shares[number]
 
-    def _drop_used(self, series: _Series, number: int) -> None:
+    def _drop_used(self, series: Series, number: int) -> None:
         """Forget the shares of a slice that has been posted and decided."""
         series.chosen.pop(series.posted - 2, None)
-        if number < series.posted and number < series.decided + _AHEAD:
+        if number < series.posted and number < series.decided + AHEAD:
             series.shares.pop(number, None)
 
     def _then(
@@ -308,17 +266,17 @@ class Sharing:
                         series.due.remove(number)
                         self._exchange(tag, series, number)
                     else:
-                        series.exchanges[number] = _Exchange(None, ended=True)
+                        series.exchanges[number] = Exchange(None, ended=True)
                 except RuntimeError as error:  # the engine has been closed
                     self._fail(series, (_CLOSED, str(error), self._native.rank, -1, -1, -1))
             self._decide_all(tag, series)
 
-    def _exchange(self, tag: int, series: _Series, number: int) -> None:
+    def _exchange(self, tag: int, series: Series, number: int) -> None:
         """Tell the other ranks the bytes that the links have carried since the last exchange."""
         ranks = self._native.size
         row = 2 * ranks
         memory = (ctypes.c_int64 * (row * ranks))()
-        series.exchanges[number] = _Exchange(memory, ended=False)
+        series.exchanges[number] = Exchange(memory, ended=False)
         now = self._counters()
         mine = (ctypes.c_int64 * row)()
         for link, rank in self._ranks.items():
@@ -358,15 +316,15 @@ class Sharing:
             series.exchanges[number].failure = failure
             self._decide_all(tag, series)
 
-    def _decide_all(self, tag: int, series: _Series) -> None:
+    def _decide_all(self, tag: int, series: Series) -> None:
         """Decide the shares after each slice that has ended, and whose exchange has, in order."""
         while (first := series.exchanges.get(series.decided)) is not None and first.ended:
             del series.exchanges[series.decided]
             self._decide(tag, series, first)
 
-    def _decide(self, tag: int, series: _Series, exchange: _Exchange) -> None:
+    def _decide(self, tag: int, series: Series, exchange: Exchange) -> None:
         """Decide the shares of slice k + 3 from the traffic counts exchanged after slice k."""
-        number = series.decided + _AHEAD
+        number = series.decided + AHEAD
         if series.failure is not None:
             return
         if exchange.failure is not None:
@@ -398,14 +356,14 @@ class Sharing:
         series.decided += 1
         self._drop_used(series, number)
 
-    def _fail(self, series: _Series, failure: FailureTuple) -> None:
+    def _fail(self, series: Series, failure: FailureTuple) -> None:
         """Fail every slice of the series without decided shares, whether posted now or later."""
         fault, message, rank, peer, tag, sequence = failure
         message = f"the ranks could not agree on the shares of an all_reduce: {message}"
         series.failure = fault, message, rank, peer, tag, sequence
         _log.debug("%s", to_error(series.failure))
         for number, shares in series.shares.items():
-            if number >= series.decided + _AHEAD:
+            if number >= series.decided + AHEAD:
                 self._native.decline(shares, series.failure)
 
     def _table(self, memory: ctypes.Array[ctypes.c_int64]) -> list[list[Traffic]]:
