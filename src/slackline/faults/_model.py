@@ -51,6 +51,11 @@ class Effects:
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise UsageError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
 
+    @property
+    def bytes_per_second(self) -> int:
+        """The rate in the unit of the native core: bytes per second, 0 for no limit."""
+        return 0 if self.rate_bps is None else max(1, self.rate_bps // 8)
+
     def __or__(self, other: Self) -> Self:
         """Combine two effects on one path.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 from slackline.errors import InternalError, UsageError
-from slackline.faults import NOTHING, Effects, Fault, LinkFault, NicFault
+from slackline.faults import NOTHING, Effects, Fault, LinkFault, NetworkState, NicFault
 from slackline.lab import _names as names
 from slackline.lab._commands import Batch, kernel_up, plug, rate_changes, user_up
 from slackline.lab._options import LabOptions
@@ -238,25 +238,19 @@ def _paths(pairs: Pairs, nics: Nics, options: LabOptions) -> list[tuple[object, 
 
     A NIC fault that acts on single packets, such as loss, applies to every path of that NIC.
     """
-    found: dict[tuple[int, int, int], Effects] = {
-        (source, target, nic): effects
-        for (source, target), effects in pairs.items()
-        for nic in range(options.nics)
-    }
-    for (host, nic), effects in nics.items():
-        each = replace(effects, rate_bps=None, down=False)  # `_ports` handles these two.
-        if each == Effects(seed=each.seed):
-            continue
-        for peer in range(options.hosts):
-            if peer != host:
-                for key in ((host, peer, nic), (peer, host, nic)):
-                    found[key] = found.get(key, NOTHING) | each
+    # `_ports` handles rates and NICs that are down.
+    packets = {key: replace(effects, rate_bps=None, down=False) for key, effects in nics.items()}
+    network = NetworkState(
+        pairs=pairs,
+        nics={key: each for key, each in packets.items() if each != Effects(seed=each.seed)},
+    )
+    found = network.paths(options.hosts, options.nics)
     return [
         (
             *key,
             effects.delay_ns,
             effects.jitter_ns,
-            _bytes(effects.rate_bps),
+            effects.bytes_per_second,
             effects.loss,
             effects.duplicate,
             effects.reorder,
@@ -271,13 +265,9 @@ def _paths(pairs: Pairs, nics: Nics, options: LabOptions) -> list[tuple[object, 
 def _ports(nics: Nics) -> list[tuple[object, ...]]:
     """Return a row for the user-space switch for each NIC with a fault: host, NIC, rate, down."""
     return [
-        (host, nic, _bytes(effects.rate_bps), effects.down)
+        (host, nic, effects.bytes_per_second, effects.down)
         for (host, nic), effects in sorted(nics.items())
     ]
-
-
-def _bytes(rate_bps: int | None) -> int:
-    return 0 if rate_bps is None else max(1, rate_bps // 8)
 
 
 def _least(*rates: int | None) -> int | None:

@@ -47,6 +47,12 @@ def test_effects_on_one_path_add_up() -> None:
     assert plan.links(S, hosts=2, nics=1)[0, 1, 0].seed == 7
 
 
+def test_the_native_core_gets_rates_in_bytes_per_second() -> None:
+    rates = (None, 1, 8, 10**9)
+    found = [Effects(rate_bps=rate).bytes_per_second for rate in rates]
+    assert found == [0, 1, 1, 125_000_000], "0 means no limit"
+
+
 def test_a_flapping_nic_is_down_first_and_then_up() -> None:
     plan = parse_all("nic 0.0 flap 500ms from 1s for 1200ms")
     times = [0, S, S + S // 2, 2 * S, 2 * S + S // 5]

@@ -107,7 +107,7 @@ def _largest(values: Sequence[int], run: Run, plan: str) -> list[int]:
 
 
 def timings_from(names: Sequence[str], measured: Sequence[int]) -> tuple[Timing, ...]:
-    """Return the result of `measure` as one Timing for each plan."""
+    """Return one Timing for each plan; `measured` is in the order of the result of `measure`."""
     return tuple(
         Timing(
             name=name,
@@ -171,16 +171,9 @@ def expected_timings(
     names: Sequence[str], ranks: int, parameters: CostParameters
 ) -> tuple[Timing, ...]:
     """Return the times that the cost model expects of all_reduce plans, at both sizes."""
-    return tuple(
-        Timing(
-            name=name,
-            short_bytes=SHORT_BYTES,
-            short_ns=expected_ns(name, ranks, SHORT_BYTES, parameters),
-            large_bytes=LARGE_BYTES,
-            large_ns=expected_ns(name, ranks, LARGE_BYTES, parameters),
-        )
-        for name in names
-    )
+    sizes = (SHORT_BYTES, LARGE_BYTES)
+    expected = [expected_ns(name, ranks, size, parameters) for name in names for size in sizes]
+    return timings_from(names, expected)
 
 
 @dataclass(frozen=True, slots=True)

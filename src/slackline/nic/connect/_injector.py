@@ -119,7 +119,7 @@ def _state(effects: Effects) -> _native.FaultState | None:
     return _native.FaultState(
         delay_ns=effects.delay_ns,
         jitter_ns=effects.jitter_ns,
-        rate=0 if effects.rate_bps is None else max(1, effects.rate_bps // 8),
+        rate=effects.bytes_per_second,
         loss=effects.loss,
         duplicate=effects.duplicate,
         reorder=effects.reorder,
