@@ -198,7 +198,7 @@ def test_with_a_key_nothing_is_begun_for_a_request_without_it(
 def test_closing_does_not_wait_for_workers_that_never_connect(
     named: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The test's own time limit is shorter than this wait for the workers."""
+    """Close a node that waits an hour for its workers; the time limit of the test is shorter."""
     monkeypatch.setattr("slackline.aggregator._service._RENDEZVOUS_S", 3600.0)
     caplog.set_level(logging.INFO, "slackline.aggregator")
     node = Aggregator(AggregatorOptions(host="127.0.0.1", port=0, workers=4))
