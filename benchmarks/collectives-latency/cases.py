@@ -10,6 +10,11 @@ ITEM_BYTES = 4
 """The size of an element: float32."""
 
 CONTESTANTS = ("slackline", "gloo", "openmpi")
+EMPTY = "empty"
+"""Calls through `torch.distributed` to torch's backend "fake", which moves no data: the time that
+any backend of torch needs. They are measured where no time depends on the size."""
+EMPTY_BYTES = 64
+"""The size at which empty calls are measured; a barrier has no size."""
 
 SIZES = {
     64: "64 B",
@@ -71,6 +76,11 @@ class Case:
     def calls(self) -> int:
         """The number of calls in a timed turn."""
         return CALLS.get(self.nbytes, 100)
+
+    @property
+    def has_empty_calls(self) -> bool:
+        """Whether empty calls are measured in this case."""
+        return self.nbytes in (0, EMPTY_BYTES)
 
     @property
     def warm_up(self) -> int:

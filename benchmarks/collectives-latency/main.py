@@ -17,7 +17,7 @@ from _harness.programs import Programs
 from _harness.ranks import Ranks
 from _harness.report import Report
 from _harness.rounds import in_turns
-from cases import PARTS, QUICK_PARTS, Case, Part, cases
+from cases import EMPTY, PARTS, QUICK_PARTS, Case, Part, cases
 from operations import OPERATIONS
 from performer import Performer
 from results import Cell, Results
@@ -69,7 +69,7 @@ def _turns(group: Ranks, mpi: Programs | None) -> dict[str, Turn]:
 
         return turn
 
-    turns = {backend: by_ranks(backend) for backend in ("slackline", "gloo")}
+    turns = {backend: by_ranks(backend) for backend in ("slackline", "gloo", EMPTY)}
     return turns if mpi is None else {**turns, "openmpi": by_mpi(mpi)}
 
 
@@ -78,12 +78,13 @@ def _play(case: Case, turns: dict[str, Turn], *, quick: bool) -> dict[str, list[
     rounds, seconds, least = ROUNDS, CELL_SECONDS, LEAST_ROUNDS
     if quick:
         rounds, seconds, least = QUICK_ROUNDS, QUICK_CELL_SECONDS, 1
-    samples: dict[str, list[float]] = {name: [] for name in turns}
+    names = [name for name in turns if name != EMPTY or case.has_empty_calls]
+    samples: dict[str, list[float]] = {name: [] for name in names}
     started = time.monotonic()
     for number in range(rounds):
         if number >= least and time.monotonic() - started > seconds:
             break
-        for name in in_turns(list(turns), number):
+        for name in in_turns(names, number):
             samples[name].append(turns[name](case))
     return samples
 

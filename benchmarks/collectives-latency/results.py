@@ -10,6 +10,7 @@ from _harness.summary import Summary
 from cases import (
     AHEAD_OF_OPENMPI,
     CONTESTANTS,
+    EMPTY,
     GLOO_OVER_OURS,
     OURS_OVER_OPENMPI,
     Case,
@@ -35,6 +36,8 @@ class Results:
     """The times of all contestants so far, or the reasons why there are none."""
 
     times: dict[Cell, Mapping[str, Summary | str]] = field(default_factory=dict)
+    empty: dict[tuple[Part, str], Summary] = field(default_factory=dict)
+    """The time of an empty call, by part and operation."""
 
     def record(
         self, cell: Cell, samples: Mapping[str, list[float]], without_mpi: str | None
@@ -45,6 +48,8 @@ class Results:
             contestant: Summary.of_seconds(samples[contestant]) if contestant in samples else reason
             for contestant in CONTESTANTS
         }
+        if EMPTY in samples:
+            self.empty[cell.part, cell.case.operation] = Summary.of_seconds(samples[EMPTY])
 
     def ratio(self, cell: Cell, other: str) -> float | None:
         """Return the ratio of the median time of `other` to slackline's; None if one is missing."""
@@ -63,12 +68,16 @@ class Results:
         }
 
     def rows(self) -> list[Row]:
-        """Return a row for each cell and contestant."""
-        return [
+        """Return a row for each cell and contestant, and for each operation's empty call."""
+        rows = [
             _row(cell, contestant, time)
             for cell, times in self.times.items()
             for contestant, time in times.items()
         ]
+        for cell in self.times:
+            if cell.case.has_empty_calls:
+                rows.append(_row(cell, EMPTY, self.empty[cell.part, cell.case.operation]))
+        return rows
 
     def targets(self) -> list[Target]:
         """Return the targets: one for gloo in each part, and one for OpenMPI over all cells."""
@@ -107,6 +116,7 @@ class Results:
         for part in dict.fromkeys(cell.part for cell in self.times):
             table = Table(
                 *("operation", *CONTESTANTS, "gloo / slackline", "openmpi / slackline"),
+                "empty call",
                 title=f"{part.ranks} ranks over {part.rails}, time a call",
             )
             for cell, times in self.times.items():
@@ -117,6 +127,7 @@ class Results:
                     cell.case.name,
                     *("skipped" if isinstance(t, str) else str(t) for t in times.values()),
                     *("-" if ratio is None else f"{ratio:.2f}x" for ratio in ratios),
+                    str(self.empty[part, cell.case.operation]),
                 )
             tables.append(table)
         return tables
@@ -129,6 +140,12 @@ class Results:
             for cell, ratio in self.ratios(other).items()
             if ratio <= 1
         ]
+        behind += [
+            f"of {count} cells behind OpenMPI over {part.name}, {sum(bounded)} are ones in which "
+            "an empty call through torch.distributed alone takes longer than OpenMPI's call"
+            for part, bounded in self._bounded().items()
+            if (count := len(bounded))
+        ]
         skipped = {
             f"{contestant} skipped: {time}"
             for times in self.times.values()
@@ -136,6 +153,16 @@ class Results:
             if isinstance(time, str)
         }
         return [*behind, *sorted(skipped)]
+
+    def _bounded(self) -> dict[Part, list[bool]]:
+        """Return for each cell behind OpenMPI whether an empty call takes longer than OpenMPI."""
+        bounded: dict[Part, list[bool]] = {}
+        for cell, ratio in self.ratios("openmpi").items():
+            theirs = self.times[cell]["openmpi"]
+            if ratio <= 1 and isinstance(theirs, Summary):
+                empty = self.empty[cell.part, cell.case.operation]
+                bounded.setdefault(cell.part, []).append(empty.median_us >= theirs.median_us)
+        return bounded
 
 
 def _least(ratios: Mapping[Cell, float]) -> float | None:

@@ -12,7 +12,8 @@ struct EngineOptions {
   std::size_t memory_segment_bytes = 256u << 10;  // segment size between processes of one host
   // Bytes of one operation that may be sent to a peer before that peer has posted the operation.
   std::uint64_t eager_bytes = 256u << 10;
-  // A waiting caller polls for this long before it sleeps.
+  // A waiting caller polls for this long before it sleeps, and up to four times as long after short
+  // sleeps.
   int spin_microseconds = 20;
   // Without a progress thread only the calling threads make progress, so the work of a
   // single-threaded caller happens in a fixed order.

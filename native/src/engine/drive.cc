@@ -21,6 +21,10 @@ constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kWatchNs = 5'000'000;
 constexpr std::int64_t kDeadlineCheckNs = 10'000'000;
 constexpr auto kStepAside = std::chrono::milliseconds(10);
+// A waiting caller that polls without a pause for longer than this lets other threads run.
+constexpr std::int64_t kAloneNs = 2'000;
+// How many times longer callers poll once their waits have ended soon after the polling.
+constexpr std::int64_t kPatience = 4;
 
 }  // namespace
 
@@ -233,7 +237,7 @@ void Engine::drive_until(Lock& lock, const Ended& ended, std::int64_t until_ns,
                          std::int64_t deadline_ns) {
   ++callers_driving_;
   ++inline_operations_;
-  std::int64_t spin_until = 0;
+  std::int64_t spin_since = 0, spin_until = 0;
   while (!ended() && !stopped_) {
     const bool any = progress();
     if (ended()) break;
@@ -248,12 +252,14 @@ void Engine::drive_until(Lock& lock, const Ended& ended, std::int64_t until_ns,
     if (now >= until_ns && now < deadline_ns) break;
     // Data from another host takes longer than a thread should keep a processor busy, so do not
     // spin then.
-    if (spin_until == 0) spin_until = now + (links_.far() ? 0 : options_.spin_microseconds * 1000);
-    const bool long_since = spin_until - now < (options_.spin_microseconds - 2) * 1000;
+    if (spin_until == 0) {
+      spin_since = now;
+      spin_until = now + (links_.far() ? 0 : spin_ns_);
+    }
     if (now < spin_until) {
       lock.unlock();
       // The peer's process may be waiting for this processor core.
-      if (long_since) ::sched_yield();
+      if (now - spin_since > kAloneNs) ::sched_yield();
       lock.lock();
       continue;
     }
@@ -266,11 +272,20 @@ void Engine::drive_until(Lock& lock, const Ended& ended, std::int64_t until_ns,
       caller_asleep_ = true;
       sleep(lock, until_ns);
       caller_asleep_ = false;
+      note_pause(now_ns() - now);
     }
   }
   --callers_driving_;
   if (async_open_ > 0) work_.notify_one();
   if (waiters_ > 0) finished_.notify_all();
+}
+
+// Learn from a caller's sleep how long callers should poll. A sleep costs tens of microseconds
+// where the processor halts meanwhile, so polling is cheaper than a short sleep, but not than a
+// long one.
+void Engine::note_pause(std::int64_t slept_ns) {
+  const std::int64_t least = std::int64_t{options_.spin_microseconds} * 1000;
+  spin_ns_ = slept_ns < (kPatience - 1) * least ? kPatience * least : least;
 }
 
 void Engine::run() {

@@ -323,6 +323,7 @@ class Engine final : public FrameSink {
   void drive(Lock& lock, const CompletionQueue& queue, std::int64_t until_ns);
   template <class Ended>
   void drive_until(Lock& lock, const Ended& ended, std::int64_t until_ns, std::int64_t deadline_ns);
+  void note_pause(std::int64_t slept_ns);
 
   friend class Group;
   friend struct Forks;
@@ -341,6 +342,8 @@ class Engine final : public FrameSink {
   bool stopped_ = false;
   int callers_driving_ = 0;
   int waiters_ = 0;
+  // How long a waiting caller polls before it sleeps.
+  std::int64_t spin_ns_ = std::int64_t{options_.spin_microseconds} * 1000;
   std::uint64_t inline_operations_ = 0;
   std::size_t async_open_ = 0;
   bool asleep_ = false;  // some thread is in loop_.wait()

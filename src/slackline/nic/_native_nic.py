@@ -34,6 +34,9 @@ _log = logging.getLogger("slackline.nic")
 
 _SPIN_MICROSECONDS = 50
 _SPIN_CROWDED_MICROSECONDS = 4
+_CROWDED = 2
+"""The number of ranks per processor above which waiting ranks hardly poll: they would mostly hand
+the processor on to each other."""
 _CLOSE_NS = 1_000_000_000
 
 
@@ -213,7 +216,7 @@ class NativeNic:
         """Return the engine; the first group's call starts the engine."""
         if self._engine is None:
             here = sum(other.host == self._network.host for other in rendezvous.descriptors)
-            crowded = here > len(os.sched_getaffinity(0))
+            crowded = here > _CROWDED * len(os.sched_getaffinity(0))
             options = self.options
             with on_the_nodes_processors(SYSFS):
                 self._engine = _native.Engine(
