@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-import torch.testing._internal.distributed.fake_pg  # noqa: F401  # it registers the backend "fake"
+import torch.testing._internal.distributed.fake_pg  # it registers the backend "fake"
 from _harness.groups import join
 from _harness.ranks import Place
 from cases import EMPTY

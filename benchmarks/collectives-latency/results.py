@@ -74,10 +74,12 @@ class Results:
             for cell, times in self.times.items()
             for contestant, time in times.items()
         ]
-        for cell in self.times:
-            if cell.case.has_empty_calls:
-                rows.append(_row(cell, EMPTY, self.empty[cell.part, cell.case.operation]))
-        return rows
+        empty = [
+            _row(cell, EMPTY, self.empty[cell.part, cell.case.operation])
+            for cell in self.times
+            if cell.case.has_empty_calls
+        ]
+        return rows + empty
 
     def targets(self) -> list[Target]:
         """Return the targets: one for gloo in each part, and one for OpenMPI over all cells."""
