@@ -22,6 +22,8 @@ def recorded(benchmark: ModuleType, seconds: dict[str, list[float]], missing: st
     for number, case in enumerate(benchmark.cases.cases(quick=False)):
         cell = benchmark.results.Cell(part=part, case=case)
         samples = {who: [times[number % len(times)]] * 3 for who, times in seconds.items()}
+        if case.has_empty_calls:
+            samples[benchmark.cases.EMPTY] = [EMPTY_CALL if case.nbytes else 2 * EMPTY_CALL]
         results.record(cell, samples, missing)
     return results
 
@@ -29,6 +31,9 @@ def recorded(benchmark: ModuleType, seconds: dict[str, list[float]], missing: st
 def measured(results) -> dict[str, float | None]:
     return {target.name: target.measured for target in results.targets()}
 
+
+EMPTY_CALL = 0.5
+"""The seconds of an empty call; that of a barrier takes twice as long."""
 
 GLOO = "shm-4: gloo over slackline, the least of the cells"
 AHEAD = "share of the cells ahead of OpenMPI"
@@ -61,6 +66,15 @@ def test_targets_are_computed_over_all_cells(benchmark: ModuleType) -> None:
     assert len(behind) == 11
     assert behind[0] == "behind openmpi in shm-4, all_reduce, 16 MiB: 0.80x"
     assert [table.row_count for table in results.tables()] == [55]
+
+
+def test_the_cells_that_an_empty_call_bounds_are_counted(benchmark: ModuleType) -> None:
+    # OpenMPI takes 0.4 s in eleven cells, less than an empty call, and 0.8 s in eleven others.
+    seconds = {"slackline": [1.0], "gloo": [3.0], "openmpi": [2.0, 2.0, 2.0, 0.4, 0.8]}
+    results = recorded(benchmark, seconds)
+    (note,) = (note for note in results.notes() if note.startswith("of 22 cells"))
+    assert note.startswith("of 22 cells behind OpenMPI over shm-4, 11 are ones")
+    assert sum(row.labels["contestant"] == "empty" for row in results.rows()) == 10
 
 
 def test_a_cell_that_is_thousands_of_times_slower_has_a_ratio(benchmark: ModuleType) -> None:
