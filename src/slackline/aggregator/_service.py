@@ -47,6 +47,7 @@ class Service:
             )
         given = {name: theirs[name] for name in _PASSED_ON}
         rails = tuple(r for r in _texts(theirs["rails"]) if r != "shm") or ("tcp",)
+        # The workers' values are of any JSON type; a wrong one raises here and is refused by name.
         nic = NicOptions(
             rails=rails,
             interfaces=interfaces,
