@@ -24,6 +24,9 @@ constexpr std::int64_t kRepairNs = 1'000'000;  // smallest time that TCP needs t
 // Time between two queries of the connection's rate. Each query is a system call, and the rate
 // changes only over round trips.
 constexpr std::int64_t kRateNs = 20'000'000;
+// Send buffer of a socket whose peer is on this host; the kernel doubles the value. Left alone, the
+// buffer grows to megabytes, and the peer then copies from memory what the cache no longer holds.
+constexpr int kNearSendBytes = 128 << 10;
 
 }  // namespace
 
@@ -36,6 +39,8 @@ StreamRail::StreamRail(int fd, std::uint32_t job, bool checksums, bool far)
   if (far_) {
     queue_bytes_ = kFarQueueBytes;
     keep_back();
+  } else {
+    ::setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &kNearSendBytes, sizeof kNearSendBytes);
   }
 }
 
