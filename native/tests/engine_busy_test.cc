@@ -62,10 +62,11 @@ struct Busy {
   BusyRail* rail;
 };
 
-// Return whether a thread of this process sleeps.
+// Return whether a thread of this process sleeps; false once the thread has ended.
 bool sleeps(pid_t thread) {
   std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string text;
+  if (!std::getline(file, text)) return false;  // the thread may end between open and read
   const std::size_t name = text.rfind(')');
   return name != std::string::npos && text.substr(name, 3) == ") S";
 }
@@ -82,7 +83,7 @@ void take_while_busy(bool waits_already) {
   const auto end = Clock::now() + kPatience;
   busy.rail->body = [&](const FrameSink& engine) {
     in_time = taken;
-    if (taken || Clock::now() > end) return kLast;
+    if (in_time || Clock::now() > end) return kLast;
     const bool ready = taker != 0 && (!waits_already || (sleeps(taker) && !engine.lock_wanted()));
     return !delivered && ready && !delivered.exchange(true) ? kFirst : 0;
   };

@@ -24,8 +24,7 @@ constexpr std::int64_t kRepairNs = 1'000'000;  // smallest time that TCP needs t
 // Time between two queries of the connection's rate. Each query is a system call, and the rate
 // changes only over round trips.
 constexpr std::int64_t kRateNs = 20'000'000;
-// Send buffer of a socket whose peer is on this host; the kernel doubles the value. Left alone, the
-// buffer grows to megabytes, and the peer then copies from memory what the cache no longer holds.
+// Send buffer (doubled by the kernel) on one host; a larger one outgrows the processor's cache.
 constexpr int kNearSendBytes = 128 << 10;
 
 }  // namespace
@@ -36,12 +35,10 @@ StreamRail::StreamRail(int fd, std::uint32_t job, bool checksums, bool far)
   const int on = 1;
   // Stream sockets other than TCP refuse the option, but have no such delay.
   ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  if (far_) {
-    queue_bytes_ = kFarQueueBytes;
-    keep_back();
-  } else {
-    ::setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &kNearSendBytes, sizeof kNearSendBytes);
-  }
+  if (!far_) ::setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &kNearSendBytes, sizeof kNearSendBytes);
+  if (!far_) return;
+  queue_bytes_ = kFarQueueBytes;
+  keep_back();
 }
 
 StreamRail::~StreamRail() { ::close(fd_); }
