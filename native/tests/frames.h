@@ -1,6 +1,7 @@
 // Handmade frames, and a peer that the test plays at the other end of a stream socket.
 #pragma once
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "check.h"
@@ -64,6 +66,23 @@ inline wire::Header message_header(std::uint32_t epoch, int source, int tag, std
   h.total = bytes;
   h.flags = wire::kFlagEager;
   return h;
+}
+
+// Return both ends of a TCP connection over the loopback interface.
+inline std::pair<int, int> tcp_pair() {
+  sockaddr_in place{};
+  place.sin_family = AF_INET;
+  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* const address = reinterpret_cast<sockaddr*>(&place);
+  socklen_t size = sizeof place;
+  const int door = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int caller = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (::bind(door, address, size) != 0 || ::listen(door, 1) != 0 ||
+      ::getsockname(door, address, &size) != 0 || ::connect(caller, address, size) != 0)
+    fail("a TCP connection over the loopback interface");
+  const int called = ::accept4(door, nullptr, nullptr, SOCK_CLOEXEC);
+  ::close(door);
+  return {caller, called};
 }
 
 // The far end of a stream rail, whose frames the test writes and reads itself.

@@ -1,8 +1,11 @@
 // Tests of the rails of a link (its paths to the peer): probes, reconnection, and the messages of
 // operations when no rail is left.
 #include <algorithm>
+#include <chrono>
 #include <optional>
+#include <thread>
 
+#include "../src/base/clock.h"
 #include "frames.h"
 
 namespace slackline::test {
@@ -168,6 +171,41 @@ TEST("what is posted while the only rail is broken and not replaced yet waits fo
   CHECK(!p.engine.wait(*second, 0));
   CHECK(next.expect(wire::FrameKind::kData).payload == brief);
   CHECK(third->finished() && !third->failure);
+}
+
+TEST("a rail is not busy between operations") {
+  EngineOptions options = small_engine();
+  options.eager_bytes = 8u << 20;
+  Played p(0, options);
+  const auto [ours, theirs] = tcp_pair();
+  p.engine.add_rail(p.link, 0, RailKind::kTcp, ours, kJobCode);
+  Hand hand(theirs);
+  const auto look = [&] { return p.engine.rails().at(0); };
+  const auto await = [&](bool unconfirmed) {
+    const std::int64_t limit = now_ns() + 10 * kSecond;
+    while ((look().unconfirmed_bytes > 0) != unconfirmed) {
+      if (now_ns() > limit) fail("the engine did not look at its rail");
+      std::this_thread::yield();
+    }
+  };
+  const Bytes sent = pattern(1'500'000, 1);
+  std::int64_t used_ns = 0;
+  for (std::uint32_t received = 0, sequence = 0; sequence < 2; ++sequence) {
+    const std::int64_t begun = now_ns();
+    const auto request = p.engine.post(*p.group, send_to(1, sent.data(), sent.size()), false);
+    await(true);  // the hand reads nothing yet
+    for (std::size_t bytes = 0; bytes < sent.size(); ++received)
+      bytes += hand.expect(wire::FrameKind::kData).payload.size();
+    wire::Header ack = header_of(wire::FrameKind::kAck);
+    ack.acknowledge = received + 1;
+    hand.write(seal(ack));
+    finish(p.engine, request);
+    used_ns += now_ns() - begun;
+    await(false);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // time that must not count
+  }
+  CHECK(look().busy_ns > 0);
+  CHECK(look().busy_ns <= used_ns);
 }
 
 TEST("a timeout says whether the peer is late or was not heard of") {

@@ -1,4 +1,3 @@
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -8,6 +7,7 @@
 #include <cstring>
 #include <random>
 
+#include "../src/base/clock.h"
 #include "../src/rail/stream.h"
 #include "frames.h"
 
@@ -52,23 +52,6 @@ struct Reader {
   std::unique_ptr<StreamRail> rail;
   std::unique_ptr<Hand> hand;
 };
-
-// Return both ends of a TCP connection over the loopback interface.
-std::pair<int, int> tcp_pair() {
-  sockaddr_in place{};
-  place.sin_family = AF_INET;
-  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  auto* const address = reinterpret_cast<sockaddr*>(&place);
-  socklen_t size = sizeof place;
-  const int door = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int caller = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (::bind(door, address, size) != 0 || ::listen(door, 1) != 0 ||
-      ::getsockname(door, address, &size) != 0 || ::connect(caller, address, size) != 0)
-    fail("a TCP connection over the loopback interface");
-  const int called = ::accept4(door, nullptr, nullptr, SOCK_CLOEXEC);
-  ::close(door);
-  return {caller, called};
-}
 
 // Return whether, within `limit_ms`, a socket has at least SO_RCVLOWAT bytes, the amount at which
 // its reader is woken.
@@ -236,6 +219,59 @@ TEST("a rail whose socket is never full looks at its rate, too") {
     CHECK(!rail.blocked());
   }
   CHECK(rail.unsent_limit() >= 128 << 10);
+  ::close(theirs);
+}
+
+TEST("a rail is silent since its bytes are in flight, not since a look while it was idle") {
+  const auto [ours, theirs] = tcp_pair();
+  StreamRail rail(ours, kJobCode, false, true);
+  CHECK(!rail.confirmation(1 * kSecond).in_flight);
+  FaultState late;
+  late.delay_ns = 3600 * kSecond;  // the frame stays in flight
+  rail.inject(late);
+  rail.enqueue(header_of(wire::FrameKind::kAck), nullptr, 0);
+  rail.flush(now_ns());
+  const Confirmation first = rail.confirmation(5 * kSecond);
+  CHECK(first.in_flight);
+  CHECK_EQUAL(first.quiet_since_ns, 5 * kSecond);
+  CHECK_EQUAL(rail.confirmation(6 * kSecond).quiet_since_ns, 5 * kSecond);
+  ::close(theirs);
+}
+
+TEST("a send buffer is 1/280 s of the rate where twice the bytes in flight fit") {
+  CHECK_EQUAL(StreamRail::buffer_at(0, 100), 0);  // not known yet
+  CHECK_EQUAL(StreamRail::buffer_at(25'000'000, 100), 256 << 10);  // 200 Mbit/s
+  CHECK_EQUAL(StreamRail::buffer_at(100'000'000, 100), 357'142);
+  CHECK_EQUAL(StreamRail::buffer_at(125'000'000, 100), 446'428);  // 1 Gbit/s
+  CHECK_EQUAL(StreamRail::buffer_at(1'250'000'000, 100), 448 << 10);
+  CHECK_EQUAL(StreamRail::buffer_at(125'000'000, 1'785), 446'428);  // 223,125 bytes in flight
+  CHECK_EQUAL(StreamRail::buffer_at(125'000'000, 1'786), 0);
+  CHECK_EQUAL(StreamRail::buffer_at(125'000'000, ~0u), 0);  // no round trip has been measured
+}
+
+TEST("the send buffer has its limit on one host at once, to another host by rate and round trip") {
+  const auto asked = [](int fd, int option) {
+    int value = -1;
+    socklen_t size = sizeof value;
+    CHECK(::getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0);
+    return value;
+  };
+  const auto [near_fd, near_peer] = tcp_pair();
+  const StreamRail near_rail(near_fd, kJobCode, false, false);
+  CHECK_EQUAL(asked(near_fd, SO_SNDBUF), 256 << 10);
+  const auto [ours, theirs] = tcp_pair();
+  StreamRail rail(ours, kJobCode, false, true);
+  CHECK_EQUAL(asked(ours, SO_BUF_LOCK), 0);
+  rail.limit_buffer(100'000'000, 100);
+  CHECK_EQUAL(asked(ours, SO_SNDBUF), 357'142);
+  CHECK(asked(ours, SO_BUF_LOCK) != 0);
+  rail.limit_buffer(110'000'000, 100);  // no change of a quarter
+  CHECK_EQUAL(asked(ours, SO_SNDBUF), 357'142);
+  rail.limit_buffer(60'000'000, 100);
+  CHECK_EQUAL(asked(ours, SO_SNDBUF), 256 << 10);
+  rail.limit_buffer(60'000'000, 10'000);
+  CHECK_EQUAL(asked(ours, SO_BUF_LOCK), 0);
+  ::close(near_peer);
   ::close(theirs);
 }
 

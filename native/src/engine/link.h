@@ -221,6 +221,7 @@ class Link {
   void move_frames(const LinkRail* from);
   void suspect(LinkRail& rail, std::int64_t now_ns, const std::string& why);
   void restore(LinkRail& rail);
+  bool carries(const LinkRail& rail) const;
   void measure(LinkRail& rail, std::int64_t now_ns);
   bool within_slow_start(LinkRail& rail);
   bool another_is_well(const LinkRail& rail, std::int64_t now_ns) const;

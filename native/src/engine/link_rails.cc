@@ -199,6 +199,10 @@ void Link::restore(LinkRail& rail) {
   links_.mark_dirty(*this);
 }
 
+bool Link::carries(const LinkRail& rail) const {
+  return std::ranges::any_of(retained_, [&](const Retained& r) { return r.rail == &rail; });
+}
+
 void Link::measure(LinkRail& rail, std::int64_t now_ns) {
   const RailCounters& sent = rail.wire->counters();
   const std::uint64_t given = sent.bytes_sent + rail.wire->queued_bytes();
@@ -213,7 +217,10 @@ void Link::measure(LinkRail& rail, std::int64_t now_ns) {
       rail.slow_start_window = LinkRail::kUnlimited;
   }
   const std::int64_t elapsed = now_ns - rail.checked_ns;
-  if (rail.was_busy) rail.busy_ns += elapsed;
+  const bool busy = rail.last.unconfirmed > 0 && carries(rail);
+  // A rail that is idle now was busy until the peer's acknowledgement came, not until this look.
+  if (rail.was_busy)
+    rail.busy_ns += busy ? elapsed : std::clamp<std::int64_t>(last_heard_ns - rail.checked_ns, 0, elapsed);
   const bool full = rail.wire->queued_bytes() > 0;
   rail.span_ns = rail.was_full && full ? rail.span_ns + elapsed : 0;
   rail.span_bytes = rail.was_full && full ? rail.span_bytes + fresh : 0;
@@ -226,7 +233,7 @@ void Link::measure(LinkRail& rail, std::int64_t now_ns) {
     rail.span_bytes = 0;
   }
   rail.checked_ns = now_ns;
-  rail.was_busy = rail.last.unconfirmed > 0;
+  rail.was_busy = busy;
   rail.was_full = full;
 }
 
@@ -269,7 +276,8 @@ std::int64_t Link::watch_due_ns(std::int64_t now_ns, bool probing) const {
   for (const auto& rail : rails_) {
     if (rail->state == RailState::kSuspect || waiting)
       due = std::min(due, now_ns + links_.probe_pause_ns());
-    if (rails_.size() > 1 && rail->last.in_flight) due = std::min(due, now_ns + kWatchNs);
+    const bool several = rails_.size() > 1 && rail->last.in_flight;
+    if (several || rail->was_busy) due = std::min(due, now_ns + kWatchNs);
   }
   return due;
 }

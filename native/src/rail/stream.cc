@@ -21,11 +21,6 @@ namespace slackline {
 namespace {
 
 constexpr std::int64_t kRepairNs = 1'000'000;  // smallest time that TCP needs to repair a loss
-// Time between two queries of the connection's rate. Each query is a system call, and the rate
-// changes only over round trips.
-constexpr std::int64_t kRateNs = 20'000'000;
-// Send buffer (doubled by the kernel) on one host; a larger one outgrows the processor's cache.
-constexpr int kNearSendBytes = 128 << 10;
 
 }  // namespace
 
@@ -35,10 +30,7 @@ StreamRail::StreamRail(int fd, std::uint32_t job, bool checksums, bool far)
   const int on = 1;
   // Stream sockets other than TCP refuse the option, but have no such delay.
   ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  if (!far_) ::setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &kNearSendBytes, sizeof kNearSendBytes);
-  if (!far_) return;
-  queue_bytes_ = kFarQueueBytes;
-  keep_back();
+  begin_limits();
 }
 
 StreamRail::~StreamRail() { ::close(fd_); }
@@ -158,60 +150,6 @@ void StreamRail::flush(std::int64_t now_ns) {
     }
     follow_rate(now_ns);
   }
-}
-
-void StreamRail::keep_back() {
-  keeps_back_ = true;
-  limit_unsent(kLeastUnsent);
-}
-
-void StreamRail::limit_unsent(int bytes) {
-  unsent_limit_ = bytes;
-  // Stream sockets other than TCP refuse the option, but their buffers are short.
-  ::setsockopt(fd_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof bytes);
-}
-
-int StreamRail::unsent_at(std::uint64_t bytes_per_second, bool urgent_expected) {
-  if (urgent_expected && bytes_per_second <= kMostBriefRate)
-    return std::max(static_cast<int>(bytes_per_second / kBriefUnsentShare), kLeastBriefUnsent);
-  return static_cast<int>(
-      std::clamp<std::uint64_t>(bytes_per_second / kUnsentShare, kLeastUnsent, kMostUnsent));
-}
-
-std::size_t StreamRail::queue_at(std::uint64_t bytes_per_second, bool urgent_expected) {
-  const bool brief = urgent_expected && bytes_per_second <= kMostBriefRate;
-  return brief ? kBriefQueueBytes : kFarQueueBytes;
-}
-
-void StreamRail::expect_urgent() {
-  expected_lately_ = true;
-  if (urgent_expected_ || !far_) return;
-  urgent_expected_ = true;
-  limit_ahead();
-}
-
-// Apply the limits of the queue and of the socket that the rate and the expected frames ask for. A
-// change of less than a quarter is not worth a system call.
-void StreamRail::limit_ahead() {
-  const std::uint64_t rate = rate_.value();
-  if (far_) queue_bytes_ = queue_at(rate, urgent_expected_);
-  const int wanted = unsent_at(rate, urgent_expected_);
-  if (std::abs(wanted - unsent_limit_) * 4 >= unsent_limit_) limit_unsent(wanted);
-}
-
-// Set how many unsent bytes the socket may hold, according to the rate that TCP has measured. The
-// socket need not be full: one with too high a limit never is.
-void StreamRail::follow_rate(std::int64_t now_ns) {
-  if (!keeps_back_ || now_ns < rate_due_ns_) return;
-  rate_due_ns_ = now_ns + kRateNs;
-  tcp_info info{};
-  socklen_t size = sizeof info;
-  ++counters_.system_calls;
-  if (::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return;
-  rate_.note(info.tcpi_delivery_rate);
-  urgent_expected_ = far_ && expected_lately_;
-  expected_lately_ = false;
-  limit_ahead();
 }
 
 bool StreamRail::check(const wire::Header& header) {
@@ -390,7 +328,9 @@ Confirmation StreamRail::confirmation(std::int64_t now_ns) {
   result.unconfirmed = queued_bytes_ + static_cast<std::uint64_t>(outstanding);
   result.round_trip_ns = std::int64_t{info.tcpi_rtt} * 1000;
   result.tries = info.tcpi_retransmits;
-  if (!result.in_flight || info.tcpi_bytes_acked != confirmed_) quiet_since_ns_ = now_ns;
+  const bool waited = was_in_flight_ && info.tcpi_bytes_acked == confirmed_;
+  if (!result.in_flight || !waited) quiet_since_ns_ = now_ns;
+  was_in_flight_ = result.in_flight;
   confirmed_ = info.tcpi_bytes_acked;
   result.quiet_since_ns = quiet_since_ns_;
   return result;
