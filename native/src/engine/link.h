@@ -174,7 +174,7 @@ class Link {
  private:
   // Payloads up to this size are copied, so that the operation need not wait for the
   // acknowledgement.
-  static constexpr std::uint32_t kOwnedBytes = 64u << 10;
+  static constexpr std::uint32_t kOwnedBytes = 32u << 10;
   // Limit of eagerly sent bytes that the peer has not consumed yet, including each frame's header.
   static constexpr std::uint64_t kEagerPool = 4u << 20;
   static constexpr std::uint64_t kEagerFrame = sizeof(wire::Header);
