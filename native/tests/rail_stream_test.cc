@@ -1,4 +1,3 @@
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -134,94 +133,6 @@ TEST("who leaves something in the socket is told of it, whatever he had waited f
   CHECK(!readable(ours, 0));
 }
 
-TEST("a socket may hold 4 ms of its rate unsent, from 128 KiB to 2 MiB") {
-  CHECK_EQUAL(StreamRail::unsent_at(0), 128 << 10);
-  CHECK_EQUAL(StreamRail::unsent_at(25'000'000), 128 << 10);  // 200 Mbit/s
-  CHECK_EQUAL(StreamRail::unsent_at(125'000'000), 500'000);   // 1 Gbit/s
-  CHECK_EQUAL(StreamRail::unsent_at(10'000'000'000), 2 << 20);
-}
-
-TEST("a slow socket may hold 1 ms of its rate unsent where urgent frames are expected") {
-  CHECK_EQUAL(StreamRail::unsent_at(0, true), 16 << 10);
-  CHECK_EQUAL(StreamRail::unsent_at(25'000'000, true), 25'000);    // 200 Mbit/s
-  CHECK_EQUAL(StreamRail::unsent_at(62'500'000, true), 62'500);    // 500 Mbit/s
-  CHECK_EQUAL(StreamRail::unsent_at(125'000'000, true), 500'000);  // 1 Gbit/s, as without them
-  CHECK_EQUAL(StreamRail::unsent_at(10'000'000'000, true), 2 << 20);
-}
-
-TEST("a rail of unknown rate gives the socket little ahead while urgent frames are expected") {
-  const auto [ours, theirs] = tcp_pair();
-  StreamRail rail(ours, kJobCode, false, true);
-  const Bytes payload(20'000);
-  wire::Header h = header_of(wire::FrameKind::kData);
-  h.length = 20'000;
-  CHECK_EQUAL(rail.unsent_limit(), 128 << 10);
-  rail.enqueue(h, payload.data(), h.length);
-  CHECK(rail.room());
-  rail.expect_urgent();
-  CHECK_EQUAL(rail.unsent_limit(), 16 << 10);
-  CHECK(!rail.room());
-  ::close(theirs);
-}
-
-TEST("a rail to a process of the same host expects no urgent frames") {
-  const auto [ours, theirs] = tcp_pair();
-  StreamRail rail(ours, kJobCode, false, false);
-  const Bytes payload(20'000);
-  wire::Header h = header_of(wire::FrameKind::kData);
-  h.length = 20'000;
-  rail.expect_urgent();
-  rail.enqueue(h, payload.data(), h.length);
-  CHECK(rail.room());
-  ::close(theirs);
-}
-
-TEST("the limit on unsent bytes follows the rate that TCP has seen") {
-  const auto [ours, theirs] = tcp_pair();
-  StreamRail rail(ours, kJobCode, false, true);
-  CHECK_EQUAL(rail.unsent_limit(), 128 << 10);
-  const Bytes payload(100'000);
-  Bytes read(1u << 20);
-  std::int64_t now = 0;
-  int most = 0;
-  for (std::uint32_t number = 1; number < 2000; ++number) {
-    wire::Header h = header_of(wire::FrameKind::kData);
-    h.sequence = number;
-    h.length = 100'000;
-    rail.enqueue(h, payload.data(), h.length);
-    rail.flush(now += 1'000'000);
-    while (rail.blocked()) {
-      CHECK(::recv(theirs, read.data(), read.size(), 0) > 0);
-      rail.writable();
-      rail.flush(now += 1'000'000);
-    }
-    most = std::max(most, rail.unsent_limit());
-  }
-  int limit = 0;
-  socklen_t size = sizeof limit;
-  CHECK(::getsockopt(ours, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit, &size) == 0);
-  CHECK_EQUAL(limit, rail.unsent_limit());
-  CHECK(most > 128 << 10);  // a loopback interface is faster than 200 Mbit/s
-  ::close(theirs);
-}
-
-TEST("a rail whose socket is never full looks at its rate, too") {
-  const auto [ours, theirs] = tcp_pair();
-  StreamRail rail(ours, kJobCode, false, true);
-  rail.expect_urgent();
-  CHECK_EQUAL(rail.unsent_limit(), 16 << 10);
-  const Bytes payload(100);
-  wire::Header h = header_of(wire::FrameKind::kData);
-  h.length = 100;
-  for (int second = 1; second <= 2; ++second) {  // the second look finds no urgent frame since
-    rail.enqueue(h, payload.data(), h.length);
-    rail.flush(second * 1'000'000'000ll);
-    CHECK(!rail.blocked());
-  }
-  CHECK(rail.unsent_limit() >= 128 << 10);
-  ::close(theirs);
-}
-
 TEST("a rail is silent since its bytes are in flight, not since a look while it was idle") {
   const auto [ours, theirs] = tcp_pair();
   StreamRail rail(ours, kJobCode, false, true);
@@ -236,60 +147,6 @@ TEST("a rail is silent since its bytes are in flight, not since a look while it 
   CHECK_EQUAL(first.quiet_since_ns, 5 * kSecond);
   CHECK_EQUAL(rail.confirmation(6 * kSecond).quiet_since_ns, 5 * kSecond);
   ::close(theirs);
-}
-
-TEST("a send buffer is 1/280 s of the rate where twice the bytes in flight fit") {
-  CHECK_EQUAL(StreamRail::buffer_at(0, 100), 0);  // not known yet
-  CHECK_EQUAL(StreamRail::buffer_at(25'000'000, 100), 256 << 10);  // 200 Mbit/s
-  CHECK_EQUAL(StreamRail::buffer_at(100'000'000, 100), 357'142);
-  CHECK_EQUAL(StreamRail::buffer_at(125'000'000, 100), 446'428);  // 1 Gbit/s
-  CHECK_EQUAL(StreamRail::buffer_at(1'250'000'000, 100), 448 << 10);
-  CHECK_EQUAL(StreamRail::buffer_at(125'000'000, 1'785), 446'428);  // 223,125 bytes in flight
-  CHECK_EQUAL(StreamRail::buffer_at(125'000'000, 1'786), 0);
-  CHECK_EQUAL(StreamRail::buffer_at(125'000'000, ~0u), 0);  // no round trip has been measured
-}
-
-TEST("the send buffer has its limit on one host at once, to another host by rate and round trip") {
-  const auto asked = [](int fd, int option) {
-    int value = -1;
-    socklen_t size = sizeof value;
-    CHECK(::getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0);
-    return value;
-  };
-  const auto [near_fd, near_peer] = tcp_pair();
-  const StreamRail near_rail(near_fd, kJobCode, false, false);
-  CHECK_EQUAL(asked(near_fd, SO_SNDBUF), 256 << 10);
-  const auto [ours, theirs] = tcp_pair();
-  StreamRail rail(ours, kJobCode, false, true);
-  CHECK_EQUAL(asked(ours, SO_BUF_LOCK), 0);
-  rail.limit_buffer(100'000'000, 100);
-  CHECK_EQUAL(asked(ours, SO_SNDBUF), 357'142);
-  CHECK(asked(ours, SO_BUF_LOCK) != 0);
-  rail.limit_buffer(110'000'000, 100);  // no change of a quarter
-  CHECK_EQUAL(asked(ours, SO_SNDBUF), 357'142);
-  rail.limit_buffer(60'000'000, 100);
-  CHECK_EQUAL(asked(ours, SO_SNDBUF), 256 << 10);
-  rail.limit_buffer(60'000'000, 10'000);
-  CHECK_EQUAL(asked(ours, SO_BUF_LOCK), 0);
-  ::close(near_peer);
-  ::close(theirs);
-}
-
-TEST("a rate is the median of five samples, and a repeated sample is none") {
-  MedianRate rate;
-  CHECK_EQUAL(rate.value(), 0u);
-  rate.note(0);
-  CHECK_EQUAL(rate.value(), 0u);
-  rate.note(30);
-  CHECK_EQUAL(rate.value(), 30u);
-  for (int i = 0; i < 9; ++i) rate.note(1'600);  // a burst that the kernel repeats
-  CHECK_EQUAL(rate.value(), 30u);
-  rate.note(29);
-  CHECK_EQUAL(rate.value(), 30u);
-  for (const std::uint64_t sample : {31u, 28u}) rate.note(sample);
-  CHECK_EQUAL(rate.value(), 30u);  // of 30, 1600, 29, 31, 28
-  for (const std::uint64_t sample : {120u, 121u, 122u}) rate.note(sample);
-  CHECK_EQUAL(rate.value(), 120u);  // of 31, 28, 120, 121, 122
 }
 
 TEST("a payload on its way to memory that was taken back goes to a buffer") {

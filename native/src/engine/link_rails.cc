@@ -220,7 +220,8 @@ void Link::measure(LinkRail& rail, std::int64_t now_ns) {
   const bool busy = rail.last.unconfirmed > 0 && carries(rail);
   // A rail that is idle now was busy until the peer's acknowledgement came, not until this look.
   if (rail.was_busy)
-    rail.busy_ns += busy ? elapsed : std::clamp<std::int64_t>(last_heard_ns - rail.checked_ns, 0, elapsed);
+    rail.busy_ns +=
+        busy ? elapsed : std::clamp<std::int64_t>(last_heard_ns - rail.checked_ns, 0, elapsed);
   const bool full = rail.wire->queued_bytes() > 0;
   rail.span_ns = rail.was_full && full ? rail.span_ns + elapsed : 0;
   rail.span_bytes = rail.was_full && full ? rail.span_bytes + fresh : 0;

@@ -50,11 +50,10 @@ class StreamRail final : public WireRail {
   // are expected, the limit is 16 KiB at rates up to 500 Mbit/s.
   static std::size_t queue_at(std::uint64_t bytes_per_second, bool urgent_expected);
   int unsent_limit() const { return unsent_limit_; }
-  // Return the length in bytes at which the send buffer is held, or 0 if the kernel chooses it. A
-  // short path has a buffer of 1/280 s of its rate, from 256 to 448 KiB, as long as this is twice
-  // the bytes that the path needs in flight. The kernel enlarges buffers of fast connections to
+  // Return whether twice the bytes that the path needs in flight fit into 256 KiB. On such a path
+  // the send buffer is held at 256 KiB: the kernel enlarges the buffers of fast connections to
   // megabytes, which have left the processor's cache when the network or the peer copies them.
-  static int buffer_at(std::uint64_t bytes_per_second, std::uint32_t shortest_round_trip_us);
+  static bool is_short(std::uint64_t bytes_per_second, std::uint32_t shortest_round_trip_us);
   void limit_buffer(std::uint64_t bytes_per_second, std::uint32_t shortest_round_trip_us);
 
  private:
@@ -64,9 +63,7 @@ class StreamRail final : public WireRail {
   static constexpr int kBriefUnsentShare = 1000;
   static constexpr int kLeastBriefUnsent = 16 << 10;
   static constexpr int kMostUnsent = 2 << 20;
-  static constexpr int kBufferShare = 280;  // divides the bytes per second
-  static constexpr int kLeastBuffer = 256 << 10;
-  static constexpr int kMostFarBuffer = 448 << 10;
+  static constexpr int kHeldBuffer = 256 << 10;
   static constexpr std::size_t kQueueBytes = 512u << 10;
   // The limit, in bytes, of a queue to another host. An urgent frame waits until the queue's bytes
   // and those in the socket have been sent.
@@ -95,7 +92,7 @@ class StreamRail final : public WireRail {
 
   void apply_faults(Outgoing frame);
   void begin_limits();
-  void hold_buffer(int bytes);
+  void hold_buffer();
   void limit_unsent(int bytes);
   void follow_rate(std::int64_t now_ns);
   void limit_ahead();
@@ -116,7 +113,7 @@ class StreamRail final : public WireRail {
   bool full_ = false;  // the socket is full
   bool held_ = false;  // a fault delays the first frame in the queue
   bool keeps_back_ = false;
-  int buffer_limit_ = 0;
+  bool holds_buffer_ = false;
   bool urgent_expected_ = false;
   bool expected_lately_ = false;  // expect_urgent() was called since the last look at the rate
   MedianRate rate_;

@@ -24,7 +24,7 @@ constexpr int kNothingLocked = 0;
 }  // namespace
 
 void StreamRail::begin_limits() {
-  if (!far_) return hold_buffer(kLeastBuffer);
+  if (!far_) return hold_buffer();
   queue_bytes_ = kFarQueueBytes;
   keep_back();
 }
@@ -84,28 +84,23 @@ void StreamRail::follow_rate(std::int64_t now_ns) {
   limit_ahead();
 }
 
-int StreamRail::buffer_at(std::uint64_t bytes_per_second, std::uint32_t shortest_round_trip_us) {
+bool StreamRail::is_short(std::uint64_t bytes_per_second, std::uint32_t shortest_round_trip_us) {
   const std::uint64_t in_flight = bytes_per_second * shortest_round_trip_us / 1'000'000;
-  const std::uint64_t bytes = std::clamp<std::uint64_t>(bytes_per_second / kBufferShare,
-                                                        kLeastBuffer, kMostFarBuffer);
-  return in_flight > 0 && 2 * in_flight <= bytes ? static_cast<int>(bytes) : 0;
+  return in_flight > 0 && 2 * in_flight <= kHeldBuffer;
 }
 
-// Follow `buffer_at`. A change of less than a quarter is not worth a system call.
 void StreamRail::limit_buffer(std::uint64_t bytes_per_second,
                               std::uint32_t shortest_round_trip_us) {
-  const int wanted = buffer_at(bytes_per_second, shortest_round_trip_us);
-  if (wanted > 0 && std::abs(wanted - buffer_limit_) * 4 >= buffer_limit_) {
-    hold_buffer(wanted);
-  } else if (wanted == 0 && buffer_limit_ > 0) {
-    buffer_limit_ = 0;
-    ::setsockopt(fd_, SOL_SOCKET, SO_BUF_LOCK, &kNothingLocked, sizeof kNothingLocked);
-  }
+  const bool hold = is_short(bytes_per_second, shortest_round_trip_us);
+  if (hold == holds_buffer_) return;
+  if (hold) return hold_buffer();
+  holds_buffer_ = false;
+  ::setsockopt(fd_, SOL_SOCKET, SO_BUF_LOCK, &kNothingLocked, sizeof kNothingLocked);
 }
 
-void StreamRail::hold_buffer(int bytes) {
-  buffer_limit_ = bytes;
-  const int half = bytes / kKernelDoubles;
+void StreamRail::hold_buffer() {
+  holds_buffer_ = true;
+  const int half = kHeldBuffer / kKernelDoubles;
   ::setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &half, sizeof half);
 }
 
