@@ -17,9 +17,12 @@ constexpr std::int64_t kRateNs = 20'000'000;
 // A socket holds a send buffer to twice the length that it is asked for.
 constexpr int kKernelDoubles = 2;
 #ifndef SO_BUF_LOCK
-constexpr int SO_BUF_LOCK = 72;  // since Linux 5.15
+constexpr int SO_BUF_LOCK = 72;
 #endif
 constexpr int kNothingLocked = 0;
+// The length of the send buffer of a long path before Linux 5.15, where a buffer that was held once
+// is not left to the kernel again.
+constexpr int kLongBuffer = 4 << 20;
 
 }  // namespace
 
@@ -95,7 +98,8 @@ void StreamRail::limit_buffer(std::uint64_t bytes_per_second,
   if (hold == holds_buffer_) return;
   if (hold) return hold_buffer();
   holds_buffer_ = false;
-  ::setsockopt(fd_, SOL_SOCKET, SO_BUF_LOCK, &kNothingLocked, sizeof kNothingLocked);
+  if (::setsockopt(fd_, SOL_SOCKET, SO_BUF_LOCK, &kNothingLocked, sizeof kNothingLocked) != 0)
+    ::setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &kLongBuffer, sizeof kLongBuffer);
 }
 
 void StreamRail::hold_buffer() {
