@@ -27,6 +27,8 @@ SIZES = {
 """The bytes of the whole tensor at one rank, with their names."""
 
 QUICK_SIZES = (64, 64 << 10, 1 << 20)
+CROWDED_SIZES = (64, 4096)
+"""The sizes of all_reduce, the only operation of parts with many more ranks than cores."""
 
 CALLS = {64: 100, 4096: 100, 64 << 10: 30, 1 << 20: 10, 16 << 20: 2, 100_000_000: 1}
 """The calls of a timed turn, by size."""
@@ -37,6 +39,8 @@ AHEAD_OF_OPENMPI = 0.9
 """The smallest allowed share of the cells in which slackline is ahead of OpenMPI."""
 OURS_OVER_OPENMPI = 1.2
 """The largest allowed ratio of slackline's time to OpenMPI's, in every cell."""
+CROWDED_OPENMPI_OVER_OURS = 1.0
+"""The smallest allowed ratio of OpenMPI's time to slackline's at 4 KiB with 32 ranks over TCP."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +56,12 @@ class Part:
         return f"{self.rails}-{self.ranks}"
 
 
-PARTS = tuple(Part(rails=rails, ranks=ranks) for rails in ("shm", "tcp") for ranks in (2, 4, 8))
+CROWDED = Part(rails="tcp", ranks=32)
+"""A part with many more ranks than cores."""
+PARTS = (
+    *(Part(rails=rails, ranks=ranks) for rails in ("shm", "tcp") for ranks in (2, 4, 8)),
+    CROWDED,
+)
 QUICK_PARTS = tuple(part for part in PARTS if part.ranks == 2)
 
 
@@ -88,8 +97,10 @@ class Case:
         return min(4, self.calls)
 
 
-def cases(*, quick: bool) -> tuple[Case, ...]:
-    """Return the cases of every part: each operation at each size."""
+def cases(part: Part, *, quick: bool) -> tuple[Case, ...]:
+    """Return the cases of a part: each operation at each size, or a few of a crowded part."""
+    if part == CROWDED:
+        return tuple(Case(operation="all_reduce", nbytes=nbytes) for nbytes in CROWDED_SIZES)
     sizes = QUICK_SIZES if quick else tuple(SIZES)
     return tuple(
         Case(operation=operation, nbytes=nbytes)

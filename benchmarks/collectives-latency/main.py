@@ -47,7 +47,7 @@ def measure(results: Results, part: Part, *, quick: bool) -> None:
             mpi = stack.enter_context(openmpi.on_this_host(part.ranks, part.rails, source=SOURCE))
             mpi.greet()
         turns = _turns(group, mpi)
-        for case in cases(quick=quick):
+        for case in cases(part, quick=quick):
             group.ask("prepare", case.operation, case.count)
             samples = _play(case, turns, quick=quick)
             results.record(Cell(part=part, case=case), samples, without_mpi)

@@ -14,12 +14,17 @@ def benchmark() -> Iterator[ModuleType]:
         yield found
 
 
-def recorded(benchmark: ModuleType, seconds: dict[str, list[float]], missing: str | None = None):
+def recorded(
+    benchmark: ModuleType,
+    seconds: dict[str, list[float]],
+    missing: str | None = None,
+    name: str = "shm-4",
+):
     """Return results of one part; `seconds` lists, for each contestant, the time of a call in each
     cell."""
-    (part,) = (part for part in benchmark.cases.PARTS if part.name == "shm-4")
+    (part,) = (part for part in benchmark.cases.PARTS if part.name == name)
     results = benchmark.results.Results()
-    for number, case in enumerate(benchmark.cases.cases(quick=False)):
+    for number, case in enumerate(benchmark.cases.cases(part, quick=False)):
         cell = benchmark.results.Cell(part=part, case=case)
         samples = {who: [times[number % len(times)]] * 3 for who, times in seconds.items()}
         if case.has_empty_calls:
@@ -38,19 +43,31 @@ EMPTY_CALL = 0.5
 GLOO = "shm-4: gloo over slackline, the least of the cells"
 AHEAD = "share of the cells ahead of OpenMPI"
 BEHIND = "slackline over OpenMPI, the largest of the cells"
+CROWDED = "tcp-32, all_reduce, 4 KiB: OpenMPI over slackline"
 
 
 def test_a_whole_run_has_every_operation_at_every_size_for_every_part(
     benchmark: ModuleType,
 ) -> None:
-    cells = benchmark.cases.cases(quick=False)
+    *parts, last = benchmark.cases.PARTS
+    assert last.name == "tcp-32"
+    cells = benchmark.cases.cases(parts[0], quick=False)
     assert len(cells) == 9 * 6 + 1
     assert {case.nbytes for case in cells} == {0, *benchmark.cases.SIZES}
     assert {case.operation for case in cells} == set(benchmark.operations.OPERATIONS)
-    names = [part.name for part in benchmark.cases.PARTS]
+    names = [part.name for part in parts]
     assert names == ["shm-2", "shm-4", "shm-8", "tcp-2", "tcp-4", "tcp-8"]
-    for part in benchmark.cases.PARTS:
+    for part in parts:
+        assert benchmark.cases.cases(part, quick=False) == cells
         assert not [case for case in cells if case.count % part.ranks]
+
+
+def test_with_32_ranks_only_short_all_reduces_are_measured(benchmark: ModuleType) -> None:
+    seconds = {"slackline": [1.0], "gloo": [3.0], "openmpi": [4.0, 0.5]}
+    results = recorded(benchmark, seconds, name="tcp-32")
+    cells = [(cell.case.operation, cell.case.nbytes) for cell in results.times]
+    assert cells == [("all_reduce", 64), ("all_reduce", 4096)]
+    assert measured(results)[CROWDED] == 0.5
 
 
 def test_targets_are_computed_over_all_cells(benchmark: ModuleType) -> None:
@@ -60,8 +77,8 @@ def test_targets_are_computed_over_all_cells(benchmark: ModuleType) -> None:
         "openmpi": [2.0, 2.0, 2.0, 2.0, 0.8],
     }
     results = recorded(benchmark, seconds)
-    assert measured(results) == {GLOO: 1.5, AHEAD: 0.8, BEHIND: 1.25}
-    assert [target.met for target in results.targets()] == [True, False, False]
+    assert measured(results) == {GLOO: 1.5, AHEAD: 0.8, BEHIND: 1.25, CROWDED: None}
+    assert [target.met for target in results.targets()] == [True, False, False, None]
     behind = [note for note in results.notes() if note.startswith("behind openmpi")]
     assert len(behind) == 11
     assert behind[0] == "behind openmpi in shm-4, all_reduce, 16 MiB: 0.80x"
@@ -85,7 +102,7 @@ def test_a_cell_that_is_thousands_of_times_slower_has_a_ratio(benchmark: ModuleT
 def test_without_openmpi_its_rows_are_skipped_with_the_reason(benchmark: ModuleType) -> None:
     seconds = {"slackline": [1.0], "gloo": [0.5]}
     results = recorded(benchmark, seconds, "mpirun is not installed")
-    assert measured(results) == {GLOO: 0.5, AHEAD: None, BEHIND: None}
+    assert measured(results) == {GLOO: 0.5, AHEAD: None, BEHIND: None, CROWDED: None}
     skipped = [row for row in results.rows() if row.skipped]
     assert {row.labels["contestant"] for row in skipped} == {"openmpi"}
     assert {row.skipped for row in skipped} == {"mpirun is not installed"}
