@@ -38,6 +38,11 @@ REMOVED = 84.27
 
 The percentage is required where communication takes at most half as long as computation.
 """
+BEST_GLOO = 1.0
+"""The largest allowed ratio of PCCO's exposed time to that of DDP over gloo, at 1 Gbit/s.
+
+DDP has the best of the bucket sizes that were tried.
+"""
 HALF = 0.5
 
 

@@ -9,6 +9,7 @@ from _harness.ideal import goodput_bps
 from _harness.report import Row, Scalar, Target
 from _harness.summary import percentile
 from cases import (
+    BEST_GLOO,
     CASES,
     DDP_BUCKETS_MB,
     FAST,
@@ -95,7 +96,8 @@ class Results:
                             measured=None if removed is None else round(removed, 2),
                         )
                     )
-        return targets
+        ahead = [case for case in (*CASES, REAL) if case.network == FAST]
+        return [*targets, *(self._gloo_target(case) for case in ahead)]
 
     def _floor_target(self, case: Case) -> Target:
         layers = case.layers()
@@ -110,6 +112,14 @@ class Results:
         else:
             name, target = f"{case.name}: PCCO from the floor, % of the wire's time", FLOOR_DISTANCE
         return Target(name=name, target=target, measured=measured, bound="at most")
+
+    def _gloo_target(self, case: Case) -> Target:
+        best, measured = self.best_gloo(case), None
+        if best is not None and PCCO in self.names(case):
+            ours, theirs = (percentile(self.exposed(case, name), 50) for name in (PCCO, best))
+            measured = round(ours / theirs, 3)
+        name = f"{case.name}: PCCO's exposed over that of {GLOO}, best bucket"
+        return Target(name=name, target=BEST_GLOO, measured=measured, bound="at most")
 
     def tables(self) -> list[Table]:
         """Return one table for each measured combination of network and load."""

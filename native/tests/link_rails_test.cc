@@ -202,7 +202,8 @@ TEST("a rail is not busy between operations") {
     finish(p.engine, request);
     used_ns += now_ns() - begun;
     await(false);
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // time that must not count
+    // The idle time that must not count as busy. Nothing waits for its end.
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   CHECK(look().busy_ns > 0);
   CHECK(look().busy_ns <= used_ns);

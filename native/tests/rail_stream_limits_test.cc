@@ -11,6 +11,13 @@
 namespace slackline::test {
 namespace {
 
+// A frame of 20,000 bytes that a rail queues and never sends.
+const wire::Header kWaiting = [] {
+  wire::Header h = header_of(wire::FrameKind::kData);
+  h.length = 20'000;
+  return h;
+}();
+
 TEST("a socket may hold 4 ms of its rate unsent, from 128 KiB to 2 MiB") {
   CHECK_EQUAL(StreamRail::unsent_at(0), 128 << 10);
   CHECK_EQUAL(StreamRail::unsent_at(25'000'000), 128 << 10);  // 200 Mbit/s
@@ -29,11 +36,8 @@ TEST("a slow socket may hold 1 ms of its rate unsent where urgent frames are exp
 TEST("a rail of unknown rate gives the socket little ahead while urgent frames are expected") {
   const auto [ours, theirs] = tcp_pair();
   StreamRail rail(ours, kJobCode, false, true);
-  const Bytes payload(20'000);
-  wire::Header h = header_of(wire::FrameKind::kData);
-  h.length = 20'000;
   CHECK_EQUAL(rail.unsent_limit(), 128 << 10);
-  rail.enqueue(h, payload.data(), h.length);
+  rail.enqueue(kWaiting, nullptr, kWaiting.length);
   CHECK(rail.room());
   rail.expect_urgent();
   CHECK_EQUAL(rail.unsent_limit(), 16 << 10);
@@ -44,11 +48,8 @@ TEST("a rail of unknown rate gives the socket little ahead while urgent frames a
 TEST("a rail to a process of the same host expects no urgent frames") {
   const auto [ours, theirs] = tcp_pair();
   StreamRail rail(ours, kJobCode, false, false);
-  const Bytes payload(20'000);
-  wire::Header h = header_of(wire::FrameKind::kData);
-  h.length = 20'000;
   rail.expect_urgent();
-  rail.enqueue(h, payload.data(), h.length);
+  rail.enqueue(kWaiting, nullptr, kWaiting.length);
   CHECK(rail.room());
   ::close(theirs);
 }
@@ -102,6 +103,7 @@ TEST("a rail whose socket is never full looks at its rate, too") {
 TEST("a path is short where twice the bytes in flight fit into 256 KiB") {
   CHECK(!StreamRail::is_short(0, 100));              // no rate has been measured
   CHECK(!StreamRail::is_short(125'000'000, ~0u));    // no round trip has been measured
+  CHECK(!StreamRail::is_short(4'294'967'298, ~0u));  // the product is 2^64 + 2^32 - 2
   CHECK(StreamRail::is_short(125'000'000, 100));     // 1 Gbit/s
   CHECK(StreamRail::is_short(125'000'000, 1'048));   // 131,000 bytes in flight
   CHECK(!StreamRail::is_short(125'000'000, 1'049));  // 131,125 bytes in flight

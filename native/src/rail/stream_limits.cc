@@ -88,8 +88,9 @@ void StreamRail::follow_rate(std::int64_t now_ns) {
 }
 
 bool StreamRail::is_short(std::uint64_t bytes_per_second, std::uint32_t shortest_round_trip_us) {
-  const std::uint64_t in_flight = bytes_per_second * shortest_round_trip_us / 1'000'000;
-  return in_flight > 0 && 2 * in_flight <= kHeldBuffer;
+  // The rate is the divisor, since its product with an unknown round trip (~0) may overflow.
+  return bytes_per_second > 0 &&
+         shortest_round_trip_us <= kHeldBuffer * std::uint64_t{500'000} / bytes_per_second;
 }
 
 void StreamRail::limit_buffer(std::uint64_t bytes_per_second,
