@@ -6,7 +6,7 @@ report    rows, targets and whether they are met, JSON and tables
 ranks     rank processes, on this host or on the hosts of a lab (a virtual network on this machine)
 programs  programs in C or C++ as ranks; turns.h is their side of the protocol
 openmpi   OpenMPI as such a program, on this host or on the hosts of a lab
-usage     processor time and context switches of a process
+usage     processor time and context switches of a process, idle time of the machine
 rounds    the order in which contestants take turns
 pattern   buffer contents that show, after any number of calls, whether each result was right
 ideal     the shortest times that a wire allows

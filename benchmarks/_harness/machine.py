@@ -32,6 +32,12 @@ def busy_seconds() -> float:
     return user + nice + system + hard + soft
 
 
+def idle_seconds() -> float:
+    """Return the time that all cores have been idle since boot, in seconds, in steps of 10 ms."""
+    _user, _nice, _system, idle, waiting, _hard, _soft = _processor_seconds()
+    return idle + waiting
+
+
 def softirq_seconds() -> float:
     """Return the time that all cores have spent in soft interrupts since boot, in seconds.
 

@@ -101,15 +101,16 @@ class Programs:
         found = []
         for rank, answer in enumerate(self._collect(question)):
             words = answer.split()
-            if len(words) != 5:
+            if len(words) != 6:
                 raise ProgramError(f"{self._name}: rank {rank} answered {question!r}: {answer}")
-            ns, user_ns, system_ns, voluntary, involuntary = map(int, words)
+            ns, user_ns, system_ns, voluntary, involuntary, idle_ns = map(int, words)
             used = Usage(
                 seconds=ns / 1e9,
                 user_s=user_ns / 1e9,
                 system_s=system_ns / 1e9,
                 voluntary=voluntary,
                 involuntary=involuntary,
+                idle_s=idle_ns / 1e9,
             )
             found.append(used.over(calls))
         return found

@@ -4,9 +4,9 @@
  * answers to FOLDER/answer.RANK and sleeps between questions, so that it takes no processor time
  * from other contestants. Its first message is "ready PID PORT", where PORT is the TCP port that
  * it listens on, or 0. The question "turn COUNT CALLS WARM_UP SALT" has the answer "NANOSECONDS
- * USER_NS SYSTEM_NS VOLUNTARY INVOLUNTARY": the wall time, processor time and context switches of
- * CALLS calls at this rank. If a result is wrong, the answer is "wrong". The end of the question
- * pipe ends the program.
+ * USER_NS SYSTEM_NS VOLUNTARY INVOLUNTARY IDLE_NS": the wall time, processor time and context
+ * switches of CALLS calls at this rank, and the time that the machine's cores were idle meanwhile.
+ * If a result is wrong, the answer is "wrong". The end of the question pipe ends the program.
  */
 #ifndef SLACKLINE_BENCHMARKS_TURNS_H
 #define SLACKLINE_BENCHMARKS_TURNS_H
@@ -34,6 +34,7 @@ typedef struct {
 typedef struct {
     double ns, user_ns, system_ns;
     long voluntary, involuntary;
+    double idle_ns;
 } Used;
 
 /* The constants of the pattern; pattern.py has the same arithmetic. */
@@ -73,6 +74,19 @@ static int right(const float *buffer, int count, int size, int calls, int salt) 
     return 1;
 }
 
+/* Returns the time that all cores have been idle since boot; exits if the kernel does not tell. */
+static double idle_ns(void) {
+    double user, nice, system, idle, waiting;
+    FILE *file = fopen("/proc/stat", "r");
+    if (file == NULL ||
+        fscanf(file, "cpu %lf %lf %lf %lf %lf", &user, &nice, &system, &idle, &waiting) != 5) {
+        fprintf(stderr, "/proc/stat has no processor times\n");
+        exit(2);
+    }
+    fclose(file);
+    return (idle + waiting) * 1e9 / (double)sysconf(_SC_CLK_TCK);
+}
+
 static Used now(void) {
     struct timespec clock;
     clock_gettime(CLOCK_MONOTONIC, &clock);
@@ -84,13 +98,15 @@ static Used now(void) {
     used.system_ns = (double)usage.ru_stime.tv_sec * 1e9 + (double)usage.ru_stime.tv_usec * 1e3;
     used.voluntary = usage.ru_nvcsw;
     used.involuntary = usage.ru_nivcsw;
+    used.idle_ns = idle_ns();
     return used;
 }
 
 /* Makes CALLS measured calls on one filling of the buffer and adds their usage to TOTAL. Returns
  * whether the result is right.
  *
- * The clock stops before the last barrier. The other counters run until no rank needs this one. */
+ * The clock and the count of idle time stop before the last barrier. The other counters run until
+ * no rank needs this one. */
 static int block(const Contestant *all, float *buffer, int count, int calls, int warm_up, int salt,
                  Used *total) {
     fill(buffer, count, all->rank, salt);
@@ -106,6 +122,7 @@ static int block(const Contestant *all, float *buffer, int count, int calls, int
     total->system_ns += after.system_ns - before.system_ns;
     total->voluntary += after.voluntary - before.voluntary;
     total->involuntary += after.involuntary - before.involuntary;
+    total->idle_ns += done.idle_ns - before.idle_ns;
     return right(buffer, count, all->size, warm_up + calls, salt);
 }
 
@@ -124,8 +141,8 @@ static void turn(const Contestant *all, FILE *answers, int count, int calls, int
     }
     free(buffer);
     if (ok)
-        fprintf(answers, "%.0f %.0f %.0f %ld %ld\n", total.ns, total.user_ns, total.system_ns,
-                total.voluntary, total.involuntary);
+        fprintf(answers, "%.0f %.0f %.0f %ld %ld %.0f\n", total.ns, total.user_ns, total.system_ns,
+                total.voluntary, total.involuntary, total.idle_ns);
     else
         fprintf(answers, "%s\n", buffer == NULL ? "no memory" : "wrong");
     fflush(answers);

@@ -6,6 +6,8 @@ import resource
 import time
 from dataclasses import dataclass
 
+from _harness.machine import idle_seconds
+
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
@@ -19,6 +21,8 @@ class Usage:
     """The number of context switches of threads that had to wait."""
     involuntary: float
     """The number of context switches of threads that were preempted."""
+    idle_s: float
+    """The time in which the cores of the machine had nothing to do, in seconds, summed over cores."""
 
     def over(self, operations: int) -> Usage:
         """Return the usage divided by a number of operations."""
@@ -28,6 +32,7 @@ class Usage:
             system_s=self.system_s / operations,
             voluntary=self.voluntary / operations,
             involuntary=self.involuntary / operations,
+            idle_s=self.idle_s / operations,
         )
 
     def __add__(self, other: Usage) -> Usage:
@@ -38,22 +43,24 @@ class Usage:
             system_s=self.system_s + other.system_s,
             voluntary=self.voluntary + other.voluntary,
             involuntary=self.involuntary + other.involuntary,
+            idle_s=self.idle_s + other.idle_s,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The process's resource counters at one moment."""
+    """The process's resource counters, and the machine's idle time, at one moment."""
 
     time_s: float
     user_s: float
     system_s: float
     voluntary: int
     involuntary: int
+    idle_s: float
 
     @classmethod
     def now(cls) -> Reading:
-        """Read the counters of this process."""
+        """Read the counters of this process and of the machine."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         return cls(
             time_s=time.perf_counter(),
@@ -61,6 +68,7 @@ class Reading:
             system_s=used.ru_stime,
             voluntary=used.ru_nvcsw,
             involuntary=used.ru_nivcsw,
+            idle_s=idle_seconds(),
         )
 
     def since(self, before: Reading, operations: int) -> Usage:
@@ -71,5 +79,6 @@ class Reading:
             system_s=self.system_s - before.system_s,
             voluntary=self.voluntary - before.voluntary,
             involuntary=self.involuntary - before.involuntary,
+            idle_s=self.idle_s - before.idle_s,
         )
         return used.over(operations)

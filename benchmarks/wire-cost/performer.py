@@ -17,7 +17,7 @@ import slackline.backend  # noqa: F401  # registers the backend "slackline"
 TIMEOUT = timedelta(seconds=60)
 MOST_CALLS = 100
 """The number of calls after which the values of a buffer are still exact, with up to four ranks."""
-NOTHING = Usage(seconds=0.0, user_s=0.0, system_s=0.0, voluntary=0, involuntary=0)
+NOTHING = Usage(seconds=0.0, user_s=0.0, system_s=0.0, voluntary=0, involuntary=0, idle_s=0.0)
 
 
 class Performer:
@@ -37,9 +37,9 @@ class Performer:
     def turn(self, count: int, calls: int, salt: int) -> Usage:
         """Return the usage of one of `calls` all_reduces of `count` elements at this rank.
 
-        The buffer is filled and checked outside the timed part. The clock stops before the last
-        barrier; the other counters run until no rank needs this rank. Raises ArithmeticError if a
-        result is wrong.
+        The buffer is filled and checked outside the timed part. The clock and the count
+        of idle time stop before the last barrier; the other counters run until no rank needs this
+        rank. Raises ArithmeticError if a result is wrong.
         """
         buffer, left, total = self._buffer[:count], calls, NOTHING
         while left > 0:
@@ -61,5 +61,5 @@ class Performer:
             dist.all_reduce(buffer)
         done = Reading.now()
         dist.barrier()
-        used = Reading.now().since(before, 1)
-        return replace(used, seconds=done.since(before, 1).seconds)
+        used, timed = Reading.now().since(before, 1), done.since(before, 1)
+        return replace(used, seconds=timed.seconds, idle_s=timed.idle_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -31,6 +32,12 @@ class Turn:
     def seconds(self) -> float:
         """The time of an operation at the slowest rank, in seconds."""
         return max(usage.seconds for usage in self.usages)
+
+    @property
+    def idle_percent(self) -> float:
+        """The share of the time in which the machine's cores were idle, in percent of all cores."""
+        idle_s = sum(usage.idle_s for usage in self.usages)
+        return 100 * idle_s / (sum(usage.seconds for usage in self.usages) * os.cpu_count())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +131,7 @@ class Results:
         )
         costs = Table(
             *(*names, "ns a byte", "/ slackline-tcp", "user", "system", "softirq"),
-            *("waits", "preemptions", "packets"),
+            *("idle %", "waits", "preemptions", "packets"),
             title="processor time of all ranks for a byte on the wire, the same; "
             "context switches and packets of an operation",
         )
@@ -136,8 +143,9 @@ class Results:
             percent = _spread(values, "wire_percent", 1)
             times.add_row(*start, _spread(values, "time_ms", 2), over[0], percent)
             kinds = (_text(values, f"{name}_ns", 3) for name in ("user", "system", "softirq"))
+            idle = _text(values, "idle_percent", 0)
             counts = (_text(values, name, 1) for name in ("waits", "preemptions", "packets"))
-            costs.add_row(*start, _spread(values, "cpu_ns", 3), over[1], *kinds, *counts)
+            costs.add_row(*start, _spread(values, "cpu_ns", 3), over[1], *kinds, idle, *counts)
         return [times, costs]
 
     def notes(self) -> list[str]:
@@ -187,6 +195,7 @@ class Results:
         if not cell.network.one_host:
             figures["wire_percent"] = lambda turn: 100 * cell.ideal_s / turn.seconds
         figures |= {f"{name}_ns": figure for name, figure in kinds.items()}
+        figures["idle_percent"] = lambda turn: turn.idle_percent
         figures["waits"] = lambda turn: sum(usage.voluntary for usage in turn.usages)
         figures["preemptions"] = lambda turn: sum(usage.involuntary for usage in turn.usages)
         figures["packets"] = lambda turn: turn.packets / turn.calls

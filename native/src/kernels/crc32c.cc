@@ -54,9 +54,9 @@ Variant available(int index) noexcept {
   __builtin_cpu_init();
   const bool can_interleave = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
   if (index == 1 && can_interleave) return interleaved;
-  if (index == 2 && can_interleave && __builtin_cpu_supports("avx512f") &&
-      __builtin_cpu_supports("vpclmulqdq"))
-    return folded;
+  const bool can_fold = can_interleave && __builtin_cpu_supports("vpclmulqdq");
+  if (index == 2 && can_fold && __builtin_cpu_supports("avx2")) return folded_256;
+  if (index == 3 && can_fold && __builtin_cpu_supports("avx512f")) return folded_512;
 #endif
   return index == 0 ? portable : nullptr;
 }

@@ -21,8 +21,10 @@ std::uint32_t portable(std::uint32_t, const unsigned char*, std::size_t) noexcep
 #if defined(__x86_64__)
 // A variant that requires SSE4.2 and PCLMULQDQ.
 std::uint32_t interleaved(std::uint32_t, const unsigned char*, std::size_t) noexcept;
+// A variant that requires AVX2 and VPCLMULQDQ in addition.
+std::uint32_t folded_256(std::uint32_t, const unsigned char*, std::size_t) noexcept;
 // A variant that requires AVX-512F and VPCLMULQDQ in addition.
-std::uint32_t folded(std::uint32_t, const unsigned char*, std::size_t) noexcept;
+std::uint32_t folded_512(std::uint32_t, const unsigned char*, std::size_t) noexcept;
 #endif
 
 // Return the implementation with this index, from the slowest (0) up, or nullptr when no further

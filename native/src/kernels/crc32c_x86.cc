@@ -70,19 +70,36 @@ std::uint32_t triples(std::uint32_t remainder, const unsigned char*& data, std::
   return remainder;
 }
 
-#define SLACKLINE_WIDE __attribute__((target("avx512f,vpclmulqdq")))
+// How far ahead of the folds lines are fetched. Data that leave a tensor are usually in no cache.
+constexpr std::size_t kFetchAhead = 1024;
+
+#define SLACKLINE_256 __attribute__((target("avx2,vpclmulqdq")))
+#define SLACKLINE_512 __attribute__((target("avx512f,vpclmulqdq")))
 
 // Return each 128-bit lane moved `bytes` bytes on in the message, modulo P. Let the first eight
 // bytes of a lane be a * x^64 and the last eight be b. Each product has 64 + 32 bits, which gives a
 // factor x, and lies in the low 96 of 128 bits, which gives x^32. The exponents are therefore
 // reduced by 33.
 template <std::size_t bytes>
-SLACKLINE_WIDE __m512i moved(__m512i lanes) {
+SLACKLINE_256 __m256i moved(__m256i lanes) {
+  constexpr std::uint64_t first = power(8 * bytes + 64 - 33);
+  constexpr std::uint64_t last = power(8 * bytes - 33);
+  const __m256i factors = _mm256_set_epi64x(last, first, last, first);
+  return _mm256_xor_si256(_mm256_clmulepi64_epi128(lanes, factors, 0x00),
+                          _mm256_clmulepi64_epi128(lanes, factors, 0x11));
+}
+
+template <std::size_t bytes>
+SLACKLINE_512 __m512i moved(__m512i lanes) {
   constexpr std::uint64_t first = power(8 * bytes + 64 - 33);
   constexpr std::uint64_t last = power(8 * bytes - 33);
   const __m512i factors = _mm512_set4_epi64(last, first, last, first);
   return _mm512_xor_si512(_mm512_clmulepi64_epi128(lanes, factors, 0x00),
                           _mm512_clmulepi64_epi128(lanes, factors, 0x11));
+}
+
+SLACKLINE_256 __m256i lanes_at(const unsigned char* data) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data));
 }
 
 }  // namespace
@@ -94,11 +111,36 @@ std::uint32_t interleaved(std::uint32_t remainder, const unsigned char* data,
   return serial(remainder, data, bytes);
 }
 
-// Keep four 64-byte vectors that are congruent modulo P to all bytes read so far, and move each of
-// them onto its successor 256 bytes on. At the end move the vectors, then their lanes, onto the
-// last one.
-SLACKLINE_WIDE std::uint32_t folded(std::uint32_t remainder, const unsigned char* data,
-                                    std::size_t bytes) noexcept {
+// Keep four vectors that are congruent modulo P to all bytes read so far, and move each of them onto
+// its successor four vectors on. At the end move the vectors, then their lanes, onto the last one.
+SLACKLINE_256 std::uint32_t folded_256(std::uint32_t remainder, const unsigned char* data,
+                                       std::size_t bytes) noexcept {
+  constexpr std::size_t kVectors = 4;
+  constexpr std::size_t kStep = kVectors * sizeof(__m256i);
+  if (bytes < 2 * kStep) return interleaved(remainder, data, bytes);
+  __m256i lanes[kVectors];
+#pragma GCC unroll 4
+  for (std::size_t v = 0; v < kVectors; ++v) lanes[v] = lanes_at(data + 32 * v);
+  lanes[0] = _mm256_xor_si256(lanes[0], _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0,
+                                                         static_cast<int>(remainder)));
+  for (data += kStep, bytes -= kStep; bytes >= kStep; bytes -= kStep, data += kStep) {
+    _mm_prefetch(data + kFetchAhead, _MM_HINT_T0);
+    _mm_prefetch(data + kFetchAhead + 64, _MM_HINT_T0);
+#pragma GCC unroll 4
+    for (std::size_t v = 0; v < kVectors; ++v)
+      lanes[v] = _mm256_xor_si256(moved<kStep>(lanes[v]), lanes_at(data + 32 * v));
+  }
+  __m256i last = lanes[0];
+#pragma GCC unroll 4
+  for (std::size_t v = 1; v < kVectors; ++v) last = _mm256_xor_si256(moved<32>(last), lanes[v]);
+  alignas(32) unsigned char tail[sizeof last];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(tail), last);
+  return interleaved(serial(0, tail, sizeof tail), data, bytes);
+}
+
+// As folded_256, with vectors of 64 bytes.
+SLACKLINE_512 std::uint32_t folded_512(std::uint32_t remainder, const unsigned char* data,
+                                       std::size_t bytes) noexcept {
   constexpr std::size_t kVectors = 4;
   constexpr std::size_t kStep = kVectors * sizeof(__m512i);
   if (bytes < 2 * kStep) return interleaved(remainder, data, bytes);

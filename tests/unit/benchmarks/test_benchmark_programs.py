@@ -79,7 +79,7 @@ def script(folder: Path, answer: str) -> Path:
 
 def test_the_answer_of_a_rank_is_shared_among_the_calls(tmp_path: Path) -> None:
     rank = script(
-        tmp_path, 'test "$question" = "turn 9 2 1 3" && echo 6000 4000 2000 10 3; read -r end'
+        tmp_path, 'test "$question" = "turn 9 2 1 3" && echo 6000 4000 2000 10 3 8000; read -r end'
     )
     with Programs("rank", 1) as programs:
         programs.start([str(rank), str(programs.folder)])
@@ -89,7 +89,7 @@ def test_the_answer_of_a_rank_is_shared_among_the_calls(tmp_path: Path) -> None:
     assert used.seconds == pytest.approx(3e-6)
     assert used.user_s == pytest.approx(2e-6)
     assert used.system_s == pytest.approx(1e-6)
-    assert (used.voluntary, used.involuntary) == (5.0, 1.5)
+    assert (used.voluntary, used.involuntary, used.idle_s) == (5.0, 1.5, 4e-6)
 
 
 def test_a_wrong_result_names_the_rank_and_the_question(tmp_path: Path) -> None:

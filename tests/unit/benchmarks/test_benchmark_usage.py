@@ -4,28 +4,28 @@ import os
 from pathlib import Path
 
 import pytest
-from _harness.machine import busy_seconds, sent_packets, softirq_seconds
+from _harness.machine import busy_seconds, idle_seconds, sent_packets, softirq_seconds
 from _harness.rounds import in_turns
 from _harness.usage import Reading, Usage
 
 
 def reading(*values: float) -> Reading:
-    names = ("time_s", "user_s", "system_s", "voluntary", "involuntary")
+    names = ("time_s", "user_s", "system_s", "voluntary", "involuntary", "idle_s")
     return Reading(**dict(zip(names, values, strict=True)))
 
 
 def test_usage_is_an_operations_share_of_what_was_used_between_two_readings() -> None:
-    after, before = reading(9.0, 5.0, 3.0, 50, 9), reading(1.0, 1.0, 1.0, 10, 1)
+    after, before = reading(9.0, 5.0, 3.0, 50, 9, 8.0), reading(1.0, 1.0, 1.0, 10, 1, 2.0)
     assert after.since(before, 4) == Usage(
-        seconds=2.0, user_s=1.0, system_s=0.5, voluntary=10.0, involuntary=2.0
+        seconds=2.0, user_s=1.0, system_s=0.5, voluntary=10.0, involuntary=2.0, idle_s=1.5
     )
 
 
 def test_spans_are_added_and_shared_among_operations() -> None:
-    first = reading(2.0, 1.0, 0.5, 4, 2).since(reading(0.0, 0.0, 0.0, 0, 0), 1)
-    second = reading(9.0, 4.0, 2.5, 16, 6).since(reading(5.0, 2.0, 1.0, 10, 4), 1)
+    first = reading(2.0, 1.0, 0.5, 4, 2, 0.5).since(reading(0.0, 0.0, 0.0, 0, 0, 0.0), 1)
+    second = reading(9.0, 4.0, 2.5, 16, 6, 7.5).since(reading(5.0, 2.0, 1.0, 10, 4, 6.0), 1)
     assert (first + second).over(2) == Usage(
-        seconds=3.0, user_s=1.5, system_s=1.0, voluntary=5.0, involuntary=2.0
+        seconds=3.0, user_s=1.5, system_s=1.0, voluntary=5.0, involuntary=2.0, idle_s=1.0
     )
 
 
@@ -41,6 +41,7 @@ def test_processor_time_is_read_by_kind(monkeypatch: pytest.MonkeyPatch) -> None
     )
     tick = os.sysconf("SC_CLK_TCK")
     assert softirq_seconds() == 500 / tick
+    assert idle_seconds() == 9 / tick + 8 / tick
     assert busy_seconds() == pytest.approx((100 + 20 + 3000 + 40 + 500) / tick)
 
 

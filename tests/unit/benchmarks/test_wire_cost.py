@@ -1,5 +1,6 @@
 """Tests of the wire-cost benchmark's logic: the measured cells, costs per byte, ratios, targets."""
 
+import os
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -22,9 +23,17 @@ def cell_of(benchmark: ModuleType, name: str):
 
 def turn(benchmark: ModuleType, seconds: float, user_s: float = 0.25, softirq_s: float = 0.5):
     """Return the measurements of two ranks, of which the first is a little faster: ten operations
-    within 2 s."""
+    within 2 s. Each core was idle for a quarter of the time."""
+    idle_s = os.cpu_count() * 0.25 * seconds
     usages = [
-        Usage(seconds=share * seconds, user_s=user_s, system_s=0.5, voluntary=3, involuntary=1)
+        Usage(
+            seconds=share * seconds,
+            user_s=user_s,
+            system_s=0.5,
+            voluntary=3,
+            involuntary=1,
+            idle_s=share * idle_s,
+        )
         for share in (0.9, 1.0)
     ]
     return benchmark.results.Turn(
@@ -53,6 +62,7 @@ def test_processor_time_is_a_share_of_the_bytes_that_all_ranks_have_to_send(
     assert row.values["softirq_ns"] == pytest.approx(0.05 * a_byte, abs=1e-4)
     assert row.values["cpu_ns"] == pytest.approx(1.55 * a_byte, abs=1e-4)
     assert (row.values["waits"], row.values["preemptions"], row.values["packets"]) == (6, 2, 42)
+    assert row.values["idle_percent"] == 25
     assert row.values["time_ms"] == 2000
     assert (row.values["time_ms_p10"], row.values["time_ms_p90"]) == (1200, 3600)
     assert row.values["rounds"] == 3
