@@ -27,8 +27,8 @@ Order = Literal["rank", "any"]
 
 HALVES = (DType.FLOAT16, DType.BFLOAT16)
 FLOATS = (DType.FLOAT32, DType.FLOAT64, *HALVES)
-PLANS = ("direct", "mesh", "ring", "reduce-broadcast", "halving-doubling", "torus")
-RANK_ORDERED = ("direct", "mesh", "reduce-broadcast")
+PLANS = ("direct", "mesh", "ring", "reduce-broadcast", "halving-doubling", "torus", "flat-tree")
+RANK_ORDERED = ("direct", "mesh", "reduce-broadcast", "flat-tree")
 RAILS = ("shm", "tcp")
 COUNTS = (0, 1, 3, 17, 1000, 4099)
 LONG = 300_007

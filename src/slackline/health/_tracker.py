@@ -4,6 +4,7 @@ The tracker has no clock and no thread: the caller passes the time with each set
 the same samples give the same verdicts.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -81,15 +82,15 @@ class Tracker:
 
     def judgements(self, now_ns: int) -> list[Judgement]:
         """Return the present condition and sentence for each state that `states()` returns."""
-        return [self._judge(now_ns, state) for state in self.states()]
+        rails = self._rails_of_links()
+        return [self._judge(now_ns, state, rails) for state in self.states()]
 
-    def _judge(self, now_ns: int, state: DirectionState) -> Judgement:
-        return judge(now_ns, state, start_ns=self._start_ns, alone=self._alone(state))
+    def _judge(self, now_ns: int, state: DirectionState, rails: Counter[int]) -> Judgement:
+        return judge(now_ns, state, start_ns=self._start_ns, alone=_alone(state, rails))
 
-    def _alone(self, state: DirectionState) -> bool:
-        """Return whether the rail of `state` is the only rail of its link."""
-        ends = {state.source, state.target}
-        return sum(peer in ends for peer, _ in self._rails) == 1
+    def _rails_of_links(self) -> Counter[int]:
+        """Return the number of rails of each link, by its peer."""
+        return Counter(peer for peer, _ in self._rails)
 
     def _new_verdict(self, now_ns: int, state: DirectionState) -> Verdict | None:
         """Return a verdict if a direction's findings have changed, else None."""
@@ -109,11 +110,11 @@ class Tracker:
                 state,
                 before.since_ns,
                 start_ns=self._start_ns,
-                alone=self._alone(state),
+                alone=_alone(state, self._rails_of_links()),
             )
             condition, since_ns = Condition.BACK, now_ns
         else:
-            condition, reason = self._judge(now_ns, state)
+            condition, reason = self._judge(now_ns, state, self._rails_of_links())
             since_ns = _began_ns(state)
             self._said[key] = _Known(findings, before.since_ns if before else since_ns)
         return Verdict(
@@ -160,6 +161,11 @@ class Tracker:
             )
             for rank, condition, reason in told
         ]
+
+
+def _alone(state: DirectionState, rails: Counter[int]) -> bool:
+    """Return whether the rail of `state` is the only rail of its link."""
+    return rails[state.source] + rails[state.target] == 1
 
 
 def _began_ns(state: DirectionState) -> int:

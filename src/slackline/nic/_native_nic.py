@@ -106,6 +106,7 @@ class NativeNic:
                 all_shared=shared,
                 hosts=[descriptor.host for descriptor in rendezvous.descriptors],
                 device_bytes=rendezvous.device_bytes,
+                ranks_per_processor=rendezvous.ranks_per_processor,
                 decide=self._records.decided,
             )
             native = engine.open_group(rendezvous.epoch, rank, links, book.order == "rank")

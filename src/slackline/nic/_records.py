@@ -77,6 +77,11 @@ class Records:
         self._reading = threading.Lock()
         self._peers: dict[int, int] = {}
 
+    @property
+    def wanted(self) -> bool:
+        """Whether there is a directory to write to, until `close`."""
+        return self._directory is not None
+
     def follow(self, log: OperationLog) -> None:
         """Have a new engine record its operations, which are written from the first group on."""
         if self._directory is not None:

@@ -67,7 +67,7 @@ def test_every_rank_chooses_the_same_plan_and_says_why(order: str, rail: str) ->
     assert others == [first, first]
     assert all(reason for _, reason in first)
     if order == "rank":
-        assert {name for name, _ in first} <= {"direct", "mesh", "reduce-broadcast"}
+        assert {name for name, _ in first} <= {"direct", "mesh", "reduce-broadcast", "flat-tree"}
 
 
 def bytes_moved(rail: str, *, registered: bool) -> dict[str, int]:

@@ -10,7 +10,7 @@ from slackline.errors import UsageError
 from slackline.nic import NativeNic, NicOptions
 from slackline.testing import MemoryStore
 
-PLANS = "direct, mesh, ring, reduce-broadcast, halving-doubling, torus"
+PLANS = "direct, mesh, ring, reduce-broadcast, halving-doubling, torus, flat-tree"
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"order": "best"}, "order must be one of auto, rank, any, not 'best'"),
     ({"plan": "comet"}, f"plan must be auto or one of {PLANS}, star, hierarchical, not 'comet'"),

@@ -59,7 +59,7 @@ def test_both_forms_of_a_factor_are_read() -> None:
         (
             "plan tree",
             "the plan of an all_reduce must be one of direct, mesh, ring, reduce-broadcast, "
-            "halving-doubling, torus, star, hierarchical, not 'tree'",
+            "halving-doubling, torus, flat-tree, star, hierarchical, not 'tree'",
         ),
         ("schedule auto 8", "behind the schedule may stand memory N, not '8'"),
         ("schedule auto memory x", "memory must be a positive integer, not 'x'"),

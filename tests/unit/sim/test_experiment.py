@@ -258,7 +258,7 @@ def test_a_pipeline_has_a_case_for_each_schedule_and_plan() -> None:
         (
             f'{HOSTS}[collective]\nplan = "rink"\nsize = "1KiB"\n',
             'a.toml: [collective]: all_reduce has no plan "rink"; its plans are direct, mesh, '
-            "ring, reduce-broadcast, halving-doubling, torus, star, hierarchical",
+            "ring, reduce-broadcast, halving-doubling, torus, flat-tree, star, hierarchical",
         ),
         (
             f'{HOSTS}[collective]\nplan = "star"\nsize = "1KiB"\n',

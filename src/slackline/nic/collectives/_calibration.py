@@ -146,11 +146,13 @@ def parameters_from(
     )
 
 
-def chain_parameters(timing: Timing, ranks: int, *, shared_memory: bool) -> CostParameters:
+def chain_parameters(
+    timing: Timing, ranks: int, *, shared_memory: bool, ranks_per_processor: float = 1
+) -> CostParameters:
     """Return the cost model fitted to the timing of "reduce-broadcast" in four ranks or more.
 
     The plan takes 2 (n - 1) steps. Its busiest rank handles 4 messages, and sends or copies the
-    buffer twice.
+    buffer twice. Its steps follow one another, so ranks that share a processor do not delay it.
     """
     steps, messages = 2 * (ranks - 1), 4
     latency_ns = max(1, round(timing.short_ns / (steps + messages * _OVERHEAD_SHARE)))
@@ -164,6 +166,7 @@ def chain_parameters(timing: Timing, ranks: int, *, shared_memory: bool) -> Cost
         reduce_bytes_per_second=_REDUCE_BYTES_PER_SECOND,
         per_message_overhead_ns=overhead_ns,
         shared_memory=shared_memory,
+        ranks_per_processor=ranks_per_processor,
     )
 
 

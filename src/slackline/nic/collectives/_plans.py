@@ -110,16 +110,19 @@ class PlanBook:
         all_shared: bool,
         hosts: Sequence[object],
         device_bytes: int = 0,
+        ranks_per_processor: float = 1,
         decide: Decide | None = None,
     ) -> None:
         """Set the group's order of additions; plans are chosen and compiled later.
 
         `all_shared` says that all links are shared memory; `hosts` has the host of each rank.
         `device_bytes` is the longest payload that the ranks' devices take; 0 without devices.
+        `ranks_per_processor` is the number of ranks that share a processor, at least 1.
         `decide` receives each choice of a plan. Raises UsageError if the configured plan needs
         ranks that are numbered host by host, with as many on each host, and the ranks are not.
         """
         self._ranks_per_host = ranks_per_host(hosts)
+        self._ranks_per_processor = ranks_per_processor
         if options.plan in _BY_HOST and self._ranks_per_host is None:
             raise UsageError(
                 f"the plan {options.plan!r} needs ranks that are numbered host by host, and as "
@@ -216,7 +219,10 @@ class PlanBook:
         """
         tried = {timing.name: timing for timing in timings_from(self.timed(), measured)}
         self._parameters = chain_parameters(
-            tried[CHAIN], self.ranks, shared_memory=self._all_shared
+            tried[CHAIN],
+            self.ranks,
+            shared_memory=self._all_shared,
+            ranks_per_processor=self._ranks_per_processor,
         )
         expected = expected_timings(self.candidates(), self.ranks, self._parameters)
         self._timings = tuple(tried.get(each.name, each) for each in expected)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 import threading
 from collections.abc import Callable, Collection, Sequence
@@ -88,6 +89,7 @@ class Network:
             chosen=bool(self._options.interfaces),
             options=self._options.agreed(),
             device_bytes=device_bytes,
+            processors=len(os.sched_getaffinity(0)),
         )
 
     @property

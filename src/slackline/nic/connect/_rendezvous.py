@@ -24,7 +24,7 @@ __all__ = [
     "to_descriptor",
 ]
 
-_PROTOCOL = 6
+_PROTOCOL = 7
 _SHORTEST_KEY = 16
 _TYPES = {
     "engine": str,
@@ -32,6 +32,7 @@ _TYPES = {
     "chosen": bool,
     "options": dict,
     "device_bytes": int,
+    "processors": int,
     "aggregates": bool,
 }
 """The types of a descriptor's fields. The interfaces are checked when they are read."""
@@ -58,15 +59,22 @@ class EndpointDescriptor:
     options: dict[str, object]
     device_bytes: int = 0
     """The longest payload that the rank's device (a ring NIC or its model) takes; 0 without one."""
+    processors: int = 1
+    """The number of processors that the engine's process may run on."""
     aggregates: bool = False
     """Whether the engine belongs to an aggregator and not to a rank."""
     protocol: int = _PROTOCOL
 
     def __post_init__(self) -> None:
-        """Raise TypeError for a field of another type: descriptors are read from JSON."""
+        """Raise TypeError for a field of another type, ValueError for a wrong number of processors.
+
+        Descriptors are read from JSON.
+        """
         for name, kind in _TYPES.items():
             if type(value := getattr(self, name)) is not kind:
                 raise TypeError(f"{name} must be of type {kind.__name__}, not {value!r}")
+        if self.processors < 1:
+            raise ValueError(f"processors must be a positive integer, not {self.processors}")
 
     @property
     def network(self) -> str:
@@ -89,6 +97,17 @@ class Rendezvous:
     def device_bytes(self) -> int:
         """The longest payload that all devices (ring NICs) of a group take; 0 without devices."""
         return min((r.device_bytes for r in self.descriptors if r.device_bytes), default=0)
+
+    @property
+    def ranks_per_processor(self) -> float:
+        """The number of ranks for each processor on the fullest host, at least 1.
+
+        A host has as many processors as the rank on it that may use most.
+        """
+        hosts: dict[str, list[int]] = {}
+        for each in self.descriptors:
+            hosts.setdefault(each.host, []).append(each.processors)
+        return max(1.0, *(len(here) / max(here) for here in hosts.values()))
 
     @property
     def epoch(self) -> int:

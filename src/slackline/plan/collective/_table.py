@@ -95,6 +95,9 @@ PLANS: Mapping[tuple[Collective, str], Generator] = MappingProxyType(
             forwards_from=2,
             adds=True,
         ),
+        (Collective.ALL_REDUCE, "flat-tree"): Generator(
+            program=straight.all_reduce_flat_tree, chunks=_one, forwards_from=2
+        ),
         (Collective.ALL_REDUCE, "star"): Generator(
             program=star.all_reduce_star, chunks=_one, helpers=1, forwards_from=2
         ),

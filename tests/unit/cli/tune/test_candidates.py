@@ -50,7 +50,14 @@ def of(name: str, given: Facts) -> list[str]:
 
 def test_a_job_over_wires_tries_every_other_plan_segment_and_rail() -> None:
     given = facts()
-    assert of("plan", given) == ["direct", "mesh", "reduce-broadcast", "halving-doubling", "torus"]
+    assert of("plan", given) == [
+        "direct",
+        "mesh",
+        "reduce-broadcast",
+        "halving-doubling",
+        "torus",
+        "flat-tree",
+    ]
     assert of("segment", given) == ["64KiB", "256KiB", "512KiB", "1MiB"]
     assert of("rails", given) == ["shm,udp"]
     assert {name for each in candidates(given) for name in each.settings} == {
@@ -75,13 +82,20 @@ def test_the_settings_take_turns_and_each_candidate_changes_one() -> None:
 def test_sums_in_rank_order_stay_in_rank_order(order: str) -> None:
     given = facts(values={"order": order}, plans={"mesh": 1}, wires=order == "rank")
     found = of("plan", given)
-    assert found == ["direct", "reduce-broadcast"]
+    assert found == ["direct", "reduce-broadcast", "flat-tree"]
     assert all(generate(Collective.ALL_REDUCE, name, 4).rank_ordered for name in found)
 
 
 def test_two_ranks_have_one_order_so_every_plan_is_tried() -> None:
     found = of("plan", facts(ranks=2, plans={"mesh": 1}, wires=False))
-    assert found == ["direct", "ring", "reduce-broadcast", "halving-doubling", "torus"]
+    assert found == [
+        "direct",
+        "ring",
+        "reduce-broadcast",
+        "halving-doubling",
+        "torus",
+        "flat-tree",
+    ]
 
 
 def test_an_aggregator_allows_the_star() -> None:

@@ -169,6 +169,27 @@ def test_many_ranks_choose_by_the_cost_model_fitted_to_one_plan(
     assert many.all_reduce(nbytes, FP32, SUM, early=True).name == early
 
 
+@pytest.mark.parametrize(
+    ("crowd", "nbytes", "name"),
+    [(1, 64, "direct"), (16, 64, "flat-tree"), (16, 4096, "flat-tree"), (16, 16 << 20, "mesh")],
+)
+def test_ranks_that_share_processors_send_few_messages(
+    crowd: float, nbytes: int, name: str
+) -> None:
+    """Check with a latency of 10 us and 1 GB/s."""
+    many = PlanBook(
+        3,
+        32,
+        NicOptions(order="rank"),
+        all_shared=False,
+        hosts="a" * 32,
+        ranks_per_processor=crowd,
+    )
+    short_ns = 63 * 10_000
+    many.learn_few([short_ns, short_ns + 2 * (512 << 10) + 26_214])
+    assert many.all_reduce(nbytes, FP32, SUM).name == name
+
+
 def test_devices_add_in_rank_order_unless_the_rotating_ring_is_asked_for() -> None:
     for order in ("auto", "rank", "any"):
         default = book("auto", order=order)

@@ -140,3 +140,19 @@ def test_a_field_that_is_missing_is_named() -> None:
     store.set("slackline/rank/1", json.dumps(told))
     with pytest.raises(UsageError, match="missing 1 required keyword-only argument: 'host'"):
         exchange_descriptors(store, 0, 2, MINE)
+
+
+def test_the_fullest_host_gives_the_ranks_of_a_processor() -> None:
+    def ranks(**hosts: list[int]) -> float:
+        descriptors = tuple(
+            replace(MINE, host=host, processors=processors)
+            for host, allowed in hosts.items()
+            for processors in allowed
+        )
+        return Rendezvous(secret=b"", descriptors=descriptors).ranks_per_processor
+
+    assert ranks(a=[8, 8], b=[8, 8]) == 1
+    assert ranks(a=[2] * 5, b=[8]) == 2.5
+    assert ranks(a=[1, 4, 1, 1, 1, 1, 1, 1]) == 2, "the ranks are bound to some of its processors"
+    with pytest.raises(ValueError, match="processors must be a positive integer, not 0"):
+        ranks(a=[0])

@@ -22,7 +22,7 @@ WIRE = CostParameters(latency_ns=0, bytes_per_second=1e9, reduce_bytes_per_secon
 def test_the_reason_is_a_sentence_with_every_candidate() -> None:
     assert choose(Collective.ALL_REDUCE, 4, 16 << 20, "any", NETWORK).reason == (
         "mesh: 28 ms for 16 MiB over 4 ranks; halving-doubling 28 ms, torus 28 ms, ring 29 ms, "
-        "reduce-broadcast 38 ms, direct 63 ms"
+        "reduce-broadcast 38 ms, direct 63 ms, flat-tree 63 ms"
     )
 
 
@@ -44,7 +44,8 @@ def test_rank_order_is_never_given_away(ranks: int, nbytes: int) -> None:
 
 def test_only_plans_in_rank_order_are_compared_where_rank_order_binds() -> None:
     assert choose(Collective.ALL_REDUCE, 4, 1 << 20, "rank", NETWORK).reason == (
-        "mesh: 1.8 ms for 1 MiB over 4 ranks in rank order; reduce-broadcast 2.5 ms, direct 4.0 ms"
+        "mesh: 1.8 ms for 1 MiB over 4 ranks in rank order; reduce-broadcast 2.5 ms, direct 4.0 ms, "
+        "flat-tree 4.0 ms"
     )
 
 

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -30,6 +31,7 @@ def test_terms_of_all_reduce_are_those_of_the_textbook(n: int) -> None:
         "ring": (2 * (n - 1), 2 * (n - 1) * s // n, (n - 1) * s // n),
         "torus": (torus_steps, 2 * (n - 1) * s // n, (n - 1) * s // n),
         "reduce-broadcast": (2 * (n - 1), 2 * s if n > 2 else s, s),
+        "flat-tree": (2, (n - 1) * s, (n - 1) * s),
     }
     for name, terms in expected.items():
         cost = estimate(generate(Collective.ALL_REDUCE, name, n), s, NETWORK)
@@ -46,6 +48,23 @@ def test_the_time_is_the_sum_of_its_terms() -> None:
     port, reduced = 2 * 3 * S // 4, 3 * S // 4
     assert cost.messages == 12
     assert cost.time_ns == round(2 * 30_000 + 12 * 1_000 + port + reduced / 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "alone_us", "crowded_us"),
+    [
+        ("direct", 30 + 14, 4 * 14),  # each of eight ranks handles 14 messages of 1 us
+        ("flat-tree", 2 * 30 + 14, 2 * 30 + 14),  # 28 messages at both ends, 3.5 a rank
+        ("reduce-broadcast", 14 * 30 + 4, 14 * 30 + 4),
+    ],
+)
+def test_ranks_that_share_a_processor_handle_messages_one_after_another(
+    name: str, alone_us: int, crowded_us: int
+) -> None:
+    plan = generate(Collective.ALL_REDUCE, name, 8)
+    assert estimate(plan, 0, NETWORK).time_ns == 1000 * alone_us
+    crowded = replace(NETWORK, ranks_per_processor=4)
+    assert estimate(plan, 0, crowded).time_ns == 1000 * crowded_us
 
 
 def test_shared_memory_moves_only_what_is_copied() -> None:
@@ -81,5 +100,7 @@ def test_a_wrong_value_is_named() -> None:
         CostParameters(latency_ns=-1, bytes_per_second=1, reduce_bytes_per_second=1)
     with pytest.raises(UsageError, match=r"^bytes_per_second must be positive, not 0$"):
         CostParameters(latency_ns=0, bytes_per_second=0, reduce_bytes_per_second=1)
+    with pytest.raises(UsageError, match=r"^ranks_per_processor must be at least 1, not 0\.5$"):
+        replace(NETWORK, ranks_per_processor=0.5)
     with pytest.raises(UsageError, match=r"^nbytes must be at least 0, not -5$"):
         estimate(generate(Collective.ALL_REDUCE, "ring", 2), -5, NETWORK)

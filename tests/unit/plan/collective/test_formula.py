@@ -15,20 +15,21 @@ from slackline.plan.collective import (
 NAMES = names(Collective.ALL_REDUCE, helpers=1)
 
 
-def parameters(*, shared: bool) -> CostParameters:
+def parameters(*, shared: bool, crowd: float = 1) -> CostParameters:
     return CostParameters(
         latency_ns=10_000,
         per_message_overhead_ns=1_000,
         bytes_per_second=1e9,
         reduce_bytes_per_second=3e9,
         shared_memory=shared,
+        ranks_per_processor=crowd,
     )
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_formula_gives_what_the_plan_costs(name: str, shared: bool) -> None:
-    cost = parameters(shared=shared)
+@pytest.mark.parametrize(("shared", "crowd"), [(False, 1), (True, 1), (False, 64)])
+def test_a_formula_gives_what_the_plan_costs(name: str, shared: bool, crowd: float) -> None:
+    cost = parameters(shared=shared, crowd=crowd)
     for ranks in range(2, 20):
         plan = generate(Collective.ALL_REDUCE, name, ranks)
         for lines in (0, 1, 7, 1000):

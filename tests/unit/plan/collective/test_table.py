@@ -225,7 +225,8 @@ def test_a_collective_may_be_given_by_its_code() -> None:
         (
             (1, "comet", 4),
             'all_reduce has no plan "comet"; its plans are '
-            "direct, mesh, ring, reduce-broadcast, halving-doubling, torus, star, hierarchical",
+            "direct, mesh, ring, reduce-broadcast, halving-doubling, torus, flat-tree, star, "
+            "hierarchical",
         ),
         ((1, "ring", 4, 2), "all_reduce takes no root, not 2"),
         ((4, "chain", 4), "broadcast needs a root from 0 to 3, not None"),

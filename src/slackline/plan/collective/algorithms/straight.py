@@ -11,6 +11,7 @@ from slackline.plan.collective._instruction import NOBODY, Instruction, Kind
 __all__ = [
     "all_gather_mesh",
     "all_reduce_direct",
+    "all_reduce_flat_tree",
     "all_reduce_mesh",
     "all_to_all_direct",
     "broadcast_direct",
@@ -66,6 +67,20 @@ def all_reduce_mesh(rank: int, ranks: int, root: int) -> Steps:
     """
     yield from reduce_scatter_mesh(rank, ranks, root)
     yield from all_gather_mesh(rank, ranks, root)
+
+
+def all_reduce_flat_tree(rank: int, ranks: int, root: int) -> Steps:
+    """Yield a rank's instructions of an all-reduce in two steps: rank 0 reduces for all ranks.
+
+    Every other rank sends its buffer to rank 0, which reduces all contributions in rank order and
+    sends the result back. For n ranks, n - 1 buffers enter and leave rank 0's port. All ranks
+    together send 2 (n - 1) messages, the fewest of all plans with so few steps.
+
+    rank 0   BUFFER_2C0 BUFFER_1C0 REDUCE_ALL_C0   SEND_1C0 SEND_2C0
+    rank 1   SEND_0C0                              COPY_0C0
+    """
+    yield from reduce_direct(rank, ranks, 0)
+    yield from broadcast_direct(rank, ranks, 0)
 
 
 def broadcast_direct(rank: int, ranks: int, root: int) -> Steps:

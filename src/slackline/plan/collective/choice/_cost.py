@@ -4,6 +4,9 @@ One engine thread receives, reduces and sends, so four terms add up:
 
     time = steps * latency + messages * overhead + port bytes / rate + reduced / reduce rate
 
+Ranks that share a processor handle their messages one after another. If the messages of the ranks
+of one processor take longer than the first two terms, their time replaces these terms.
+
 steps         the longest chain of messages in which each message waits for the previous one
 messages      the messages that the busiest rank sends and receives
 port bytes    the bytes that the busiest rank sends or receives, the larger: links are full duplex
@@ -46,6 +49,8 @@ class CostParameters:
     """The time that a rank spends on each message that it sends or receives."""
     shared_memory: bool = False
     """Whether all ranks are on one host and read each other's memory."""
+    ranks_per_processor: float = 1
+    """The number of ranks that share a processor, at least 1."""
 
     def __post_init__(self) -> None:
         for name in ("latency_ns", "per_message_overhead_ns"):
@@ -54,6 +59,19 @@ class CostParameters:
         for name in ("bytes_per_second", "reduce_bytes_per_second"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name} must be positive, not {getattr(self, name)}")
+        if not self.ranks_per_processor >= 1:
+            raise UsageError(
+                f"ranks_per_processor must be at least 1, not {self.ranks_per_processor}"
+            )
+
+    def handling_ns(self, steps: int, busiest: int, mean: float) -> float:
+        """Return the time of a plan's messages without their bytes, in nanoseconds.
+
+        `busiest` is the number of messages that the busiest rank sends and receives, `mean` the
+        mean over the ranks.
+        """
+        alone_ns = steps * self.latency_ns + busiest * self.per_message_overhead_ns
+        return max(alone_ns, self.ranks_per_processor * mean * self.per_message_overhead_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +138,7 @@ def estimate(
     if port_rates is not None:
         port_ns = max(map(truediv, ports, port_rates)) * _SECOND_NS
     time_ns = (
-        steps * parameters.latency_ns
-        + max(messages) * parameters.per_message_overhead_ns
+        parameters.handling_ns(steps, max(messages), sum(messages[: plan.ranks]) / plan.ranks)
         + port_ns
         + max(reduced) * _SECOND_NS / parameters.reduce_bytes_per_second
     )
