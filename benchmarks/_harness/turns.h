@@ -102,11 +102,27 @@ static Used now(void) {
     return used;
 }
 
+/* Returns what calls have used, from three readings: before them, after them, and after a barrier
+ * that follows them. The clock and the count of idle time stop before the barrier. The other
+ * counters run until no rank needs this one. */
+static Used between(const Used *before, const Used *done, const Used *after) {
+    Used used;
+    used.ns = done->ns - before->ns;
+    used.user_ns = after->user_ns - before->user_ns;
+    used.system_ns = after->system_ns - before->system_ns;
+    used.voluntary = after->voluntary - before->voluntary;
+    used.involuntary = after->involuntary - before->involuntary;
+    used.idle_ns = done->idle_ns - before->idle_ns;
+    return used;
+}
+
+static void tell(FILE *answers, const Used *used) {
+    fprintf(answers, "%.0f %.0f %.0f %ld %ld %.0f\n", used->ns, used->user_ns, used->system_ns,
+            used->voluntary, used->involuntary, used->idle_ns);
+}
+
 /* Makes CALLS measured calls on one filling of the buffer and adds their usage to TOTAL. Returns
- * whether the result is right.
- *
- * The clock and the count of idle time stop before the last barrier. The other counters run until
- * no rank needs this one. */
+ * whether the result is right. */
 static int block(const Contestant *all, float *buffer, int count, int calls, int warm_up, int salt,
                  Used *total) {
     fill(buffer, count, all->rank, salt);
@@ -117,12 +133,13 @@ static int block(const Contestant *all, float *buffer, int count, int calls, int
     const Used done = now();
     all->barrier(all->self);
     const Used after = now();
-    total->ns += done.ns - before.ns;
-    total->user_ns += after.user_ns - before.user_ns;
-    total->system_ns += after.system_ns - before.system_ns;
-    total->voluntary += after.voluntary - before.voluntary;
-    total->involuntary += after.involuntary - before.involuntary;
-    total->idle_ns += done.idle_ns - before.idle_ns;
+    const Used used = between(&before, &done, &after);
+    total->ns += used.ns;
+    total->user_ns += used.user_ns;
+    total->system_ns += used.system_ns;
+    total->voluntary += used.voluntary;
+    total->involuntary += used.involuntary;
+    total->idle_ns += used.idle_ns;
     return right(buffer, count, all->size, warm_up + calls, salt);
 }
 
@@ -141,8 +158,7 @@ static void turn(const Contestant *all, FILE *answers, int count, int calls, int
     }
     free(buffer);
     if (ok)
-        fprintf(answers, "%.0f %.0f %.0f %ld %ld %.0f\n", total.ns, total.user_ns, total.system_ns,
-                total.voluntary, total.involuntary, total.idle_ns);
+        tell(answers, &total);
     else
         fprintf(answers, "%s\n", buffer == NULL ? "no memory" : "wrong");
     fflush(answers);

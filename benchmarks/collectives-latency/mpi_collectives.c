@@ -130,10 +130,9 @@ static void play(const Play *p, FILE *answers, int calls, int warm_up) {
     const Used done = now();
     MPI_Barrier(MPI_COMM_WORLD);
     const Used after = now();
+    const Used used = between(&before, &done, &after);
     if (is_right(p))
-        fprintf(answers, "%.0f %.0f %.0f %ld %ld\n", done.ns - before.ns,
-                after.user_ns - before.user_ns, after.system_ns - before.system_ns,
-                after.voluntary - before.voluntary, after.involuntary - before.involuntary);
+        tell(answers, &used);
     else
         fprintf(answers, "wrong\n");
     fflush(answers);
