@@ -22,7 +22,7 @@ class Usage:
     involuntary: float
     """The number of context switches of threads that were preempted."""
     idle_s: float
-    """The time in which the cores of the machine had nothing to do, in seconds, summed over cores."""
+    """The time in which the machine's cores had nothing to do, in seconds, summed over cores."""
 
     def over(self, operations: int) -> Usage:
         """Return the usage divided by a number of operations."""

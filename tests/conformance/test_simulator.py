@@ -17,7 +17,16 @@ from slackline.sim import Fabric, Operation, simulate_collective
 from slackline.testing.reference import Array, PlanArithmetic, execute
 from slackline.wire import DType, ReduceOp
 
-PLANS = ("direct", "mesh", "ring", "reduce-broadcast", "halving-doubling", "torus", "flat-tree", "star")
+PLANS = (
+    "direct",
+    "mesh",
+    "ring",
+    "reduce-broadcast",
+    "halving-doubling",
+    "torus",
+    "flat-tree",
+    "star",
+)
 IN_ORDER = ("direct", "mesh", "ring", "reduce-broadcast", "star")
 """The plans in which the order of frames on every link does not depend on times of arrival."""
 SEGMENT_BYTES = 4096

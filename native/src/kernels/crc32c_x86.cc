@@ -111,8 +111,9 @@ std::uint32_t interleaved(std::uint32_t remainder, const unsigned char* data,
   return serial(remainder, data, bytes);
 }
 
-// Keep four vectors that are congruent modulo P to all bytes read so far, and move each of them onto
-// its successor four vectors on. At the end move the vectors, then their lanes, onto the last one.
+// Keep four vectors that are congruent modulo P to all bytes read so far, and move each of them
+// onto its successor four vectors on. At the end move the vectors, then their lanes, onto the last
+// one.
 SLACKLINE_256 std::uint32_t folded_256(std::uint32_t remainder, const unsigned char* data,
                                        std::size_t bytes) noexcept {
   constexpr std::size_t kVectors = 4;
@@ -121,8 +122,8 @@ SLACKLINE_256 std::uint32_t folded_256(std::uint32_t remainder, const unsigned c
   __m256i lanes[kVectors];
 #pragma GCC unroll 4
   for (std::size_t v = 0; v < kVectors; ++v) lanes[v] = lanes_at(data + 32 * v);
-  lanes[0] = _mm256_xor_si256(lanes[0], _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0,
-                                                         static_cast<int>(remainder)));
+  lanes[0] = _mm256_xor_si256(lanes[0],
+                              _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, static_cast<int>(remainder)));
   for (data += kStep, bytes -= kStep; bytes >= kStep; bytes -= kStep, data += kStep) {
     _mm_prefetch(data + kFetchAhead, _MM_HINT_T0);
     _mm_prefetch(data + kFetchAhead + 64, _MM_HINT_T0);

@@ -17,7 +17,9 @@ def benchmark() -> Iterator[ModuleType]:
 
 
 def usage(step_s: float, user_s: float = 0.02) -> Usage:
-    return Usage(seconds=step_s, user_s=user_s, system_s=0.001, voluntary=10, involuntary=1, idle_s=0.0)
+    return Usage(
+        seconds=step_s, user_s=user_s, system_s=0.001, voluntary=10, involuntary=1, idle_s=0.0
+    )
 
 
 def measured(benchmark: ModuleType, cell_name: str, step_ms: dict[str, list[float]]):

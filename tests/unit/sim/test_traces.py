@@ -1,8 +1,8 @@
 """Every plan on drawn fabrics, with drawn faults, has the recorded trace, event for event.
 
-All traces but those of barrier-chain and all_reduce-flat-tree were recorded from a simulator in
-Python that executed the same model, so the digests also check the native machine against another
-implementation. Those of these two plans are from the native machine itself. `python test_traces.py` prints the digests; a
+The traces of barrier-chain and all_reduce-flat-tree were recorded from the native machine itself,
+all others from a simulator in Python that executed the same model, so that their digests also check
+the native machine against another implementation. `python test_traces.py` prints the digests; a
 digest may change with the model only.
 """
 
