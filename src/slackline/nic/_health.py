@@ -240,7 +240,7 @@ class Monitor:
             began_ns = time.thread_time_ns()
             busy = self.look(time.monotonic_ns())
             spent_s = (time.thread_time_ns() - began_ns) / 1e9
-            wait_s = min(max(_BUSY_S, _REST * spent_s), _IDLE_S) if busy else _IDLE_S
+            wait_s = _pause_s(busy, spent_s)
 
     def _tell(self, verdict: Verdict) -> None:
         """Log a verdict (a change of a condition), and write the verdict to the telemetry."""
@@ -261,6 +261,11 @@ class Monitor:
                     reason=verdict.reason,
                 )
             )
+
+
+def _pause_s(busy: bool, spent_s: float) -> float:
+    """Return the seconds until the next sample, after one that took `spent_s` of processor time."""
+    return min(max(_BUSY_S, _REST * spent_s), _IDLE_S) if busy else _IDLE_S
 
 
 class Monitors:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from slackline.nic import Group, NicOptions
-from slackline.nic._health import Monitor
+from slackline.nic._health import Monitor, _pause_s
 from slackline.nic._records import Records
 from slackline.telemetry import (
     ClockOffset,
@@ -194,3 +194,22 @@ def test_a_request_reports_every_rail_since_the_request_before() -> None:
     again, _ = monitor.reports()
     assert (again.sent_bytes, again.state) == (500, "ended")
     assert again.interval_ns == again.at_ns - first.at_ns
+
+
+@pytest.mark.parametrize(
+    ("busy", "spent_s", "pause_s"),
+    [(True, 0.0005, 0.25), (True, 0.003, 0.6), (True, 0.2, 1.0), (False, 0.0005, 1.0)],
+)
+def test_samples_that_take_long_are_taken_seldom(
+    busy: bool, spent_s: float, pause_s: float
+) -> None:
+    assert _pause_s(busy, spent_s) == pytest.approx(pause_s)
+
+
+def test_reports_are_prepared_only_for_a_directory(tmp_path: Path) -> None:
+    assert not Records(None).wanted
+    records = Records(tmp_path)
+    records.opened(0, 1)
+    assert records.wanted
+    records.close({})
+    assert not records.wanted
