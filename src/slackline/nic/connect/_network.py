@@ -89,7 +89,7 @@ class Network:
             chosen=bool(self._options.interfaces),
             options=self._options.agreed(),
             device_bytes=device_bytes,
-            processors=len(os.sched_getaffinity(0)),
+            processors=sum(1 << processor for processor in os.sched_getaffinity(0)),
         )
 
     @property

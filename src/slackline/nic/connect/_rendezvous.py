@@ -8,6 +8,8 @@ import json
 import os
 import secrets
 from dataclasses import asdict, dataclass, replace
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +62,13 @@ class EndpointDescriptor:
     device_bytes: int = 0
     """The longest payload that the rank's device (a ring NIC or its model) takes; 0 without one."""
     processors: int = 1
-    """The number of processors that the engine's process may run on."""
+    """The processors that the engine's process may run on: bit i stands for processor i."""
     aggregates: bool = False
     """Whether the engine belongs to an aggregator and not to a rank."""
     protocol: int = _PROTOCOL
 
     def __post_init__(self) -> None:
-        """Raise TypeError for a field of another type, ValueError for a wrong number of processors.
+        """Raise TypeError for a field of another type, ValueError if there is no processor.
 
         Descriptors are read from JSON.
         """
@@ -74,7 +76,7 @@ class EndpointDescriptor:
             if type(value := getattr(self, name)) is not kind:
                 raise TypeError(f"{name} must be of type {kind.__name__}, not {value!r}")
         if self.processors < 1:
-            raise ValueError(f"processors must be a positive integer, not {self.processors}")
+            raise ValueError(f"processors must name one or more, not {self.processors}")
 
     @property
     def network(self) -> str:
@@ -102,12 +104,12 @@ class Rendezvous:
     def ranks_per_processor(self) -> float:
         """The number of ranks for each processor on the fullest host, at least 1.
 
-        A host has as many processors as the rank on it that may use most.
+        Only processors that some rank of the host may run on count.
         """
         hosts: dict[str, list[int]] = {}
         for each in self.descriptors:
             hosts.setdefault(each.host, []).append(each.processors)
-        return max(1.0, *(len(here) / max(here) for here in hosts.values()))
+        return max(1.0, *(len(here) / reduce(or_, here).bit_count() for here in hosts.values()))
 
     @property
     def epoch(self) -> int:

@@ -151,8 +151,9 @@ def test_the_fullest_host_gives_the_ranks_of_a_processor() -> None:
         )
         return Rendezvous(secret=b"", descriptors=descriptors).ranks_per_processor
 
-    assert ranks(a=[8, 8], b=[8, 8]) == 1
-    assert ranks(a=[2] * 5, b=[8]) == 2.5
-    assert ranks(a=[1, 4, 1, 1, 1, 1, 1, 1]) == 2, "the ranks are bound to some of its processors"
-    with pytest.raises(ValueError, match="processors must be a positive integer, not 0"):
+    assert ranks(a=[0xFF, 0xFF], b=[0xFF, 0xFF]) == 1
+    assert ranks(a=[0b11] * 5, b=[0xFF]) == 2.5
+    assert ranks(a=[1 << rank for rank in range(8)]) == 1, "each rank has a processor of its own"
+    assert ranks(a=[0b0110, 0b0010, 0b0110, 0b1000, 0b0010, 0b0010]) == 2
+    with pytest.raises(ValueError, match="processors must name one or more, not 0"):
         ranks(a=[0])
