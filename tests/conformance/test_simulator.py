@@ -11,7 +11,7 @@ import pytest
 from conformance_vectors import HALVES, RANK_ORDERED, Case, at, same_bits
 from tapped_engines import WireFrame, tapped_engines
 
-from slackline.nic.collectives._plans import compile_program
+from slackline.nic.collectives._programs import compile_program
 from slackline.plan.collective import Collective, generate, part
 from slackline.sim import Fabric, Operation, simulate_collective
 from slackline.testing.reference import Array, PlanArithmetic, execute

@@ -2,6 +2,7 @@
 
 _operations, _posting, _checks, _chunks   every operation but all_reduce: checks, memory, posting
 _plans, _calibration   the plan of each operation, chosen by formulas and measurements
+_programs              plans in the form that the engine runs
 _shares                long all_reduces in slices, divided by the rates of the ports
 _transfer, _completion_queue   handles of posted operations, and waits for many of them
 """
@@ -15,11 +16,9 @@ from slackline.nic.collectives._plans import (
     STAR,
     PlanBook,
     Selected,
-    compile_program,
-    plan_number,
-    starts,
 )
 from slackline.nic.collectives._posting import nanoseconds
+from slackline.nic.collectives._programs import compile_program, plan_number, starts
 from slackline.nic.collectives._shares import Sharing
 from slackline.nic.collectives._transfer import DONE, Completions
 

@@ -1,10 +1,10 @@
-"""The choice of a plan (collective algorithm) for each operation, and the compiled plan."""
+"""The choice of a plan (collective algorithm) for each operation."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
@@ -21,18 +21,15 @@ from slackline.nic.collectives._calibration import (
     parameters_from,
     timings_from,
 )
-from slackline.nic.collectives._chunks import chunk_between
+from slackline.nic.collectives._programs import BY_HOST, compile_program, starts
 from slackline.plan.collective import (
     PLANS,
     Choice,
     Collective,
     CollectivePlan,
     CostParameters,
-    Kind,
-    Part,
     Timing,
     choose,
-    cutting,
     expected_ns,
     fastest,
     generate,
@@ -48,16 +45,12 @@ __all__ = [
     "STAR",
     "PlanBook",
     "Selected",
-    "compile_program",
-    "plan_number",
     "ranks_per_host",
-    "starts",
 ]
 
 _log = logging.getLogger("slackline.nic")
 
 _HALF_TYPES = (DType.FLOAT16, DType.BFLOAT16)
-_SPLITS = (Collective.ALL_REDUCE, Collective.REDUCE, Collective.BROADCAST, Collective.BARRIER)
 _FIXED = {
     Collective.REDUCE_SCATTER: "mesh",
     Collective.ALL_GATHER: "mesh",
@@ -73,7 +66,6 @@ _MODELLED = 64
 """The largest group for which the cost model helps to choose an all_reduce among timed plans.
 Larger groups choose by measured times alone."""
 _SMALLEST_CLASS = 1 << 10
-_BY_HOST = {name for (_, name), row in PLANS.items() if row.by_host}
 DIRECT, MESH = "direct", "mesh"
 """The plans in which every rank sends to every other."""
 STAR = "star"
@@ -123,7 +115,7 @@ class PlanBook:
         """
         self._ranks_per_host = ranks_per_host(hosts)
         self._ranks_per_processor = ranks_per_processor
-        if options.plan in _BY_HOST and self._ranks_per_host is None:
+        if options.plan in BY_HOST and self._ranks_per_host is None:
             raise UsageError(
                 f"the plan {options.plan!r} needs ranks that are numbered host by host, and as "
                 "many on each host"
@@ -284,7 +276,7 @@ class PlanBook:
         """Return this rank's part of the plan called `name`, compiled for the engine."""
         key = collective, name, root
         if key not in self._programs:
-            per_host = self._ranks_per_host if name in _BY_HOST else None
+            per_host = self._ranks_per_host if name in BY_HOST else None
             mine = part(collective, name, self.ranks, self.rank, root, ranks_per_host=per_host)
             self._programs[key] = compile_program(mine)
         return self._programs[key]
@@ -340,55 +332,6 @@ class PlanBook:
         return self._plans[key]
 
 
-def compile_program(
-    part: Part, *, longest: int = 0, offloads: bool = False, opens: Sequence[int] = ()
-) -> _native.Program:
-    """Return one member's part of a plan (a rank's or the aggregator's) in the engine's form.
-
-    `longest` is the longest payload of a frame in bytes; 0 takes the plan's own limit. `offloads`
-    lets devices add. `opens` names the starting rank of each chunk, for plans that devices execute.
-    """
-    chunks, program = part.chunks, part.program
-    if part.collective is Collective.ALL_TO_ALL:
-        n = part.ranks
-        chunks = 2 * n
-        program = tuple(
-            replace(i, chunk=chunk_between(i.chunk // n, i.chunk % n, n)) for i in program
-        )
-    rule = cutting(part.helpers)
-    return _native.program(
-        part.collective,
-        _number(part.collective, part.name, part.helpers),
-        part.members,
-        part.member,
-        chunks,
-        part.collective in _SPLITS,
-        part.forwards,
-        part.adds,
-        [(int(i.kind), max(i.peer, 0), i.chunk, i.last) for i in program],
-        rule.pieces,
-        longest or rule.longest_bytes or 0,
-        offloads,
-        list(opens),
-    )
-
-
-def starts(plan: CollectivePlan) -> list[int]:
-    """Return the rank that sends each chunk of a ring plan first; it also receives it last."""
-    found: dict[int, int] = {}
-    for rank, program in enumerate(plan.programs):
-        for chunk in range(plan.chunks):
-            first = next(instruction for instruction in program if instruction.chunk == chunk)
-            if first.kind is Kind.SEND:
-                found[chunk] = rank
-    return [found[chunk] for chunk in range(plan.chunks)]
-
-
-def plan_number(plan: CollectivePlan) -> int:
-    """Return the number of the plan in the headers of frames."""
-    return _number(plan.collective, plan.name, plan.helpers)
-
-
 def ranks_per_host(hosts: Sequence[object]) -> int | None:
     """Return the number of ranks on each host, by the host of each rank.
 
@@ -397,10 +340,3 @@ def ranks_per_host(hosts: Sequence[object]) -> int | None:
     blocks = [len(list(block)) for _, block in groupby(hosts)]
     alike = len(set(blocks)) == 1 and len(blocks) == len(set(hosts))
     return blocks[0] if alike else None
-
-
-def _number(collective: Collective, name: str, helpers: int) -> int:
-    """Return a plan's number in frame headers: the position of the name among all names, from 1."""
-    if name in _BY_HOST:
-        return names(collective, helpers=1, by_host=True).index(name) + 1
-    return names(collective, helpers=helpers).index(name) + 1
