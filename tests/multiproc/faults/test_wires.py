@@ -123,28 +123,31 @@ def test_a_link_of_two_connections_survives_corruption_on_one(
 
 
 def test_frames_that_arrive_twice_are_used_once(stores: list[ProxiedStore]) -> None:
-    """Hold back acknowledgements until the data of a cut connection has arrived a second time."""
+    """Cut a connection once its first frames have been used, and hold back acknowledgements until
+    more bytes have passed than the message has."""
     count = 1_500_000
     passed: Counter[int] = Counter()
-    cut_off: list[int] = []
+    receiver_of: list[Group] = []
+    before: list[int] = []
     lock = threading.Lock()
-    flows, came_again = threading.Event(), threading.Event()
+    flows, cut_off, came_again = threading.Event(), threading.Event(), threading.Event()
 
     def tamper(number: int, direction: str, offset: int, data: bytes) -> bytes | None:
         if direction == "back":
             if flows.is_set():
                 came_again.wait(60)
             return data
+        if offset + len(data) > 20_000:  # less than a frame: no frame of data is acknowledged yet
+            flows.set()
+            if number != 0:
+                cut_off.wait(60)
+        if number == 0 and offset + len(data) > 200_000:
+            used = before[0] + 140_000  # two frames of 64 KiB, all from this connection
+            until(lambda: receiver_of[0].counters()["tcp_bytes_received"] >= used, "no frame was used")
+            cut_off.set()
+            return None
         with lock:
-            if offset > 20_000:  # less than a frame, so no frame of data is acknowledged yet
-                flows.set()
-            if not cut_off and offset + len(data) > 200_000:
-                cut_off.append(number)
-            if number in cut_off:
-                return None
             passed[number] += len(data)
-            # The cut connection delivered two frames of 64 KiB. More bytes than the message has can
-            # only be second copies.
             if passed.total() > count + 100_000:
                 came_again.set()
         return data
@@ -153,6 +156,9 @@ def test_frames_that_arrive_twice_are_used_once(stores: list[ProxiedStore]) -> N
 
     def body(group: Group) -> dict[str, int]:
         data = np.arange(count, dtype=np.uint8)
+        if group.rank == 1:
+            receiver_of.append(group)
+            before.append(group.counters()["tcp_bytes_received"] + 20_000)
         stores[-1].arm(group)
         if group.rank == 0:
             group.send(data.ctypes.data, count, DType.UINT8, 1, 0, blocking=True)
