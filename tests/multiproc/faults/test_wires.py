@@ -143,7 +143,7 @@ def test_frames_that_arrive_twice_are_used_once(stores: list[ProxiedStore]) -> N
                 cut_off.wait(60)
         if number == 0 and offset + len(data) > 200_000:
             used = before[0] + 140_000  # two frames of 64 KiB, all from this connection
-            until(lambda: receiver_of[0].counters()["tcp_bytes_received"] >= used, "no frame was used")
+            until(lambda: receiver_of[0].counters()["tcp_bytes_received"] >= used, "not used")
             cut_off.set()
             return None
         with lock:
