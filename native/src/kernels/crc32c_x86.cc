@@ -139,7 +139,8 @@ SLACKLINE_256 std::uint32_t folded_256(std::uint32_t remainder, const unsigned c
   return interleaved(serial(0, tail, sizeof tail), data, bytes);
 }
 
-// As folded_256, with vectors of 64 bytes.
+// Compute what folded_256 computes, with vectors of 64 bytes and without fetching ahead. The two
+// functions are written out, because a target attribute cannot depend on a template's parameter.
 SLACKLINE_512 std::uint32_t folded_512(std::uint32_t remainder, const unsigned char* data,
                                        std::size_t bytes) noexcept {
   constexpr std::size_t kVectors = 4;

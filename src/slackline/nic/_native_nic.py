@@ -216,8 +216,7 @@ class NativeNic:
     def _start(self, rendezvous: Rendezvous) -> _native.Engine:
         """Return the engine; the first group's call starts the engine."""
         if self._engine is None:
-            here = sum(other.host == self._network.host for other in rendezvous.descriptors)
-            crowded = here > _CROWDED * len(os.sched_getaffinity(0))
+            crowded = rendezvous.crowding[self._network.host] > _CROWDED
             options = self.options
             with on_the_nodes_processors(SYSFS):
                 self._engine = _native.Engine(

@@ -101,15 +101,20 @@ class Rendezvous:
         return min((r.device_bytes for r in self.descriptors if r.device_bytes), default=0)
 
     @property
-    def ranks_per_processor(self) -> float:
-        """The number of ranks for each processor on the fullest host, at least 1.
+    def crowding(self) -> dict[str, float]:
+        """The number of ranks for each processor of a host, by the host's identity.
 
         Only processors that some rank of the host may run on count.
         """
         hosts: dict[str, list[int]] = {}
         for each in self.descriptors:
             hosts.setdefault(each.host, []).append(each.processors)
-        return max(1.0, *(len(here) / reduce(or_, here).bit_count() for here in hosts.values()))
+        return {host: len(here) / reduce(or_, here).bit_count() for host, here in hosts.items()}
+
+    @property
+    def ranks_per_processor(self) -> float:
+        """The number of ranks for each processor on the fullest host, at least 1."""
+        return max(1.0, *self.crowding.values())
 
     @property
     def epoch(self) -> int:
