@@ -33,11 +33,6 @@ rounds, before a plan other than "mesh" is replaced.
 In a ring every link waits for the slowest port, so that a fast port seems little faster than a slow
 port. Even ports seem to differ by a factor of at most 1.05 in the median round.
 """
-_CHANGED = Fraction(12, 10)
-"""The factor between two measurements of a port from which the port itself has changed.
-
-The slice during which a NIC fails shows a rate between the port's earlier rate and its new one.
-"""
 _TRIAL_ROUNDS = 64
 """The number of rounds without a change after which larger shares for a slow port are tried.
 
@@ -173,10 +168,8 @@ def rebalance(
     if last is None:
         return known, None
     now = balance.weights or equal
-    if now == equal and min(max(each) / min(each) for each in (last, rates)) < _FIRST_GAIN:
-        return known, None  # shares save at most the factor between the fastest and slowest port
-    likely = [_likely(a, b) for a, b in zip(last, rates, strict=True)]
-    chosen = shares(likely)
+    mean = [(a + b) // 2 for a, b in zip(last, rates, strict=True)]
+    chosen = shares(mean)
     gain = min(port_time(each, now) / port_time(each, chosen) for each in (last, rates))
     least = _FIRST_GAIN if now == equal else _GAIN
     promised = False
@@ -190,13 +183,13 @@ def rebalance(
     elif gain >= least:
         promised = pace is not None and last_pace is not None
         reason = (
-            f"the shares are {_percents(chosen)} %, since the ports carry {_rates(likely)} MB/s: "
+            f"the shares are {_percents(chosen)} %, since the ports carry {_rates(rates)} MB/s: "
             f"{float(1 - 1 / gain):.0%} less time than with {_percents(now)} %"
         )
     elif known.rounds >= _TRIAL_ROUNDS and max(now) > min(now) + 1:
         smallest = now.index(min(now))
-        likely[smallest] = int(likely[smallest] * _TRIAL_RATE)
-        chosen = shares(likely)
+        mean[smallest] = int(mean[smallest] * _TRIAL_RATE)
+        chosen = shares(mean)
         if chosen == now:
             return replace(known, rounds=0), None
         reason = (
@@ -207,19 +200,8 @@ def rebalance(
         return known, None
     changed = _change(known, chosen)
     if promised and pace is not None and last_pace is not None:
-        # Where a port has changed between the two rounds, the earlier one has another pace.
-        steady = not any(map(_has_changed, last, rates))
-        changed = replace(changed, earlier_pace=(pace + last_pace) // 2 if steady else pace)
+        changed = replace(changed, earlier_pace=(pace + last_pace) // 2)
     return changed, reason
-
-
-def _likely(earlier: int, rate: int) -> int:
-    """Return the rate of a port by two measurements: the mean, or the newer one after a change."""
-    return rate if _has_changed(earlier, rate) else (earlier + rate) // 2
-
-
-def _has_changed(earlier: int, rate: int) -> bool:
-    return max(earlier, rate) >= _CHANGED * min(earlier, rate)
 
 
 def _change(balance: Balance, chosen: tuple[int, ...]) -> Balance:

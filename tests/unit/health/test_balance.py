@@ -112,36 +112,6 @@ def test_new_shares_come_with_a_number_and_a_reason() -> None:
     )
 
 
-def test_the_shares_follow_the_newer_rate_of_a_port_that_was_cut_between_two_slices() -> None:
-    """The cut comes in the first slice, which therefore shows a rate between the other two."""
-    even, between, cut = (40_000_000,) * 4, (40_000_000,) * 3 + (26_000_000,), [40_000_000] * 3
-    cut.append(20_000_000)
-    balance = Balance(mesh=True)
-    for rates in (even, even, between):
-        balance, reason = rebalance(balance, rates)
-        assert reason is None
-    balance, reason = rebalance(balance, tuple(cut))
-    assert balance.weights == shares(cut)
-    assert reason is not None
-    assert "the ports carry 40, 40, 40, 20 MB/s" in reason
-
-
-def test_after_a_cut_new_shares_are_judged_by_the_pace_of_the_cut_port_alone() -> None:
-    """The first of two slices was partly reduced before the cut, at a better pace."""
-    between, cut = (40_000_000,) * 3 + (26_000_000,), (40_000_000,) * 3 + (20_000_000,)
-    balance = Balance(mesh=True)
-    for rates, pace in ((between, 50_000), (cut, 75_000), (cut, 62_000), (cut, 62_000)):
-        balance, _ = rebalance(balance, rates, pace)
-    assert (balance.weights, balance.number) == (shares(cut), 1)
-
-
-def test_the_mean_of_two_rates_counts_where_they_are_close() -> None:
-    slow = [[40_000_000] * 3 + [rate] for rate in (24_000_000, 28_000_000, 26_000_000)]
-    balance, _ = rebalance(Balance(mesh=True), tuple(slow[0]))
-    balance, _ = rebalance(balance, tuple(slow[1]))
-    assert balance.weights == shares(slow[2])
-
-
 def test_another_plan_is_first_replaced_by_a_mesh_with_equal_shares() -> None:
     rates = (40_000_000, 40_000_000, 40_000_000, 20_000_000)
     balance, _ = rebalance(Balance(mesh=False), rates)

@@ -13,8 +13,8 @@ series are numbered:
 When slice k has ended, the ranks exchange how many bytes their ports have carried. Every rank makes
 the same decision from the same figures, and the decision holds for slice k + 3. A slice that is
 posted earlier waits in the engine until its shares are known, so that posting never blocks. An
-exchange is due about every 150 ms of traffic, by the pace that the last exchange showed; after the
-other slices the shares stay.
+exchange is due after the slice with which the slices since the last exchange have one and a half
+times the bytes of a slice of full length; after the others the shares stay.
 """
 
 from __future__ import annotations
@@ -27,19 +27,12 @@ from collections.abc import Callable, Sequence
 
 import slackline._native as _native
 from slackline.errors import ClosedError
-from slackline.health import Balance, observe, round_pace
+from slackline.health import Balance, Traffic, observe
 from slackline.nic._failures import FailureTuple, to_error
 from slackline.nic._interface import TimedTransfer
 from slackline.nic.collectives._chunks import own_to_each
 from slackline.nic.collectives._plans import PlanBook
-from slackline.nic.collectives._share_series import (
-    AHEAD,
-    Exchange,
-    Series,
-    link_counters,
-    next_interval,
-    traffic_table,
-)
+from slackline.nic.collectives._share_series import AHEAD, Exchange, Series
 from slackline.nic.collectives._transfer import DONE, Completions, JointTransfer, NativeTransfer
 from slackline.plan.collective import Collective, split
 from slackline.wire import DType, ReduceOp
@@ -84,8 +77,8 @@ class Sharing:
 
         `links[i]` is the engine's number of the link to rank i, -1 for this rank. `timeout_ns` is
         the limit of an exchange. A slice takes about 100 ms of a port, so that an exchange after
-        every slice costs little. An operation is long if it has at least an eighth of the bytes of
-        a slice, and at least 1 MiB.
+        every other slice costs little. An operation is long if it has at least an eighth of the
+        bytes of a slice, and at least 1 MiB.
         """
         self._engine, self._native = engine, native
         self._completions = completions
@@ -148,7 +141,10 @@ class Sharing:
                     _SLICE if offset else 0,
                 )
                 series.posted += 1
-                series.sizes.append(size * dtype.itemsize)
+                series.unmeasured_bytes += size * dtype.itemsize
+                if 2 * series.unmeasured_bytes >= 3 * self._slice_bytes:
+                    series.due.add(number)
+                    series.unmeasured_bytes = 0
                 self._open += 1
                 self._drop_used(series, number)
                 requests.append((number, request))
@@ -212,14 +208,9 @@ class Sharing:
 
     def _begin(self, program: _native.Program) -> Series:
         """Return a new series of all_reduces; its first slices run the plan of lowest cost."""
-        series = Series(
-            Balance(mesh=program is self._mesh),
-            interval=3 * self._slice_bytes // 2,
-            seen=link_counters(self._engine, self._ranks),
-        )
+        series = Series(Balance(mesh=program is self._mesh), seen=self._counters())
         for number in range(AHEAD):
             series.chosen[number] = None, ""
-            series.intervals[number] = series.interval
             self._native.set_shares(self._shares(series, number), [], 0)
         return series
 
@@ -264,31 +255,21 @@ class Sharing:
             self._ended.notify_all()
             if failure is not None and failure[0] == _MISMATCH and series.failure is None:
                 self._fail(series, failure)
-            self._advance(tag, series)
-
-    def _advance(self, tag: int, series: Series) -> None:
-        """Begin the exchanges that are due, and decide shares, as far as the order allows."""
-        while True:
-            if series.exchanged in series.ended and series.exchanged in series.intervals:
-                self._note_end(tag, series)
-            elif series.decided in series.exchanges and series.exchanges[series.decided].ended:
-                self._decide(tag, series, series.exchanges.pop(series.decided))
-            else:
-                return
-
-    def _note_end(self, tag: int, series: Series) -> None:
-        """Note the end of the next slice, and exchange the traffic counts if this is due."""
-        number = series.exchanged
-        due = series.end_next()
-        if self._closed or series.failure is not None:
-            return
-        try:
-            if due:
-                self._exchange(tag, series, number)
-            else:
-                series.exchanges[number] = Exchange(None, ended=True)
-        except RuntimeError as error:  # the engine has been closed
-            self._fail(series, (_CLOSED, str(error), self._native.rank, -1, -1, -1))
+            while series.exchanged in series.ended:
+                series.ended.remove(series.exchanged)
+                series.exchanged += 1
+                if self._closed or series.failure is not None:
+                    continue
+                number = series.exchanged - 1
+                try:
+                    if number in series.due:
+                        series.due.remove(number)
+                        self._exchange(tag, series, number)
+                    else:
+                        series.exchanges[number] = Exchange(None, ended=True)
+                except RuntimeError as error:  # the engine has been closed
+                    self._fail(series, (_CLOSED, str(error), self._native.rank, -1, -1, -1))
+            self._decide_all(tag, series)
 
     def _exchange(self, tag: int, series: Series, number: int) -> None:
         """Tell the other ranks the bytes that the links have carried since the last exchange."""
@@ -296,7 +277,7 @@ class Sharing:
         row = 2 * ranks
         memory = (ctypes.c_int64 * (row * ranks))()
         series.exchanges[number] = Exchange(memory, ended=False)
-        now = link_counters(self._engine, self._ranks)
+        now = self._counters()
         mine = (ctypes.c_int64 * row)()
         for link, rank in self._ranks.items():
             nbytes, busy_ns = now.get(link, (0, 0))
@@ -333,7 +314,13 @@ class Sharing:
             series = self._series[tag]
             series.exchanges[number].ended = True
             series.exchanges[number].failure = failure
-            self._advance(tag, series)
+            self._decide_all(tag, series)
+
+    def _decide_all(self, tag: int, series: Series) -> None:
+        """Decide the shares after each slice that has ended, and whose exchange has, in order."""
+        while (first := series.exchanges.get(series.decided)) is not None and first.ended:
+            del series.exchanges[series.decided]
+            self._decide(tag, series, first)
 
     def _decide(self, tag: int, series: Series, exchange: Exchange) -> None:
         """Decide the shares of slice k + 3 from the traffic counts exchanged after slice k."""
@@ -346,10 +333,9 @@ class Sharing:
         shares = self._shares(series, number)
         reason = None
         if exchange.memory is not None:
-            traffic = traffic_table(exchange.memory, self._native.size)
-            series.balance, reason = observe(series.balance, traffic, 3 * self._slice_bytes // 4)
-            series.interval = next_interval(series.interval, round_pace(traffic))
-        series.intervals[number] = series.interval
+            series.balance, reason = observe(
+                series.balance, self._table(exchange.memory), 2 * self._slice_bytes
+            )
         if reason is not None:
             where = "" if tag == _UNTAGGED else f" with tag {tag}"
             _log.info("all_reduce%s, from slice %d on: %s", where, number, reason)
@@ -379,3 +365,27 @@ class Sharing:
         for number, shares in series.shares.items():
             if number >= series.decided + AHEAD:
                 self._native.decline(shares, series.failure)
+
+    def _table(self, memory: ctypes.Array[ctypes.c_int64]) -> list[list[Traffic]]:
+        """Return the exchanged traffic: row i has the traffic from rank i to each rank."""
+        ranks = self._native.size
+        told = list(memory)
+        return [
+            [
+                Traffic(nbytes=told[at], busy_ns=told[at + 1])
+                for at in range(2 * ranks * rank, 2 * ranks * (rank + 1), 2)
+            ]
+            for rank in range(ranks)
+        ]
+
+    def _counters(self) -> dict[int, tuple[int, int]]:
+        """Return (bytes sent, busy nanoseconds) of each link of the group so far.
+
+        The rails of a link work at the same time, so the busiest rail counts.
+        """
+        counted: dict[int, tuple[int, int]] = {}
+        for status in self._engine.rails():
+            if status.link in self._ranks:
+                nbytes, busy_ns = counted.get(status.link, (0, 0))
+                counted[status.link] = nbytes + status.bytes_sent, max(busy_ns, status.busy_ns)
+        return counted
