@@ -168,6 +168,8 @@ def rebalance(
     if last is None:
         return known, None
     now = balance.weights or equal
+    if now == equal and min(max(each) / min(each) for each in (last, rates)) < _FIRST_GAIN:
+        return known, None  # shares save at most the factor between the fastest and slowest port
     mean = [(a + b) // 2 for a, b in zip(last, rates, strict=True)]
     chosen = shares(mean)
     gain = min(port_time(each, now) / port_time(each, chosen) for each in (last, rates))
