@@ -85,6 +85,20 @@ def test_within_ten_slices_one_slow_port_comes_close_to_the_bound(ranks: int, sl
     assert taken <= port_time(rates, shares(rates)) * 110 / 100
 
 
+@settings(deadline=None)
+@given(st.integers(10**7, 10**8), st.lists(st.integers(0, 999), min_size=3, max_size=8))
+def test_shares_save_less_than_the_factor_between_the_fastest_and_the_slowest_port(
+    least: int, above: list[int]
+) -> None:
+    rates = [least + least * each // 10_000 for each in (0, *above)]
+    gain = port_time(rates, equal_shares(len(rates))) / port_time(rates, shares(rates))
+    assert gain < 1.1
+    for mesh in (True, False):
+        balance, _ = rebalance(Balance(mesh=mesh), tuple(rates))
+        balance, reason = rebalance(balance, tuple(rates))
+        assert (balance.weights, balance.rounds, reason) == (None, 2, None)
+
+
 @pytest.mark.parametrize("low", [96, 98, 100])
 def test_even_ports_keep_equal_shares(low: int) -> None:
     rates = [10**6 * each for each in (100, low, 100, 100)]
