@@ -10,6 +10,7 @@ Every rank makes the same decisions, since it has the figures of all ranks and n
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import NamedTuple
 
 from slackline.plan.collective import WHOLE, equal_shares, port_time, shares
 
@@ -64,8 +65,7 @@ _NUMBERS = 15
 """The largest number by which a frame's header refers to a set of shares; the next number is 1."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class Traffic(NamedTuple):
     """The traffic from one rank to another over their link, during one operation."""
 
     nbytes: int
@@ -112,12 +112,14 @@ def port_rates(traffic: Sequence[Sequence[Traffic]]) -> tuple[int, ...] | None:
     traffic. Returns None if some port had too little traffic.
     """
     ranks = range(len(traffic))
-    outward = [[traffic[i][j] for j in ranks if j != i] for i in ranks]
-    inward = [[traffic[j][i] for j in ranks if j != i] for i in ranks]
+    outward = [[*row[:i], *row[i + 1 :]] for i, row in enumerate(traffic)]
+    inward = [[*row[:i], *row[i + 1 :]] for i, row in enumerate(zip(*traffic, strict=True))]
     sending = [_rate(links, links) for links in outward]
     receiving = [_rate(links, links) for links in inward]
     if 0 in sending or 0 in receiving:
         return None
+    if min(receiving) * 10 >= max(sending) * 9 and min(sending) * 10 >= max(receiving) * 9:
+        return tuple(map(min, sending, receiving))  # no link would be left out
     rates = []
     for i in ranks:
         freely = [traffic[i][j] for j in ranks if j != i and receiving[j] * 10 >= sending[i] * 9]
@@ -134,8 +136,8 @@ def round_pace(traffic: Sequence[Sequence[Traffic]]) -> int | None:
     busiest link shows the length of the round, without pauses between operations. None if there was
     no traffic.
     """
-    sent = sum(link.nbytes for row in traffic for link in row)
-    busy_ns = max(link.busy_ns for row in traffic for link in row)
+    sent = sum([nbytes for row in traffic for nbytes, _ in row])
+    busy_ns = max([busy_ns for row in traffic for _, busy_ns in row])
     return None if sent == 0 else busy_ns * 1000 * 2 * (len(traffic) - 1) // sent
 
 
@@ -252,10 +254,12 @@ def observe(
         whole = tuple(
             tuple(map(_sum, row, more)) for row, more in zip(balance.pending, whole, strict=True)
         )
-    carried = [sum(link.nbytes for link in row) for row in (*whole, *zip(*whole, strict=True))]
+    carried = [sum([nbytes for nbytes, _ in row]) for row in (*whole, *zip(*whole, strict=True))]
     if min(carried) < least_bytes:
         return replace(balance, pending=whole), None
-    return rebalance(replace(balance, pending=None), port_rates(whole), round_pace(whole))
+    if balance.pending is not None:
+        balance = replace(balance, pending=None)
+    return rebalance(balance, port_rates(whole), round_pace(whole))
 
 
 def _sum(one: Traffic, other: Traffic) -> Traffic:
@@ -267,11 +271,12 @@ def _rate(links: Sequence[Traffic], judged: Sequence[Traffic]) -> int:
 
     The rate is the bytes of `links` over the mean busy time of the links in `judged`.
     """
-    weight = sum(link.nbytes for link in judged)
-    weighted = sum(link.nbytes * link.busy_ns for link in judged)
+    weight = sum([nbytes for nbytes, _ in judged])
+    weighted = sum([nbytes * busy_ns for nbytes, busy_ns in judged])
     if weight == 0 or weighted < weight * _LEAST_BUSY_NS:
         return 0
-    return max(1, sum(link.nbytes for link in links) * weight * _SECOND_NS // weighted)
+    carried = weight if links is judged else sum([nbytes for nbytes, _ in links])
+    return max(1, carried * weight * _SECOND_NS // weighted)
 
 
 def _percents(weights: Sequence[int]) -> str:

@@ -23,6 +23,7 @@ import ctypes
 import logging
 import math
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import slackline._native as _native
@@ -32,7 +33,7 @@ from slackline.nic._failures import FailureTuple, to_error
 from slackline.nic._interface import TimedTransfer
 from slackline.nic.collectives._chunks import own_to_each
 from slackline.nic.collectives._plans import PlanBook
-from slackline.nic.collectives._share_series import AHEAD, Exchange, Series
+from slackline.nic.collectives._share_series import Epoch, Exchange, Series, Slice
 from slackline.nic.collectives._transfer import DONE, Completions, JointTransfer, NativeTransfer
 from slackline.plan.collective import Collective, split
 from slackline.wire import DType, ReduceOp
@@ -94,7 +95,7 @@ class Sharing:
         self._ended = threading.Condition(self._lock)
         self._open = 0
         """The number of slices of all_reduces that were posted and have not ended."""
-        self._closed = False
+        self._closing = self._closed = False
 
     def run(
         self,
@@ -115,17 +116,11 @@ class Sharing:
         `program` is the compiled plan of a slice, see `slice_of`. `tag` is -1 without one.
         """
         parts = split(count, -(-total // self._slice_bytes), dtype.itemsize)
-        requests = []
-        with self._lock:
-            if self._closed:
-                raise ClosedError("the group is closed", rank=self._native.rank)
-            series = self._series.get(tag)
-            if series is None:
-                series = self._series[tag] = self._begin(program)
-            for offset, size in parts:
-                at = offset * dtype.itemsize
-                number = series.posted
-                request = self._native.run(
+
+        def post(part: Slice, offset: int, size: int, blocking: bool) -> _native.Request | None:
+            at = offset * dtype.itemsize
+            try:
+                return self._native.run(
                     program,
                     source + at,
                     target + at,
@@ -136,47 +131,56 @@ class Sharing:
                     tag,
                     priority,
                     timeout_ns,
-                    False,
-                    self._shares(series, number),
+                    blocking,
+                    part.shares,
                     _SLICE if offset else 0,
                 )
-                series.posted += 1
-                series.unmeasured_bytes += size * dtype.itemsize
-                if 2 * series.unmeasured_bytes >= 3 * self._slice_bytes:
-                    series.due.add(number)
-                    series.unmeasured_bytes = 0
-                self._open += 1
-                self._drop_used(series, number)
-                requests.append((number, request))
-        waiting = [
-            NativeTransfer(request, self._completions)
-            for _, request in requests
-            if request is not None
-        ]
-        if blocking and len(waiting) == 1 == len(requests):
-            return self._wait_alone(tag, requests[0][0], waiting[0])
-        whole = JointTransfer(waiting)
-        for number, request in requests:
-            if request is None:
-                self._slice_ended(tag, number, None)
+            except BaseException:  # such as RuntimeError, if the engine has been closed
+                self._slice_ended(series, part.number, None)
+                raise
+
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the group is closed", rank=self._native.rank)
+            series = self._series.get(tag) or self._begin(program, tag)
+            first = self._next(series, parts[0][1] * dtype.itemsize)
+            alone = blocking and len(parts) == 1 and not first.measured
+            posted = [] if alone else [(first, post(first, *parts[0], False))]
+            for offset, size in parts[1:]:
+                part = self._next(series, size * dtype.itemsize)
+                posted.append((part, post(part, offset, size, False)))
+        if alone:
+            return self._wait_alone(series, first, post(first, *parts[0], True))
+        whole = JointTransfer(
+            [NativeTransfer(each, self._completions) for _, each in posted if each is not None]
+        )
+        for part, each in posted:
+            if each is None:
+                self._slice_ended(series, part.number, None)
             else:
-                transfer = NativeTransfer(request, self._completions)
-                transfer.add_done_callback(self._then(tag, number, request, whole))
+                then = self._then(series, part.number, each, whole)
+                self._completions.add(NativeTransfer(each, self._completions), each, then)
         if blocking:
             whole.wait()
-        return whole if waiting else DONE
+        return whole if any(each is not None for _, each in posted) else DONE
 
-    def _wait_alone(self, tag: int, number: int, transfer: NativeTransfer) -> TimedTransfer:
+    def _wait_alone(
+        self, series: Series, part: Slice, request: _native.Request | None
+    ) -> TimedTransfer:
         """Wait for the only slice of an all_reduce, and note its end without another thread."""
+        number = part.number
+        if request is None:
+            self._slice_ended(series, number, None)
+            return DONE
+        transfer = NativeTransfer(request, self._completions)
         try:
             transfer.wait()
         finally:
             if transfer.done():
-                self._slice_ended(tag, number, transfer.request.failure())
+                self._slice_ended(series, number, request.failure())
             else:  # an exception such as KeyboardInterrupt has ended the wait
-                request = transfer.request
                 transfer.add_done_callback(
-                    lambda error: self._slice_ended(tag, number, request.failure())
+                    lambda error: self._slice_ended(series, number, request.failure())
                 )
         return transfer
 
@@ -194,8 +198,10 @@ class Sharing:
             series = self._series.get(_UNTAGGED if tag is None else tag)
             if series is None:
                 return None, ""
-            known = series.balance.weights, series.reason
-            return series.chosen.get(series.posted - 1, known)
+            last = series.epochs[0]
+            if last.decided:
+                return last.weights, last.reason
+            return series.balance.weights, series.reason
 
     def close(self, limit_ns: int) -> None:
         """Wait at most `limit_ns` for the end of the posted slices; begin no exchange of traffic.
@@ -203,33 +209,31 @@ class Sharing:
         Slices that still wait for their shares then fail when the group is closed.
         """
         with self._ended:
+            self._closing = True
             self._ended.wait_for(lambda: self._open == 0, limit_ns / 1e9)
             self._closed = True
 
-    def _begin(self, program: _native.Program) -> Series:
-        """Return a new series of all_reduces; its first slices run the plan of lowest cost."""
-        series = Series(Balance(mesh=program is self._mesh), seen=self._counters())
-        for number in range(AHEAD):
-            series.chosen[number] = None, ""
-            self._native.set_shares(self._shares(series, number), [], 0)
+    def _begin(self, program: _native.Program, tag: int) -> Series:
+        """Begin a series of all_reduces; its first slices run the plan of lowest cost."""
+        first = Epoch(0, decided=True)
+        self._native.set_shares(first.shares, [], 0)
+        series = self._series[tag] = Series(
+            tag,
+            self._native.size,
+            self._slice_bytes,
+            Balance(mesh=program is self._mesh),
+            deque([first]),
+            self._counters(),
+        )
         return series
 
-    def _shares(self, series: Series, number: int) -> _native.Shares:
-        """Return the object that holds a slice's shares, or receives the shares once decided."""
-        if number not in series.shares:
-            series.shares[number] = _native.Shares()
-            if series.failure is not None and number >= series.decided + AHEAD:
-                self._native.decline(series.shares[number], series.failure)
-        return series.shares[number]
-
-    def _drop_used(self, series: Series, number: int) -> None:
-        """Forget the shares of a slice that has been posted and decided."""
-        series.chosen.pop(series.posted - 2, None)
-        if number < series.posted and number < series.decided + AHEAD:
-            series.shares.pop(number, None)
+    def _next(self, series: Series, nbytes: int) -> Slice:
+        """Count one more slice, of `nbytes`, as posted."""
+        self._open += 1
+        return series.post(nbytes)
 
     def _then(
-        self, tag: int, number: int, request: _native.Request, whole: JointTransfer
+        self, series: Series, number: int, request: _native.Request, whole: JointTransfer
     ) -> Callable[[BaseException | None], None]:
         """Return the completion callback of a slice; a failed slice fails the whole all_reduce."""
 
@@ -237,11 +241,11 @@ class Sharing:
             failure = request.failure()
             if failure is not None:
                 whole.cancel(failure)
-            self._slice_ended(tag, number, failure)
+            self._slice_ended(series, number, failure)
 
         return ended
 
-    def _slice_ended(self, tag: int, number: int, failure: FailureTuple | None) -> None:
+    def _slice_ended(self, series: Series, number: int, failure: FailureTuple | None) -> None:
         """Begin the exchanges of the ranks' traffic counts that are due, in the order of slices.
 
         A slice is the part of an all_reduce that is posted as one operation. The counts are
@@ -249,34 +253,28 @@ class Sharing:
         into different numbers of slices, so the series cannot go on.
         """
         with self._lock:
-            series = self._series[tag]
             series.ended.add(number)
             self._open -= 1
-            self._ended.notify_all()
+            if self._closing:
+                self._ended.notify_all()
             if failure is not None and failure[0] == _MISMATCH and series.failure is None:
                 self._fail(series, failure)
-            while series.exchanged in series.ended:
-                series.ended.remove(series.exchanged)
-                series.exchanged += 1
+            while series.noted in series.ended:
+                series.ended.remove(series.noted)
+                series.noted += 1
                 if self._closed or series.failure is not None:
                     continue
-                number = series.exchanged - 1
-                try:
-                    if number in series.due:
-                        series.due.remove(number)
-                        self._exchange(tag, series, number)
-                    else:
-                        series.exchanges[number] = Exchange(None, ended=True)
-                except RuntimeError as error:  # the engine has been closed
-                    self._fail(series, (_CLOSED, str(error), self._native.rank, -1, -1, -1))
-            self._decide_all(tag, series)
+                if series.due and series.due[0].number < series.noted:
+                    try:
+                        self._exchange(series, series.due.popleft())
+                    except RuntimeError as error:  # the engine has been closed
+                        self._fail(series, (_CLOSED, str(error), self._native.rank, -1, -1, -1))
 
-    def _exchange(self, tag: int, series: Series, number: int) -> None:
+    def _exchange(self, series: Series, exchange: Exchange) -> None:
         """Tell the other ranks the bytes that the links have carried since the last exchange."""
         ranks = self._native.size
         row = 2 * ranks
-        memory = (ctypes.c_int64 * (row * ranks))()
-        series.exchanges[number] = Exchange(memory, ended=False)
+        series.running.append(exchange)
         now = self._counters()
         mine = (ctypes.c_int64 * row)()
         for link, rank in self._ranks.items():
@@ -286,7 +284,7 @@ class Sharing:
                 before = 0, 0
             mine[2 * rank], mine[2 * rank + 1] = nbytes - before[0], busy_ns - before[1]
         series.seen = now
-        at = ctypes.addressof(memory)
+        at = ctypes.addressof(exchange.memory)
         ctypes.memmove(at + 8 * row * self._native.rank, mine, 8 * row)
         targets = [at + 8 * row * rank for rank in range(ranks)]
         request = self._native.run_chunks(
@@ -295,88 +293,71 @@ class Sharing:
             DType.INT64,
             ReduceOp.NONE,
             8 * row * ranks,
-            tag,
+            series.tag,
             _FIRST,
             self._timeout_ns,
             False,
             _EXCHANGE,
         )
         if request is None:
-            self._exchange_ended(tag, number, None)
+            self._exchange_ended(series, exchange, None)
             return
         NativeTransfer(request, self._completions).add_done_callback(
-            lambda error: self._exchange_ended(tag, number, request.failure())
+            lambda error: self._exchange_ended(series, exchange, request.failure())
         )
 
-    def _exchange_ended(self, tag: int, number: int, failure: FailureTuple | None) -> None:
+    def _exchange_ended(
+        self, series: Series, exchange: Exchange, failure: FailureTuple | None
+    ) -> None:
         """Compute new shares from the finished exchanges of traffic counts, in order of slices."""
         with self._lock:
-            series = self._series[tag]
-            series.exchanges[number].ended = True
-            series.exchanges[number].failure = failure
-            self._decide_all(tag, series)
+            exchange.ended, exchange.failure = True, failure
+            while series.running and series.running[0].ended and series.failure is None:
+                first = series.running[0]
+                if first.failure is None:
+                    self._decide(series, series.running.popleft())
+                else:
+                    self._fail(series, first.failure)
 
-    def _decide_all(self, tag: int, series: Series) -> None:
-        """Decide the shares after each slice that has ended, and whose exchange has, in order."""
-        while (first := series.exchanges.get(series.decided)) is not None and first.ended:
-            del series.exchanges[series.decided]
-            self._decide(tag, series, first)
-
-    def _decide(self, tag: int, series: Series, exchange: Exchange) -> None:
-        """Decide the shares of slice k + 3 from the traffic counts exchanged after slice k."""
-        number = series.decided + AHEAD
-        if series.failure is not None:
-            return
-        if exchange.failure is not None:
-            self._fail(series, exchange.failure)
-            return
-        shares = self._shares(series, number)
-        reason = None
-        if exchange.memory is not None:
-            series.balance, reason = observe(
-                series.balance, self._table(exchange.memory), 2 * self._slice_bytes
-            )
+    def _decide(self, series: Series, exchange: Exchange) -> None:
+        """Decide the shares of an epoch from the traffic counts that the ranks have exchanged."""
+        epoch = exchange.epoch
+        series.balance, reason = observe(
+            series.balance, self._table(exchange.memory), 2 * self._slice_bytes
+        )
+        weights = series.balance.weights
         if reason is not None:
-            where = "" if tag == _UNTAGGED else f" with tag {tag}"
-            _log.info("all_reduce%s, from slice %d on: %s", where, number, reason)
+            where = "" if series.tag == _UNTAGGED else f" with tag {series.tag}"
+            _log.info("all_reduce%s, from slice %d on: %s", where, epoch.first, reason)
             series.reason = reason
             if self._tell is not None:
-                given = series.balance.weights
-                made = "equal shares" if given is None else f"shares {', '.join(map(str, given))}"
-                self._tell("shares", f"{made} of all_reduce{where}, from slice {number} on", reason)
-        weights = series.balance.weights
-        if number >= series.posted - 1:
-            series.chosen[number] = weights, series.reason
+                made = (
+                    "equal shares" if weights is None else f"shares {', '.join(map(str, weights))}"
+                )
+                given = f"{made} of all_reduce{where}, from slice {epoch.first} on"
+                self._tell("shares", given, reason)
+        epoch.decided, epoch.weights, epoch.reason = True, weights, series.reason
         self._native.set_shares(
-            shares,
+            epoch.shares,
             list(weights or ()),
             series.balance.number,
             None if weights is None else self._mesh,
         )
-        series.decided += 1
-        self._drop_used(series, number)
 
     def _fail(self, series: Series, failure: FailureTuple) -> None:
-        """Fail every slice of the series without decided shares, whether posted now or later."""
+        """Fail every slice of the series without decided shares, and all that are posted later."""
         fault, message, rank, peer, tag, sequence = failure
         message = f"the ranks could not agree on the shares of an all_reduce: {message}"
-        series.failure = fault, message, rank, peer, tag, sequence
-        _log.debug("%s", to_error(series.failure))
-        for number, shares in series.shares.items():
-            if number >= series.decided + AHEAD:
-                self._native.decline(shares, series.failure)
+        failure = fault, message, rank, peer, tag, sequence
+        _log.debug("%s", to_error(failure))
+        for epoch in series.fail(failure):
+            self._native.decline(epoch.shares, failure)
 
     def _table(self, memory: ctypes.Array[ctypes.c_int64]) -> list[list[Traffic]]:
         """Return the exchanged traffic: row i has the traffic from rank i to each rank."""
         ranks = self._native.size
-        told = list(memory)
-        return [
-            [
-                Traffic(nbytes=told[at], busy_ns=told[at + 1])
-                for at in range(2 * ranks * rank, 2 * ranks * (rank + 1), 2)
-            ]
-            for rank in range(ranks)
-        ]
+        links = list(map(Traffic, memory[::2], memory[1::2]))
+        return [links[at : at + ranks] for at in range(0, ranks * ranks, ranks)]
 
     def _counters(self) -> dict[int, tuple[int, int]]:
         """Return (bytes sent, busy nanoseconds) of each link of the group so far.
