@@ -305,3 +305,40 @@ def test_the_rate_of_a_port_is_the_lower_one_of_its_directions() -> None:
         for i in range(3)
     ]
     assert port_rates(table) == (2 * 10**6, 2 * 10**6, 2 * 10**6)
+
+
+@given(
+    st.integers(3, 6).flatmap(
+        lambda ranks: st.lists(
+            st.tuples(st.integers(10**6, 2 * 10**6), st.integers(2 * 10**7, 3 * 10**7)),
+            min_size=ranks * ranks,
+            max_size=ranks * ranks,
+        )
+    )
+)
+def test_a_port_counts_the_links_whose_other_end_is_not_slower_by_a_tenth(
+    links: list[tuple[int, int]],
+) -> None:
+    """Compare with the rates as the description defines them, for even and for uneven ports."""
+    ranks = round(len(links) ** 0.5)
+    table = [
+        [Traffic(nbytes=nbytes, busy_ns=busy_ns) for nbytes, busy_ns in links[at : at + ranks]]
+        for at in range(0, len(links), ranks)
+    ]
+
+    def rate(all_links: Sequence[Traffic], counted: Sequence[Traffic]) -> int:
+        carried, weight = (sum(link.nbytes for link in each) for each in (all_links, counted))
+        return carried * weight * 10**9 // sum(link.nbytes * link.busy_ns for link in counted)
+
+    others = [[j for j in range(ranks) if j != i] for i in range(ranks)]
+    out = [[table[i][j] for j in others[i]] for i in range(ranks)]
+    back = [[table[j][i] for j in others[i]] for i in range(ranks)]
+    sending, receiving = ([rate(each, each) for each in way] for way in (out, back))
+    expected = []
+    for i in range(ranks):
+        to = [table[i][j] for j in others[i] if receiving[j] * 10 >= sending[i] * 9]
+        by = [table[j][i] for j in others[i] if sending[j] * 10 >= receiving[i] * 9]
+        sent = rate(out[i], to) if to else sending[i]
+        received = rate(back[i], by) if by else receiving[i]
+        expected.append(min(sent, received))
+    assert port_rates(table) == tuple(expected)
