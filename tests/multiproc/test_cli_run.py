@@ -72,10 +72,12 @@ def _pids(directory: Path, what: str = "pid") -> list[int]:
 
 
 @contextmanager
-def _sleeping(script: Path, ranks: int = 3) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+def _sleeping(
+    script: Path, *options: str, ranks: int = 3
+) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     """Start a job whose ranks all sleep, and yield it with their process ids. Afterwards none may
     be alive."""
-    process = _start(script, directory=script.parent, ranks=ranks)
+    process = _start(*options, script, directory=script.parent, ranks=ranks)
     try:
         until(lambda: len(_pids(script.parent)) == ranks, "the ranks start")
         yield process, _pids(script.parent)
@@ -164,10 +166,21 @@ def test_faults_of_a_job_that_opens_no_group_are_told_not_to_have_occurred(ended
 def test_a_rank_s_exit_code_passes_through_with_its_last_words(
     script: Callable[[str], Path], end: str, code: int, last: str
 ) -> None:
-    path = script(f"print('from rank', rank)\nif rank == 2:\n    {end}\ntime.sleep(600)")
-    found, out, err = _run(path, directory=path.parent)
+    path = script(
+        "print('from rank', rank)\n"
+        "if rank == 1:\n"
+        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "    open('deaf', 'w').close()\n"
+        "if rank == 2:\n"
+        "    while not os.path.exists('deaf'):\n"
+        "        time.sleep(0.01)\n"
+        f"    {end}\n"
+        "time.sleep(600)"
+    )
+    found, out, err = _run("--shutdown-timeout", "1s", path, directory=path.parent)
     assert (found, out) == (code, "from rank 0\n")
     assert f"slackline run: rank 2 exited with code {code}\n" in err
+    assert "slackline run: rank 1 had not ended 1s after SIGTERM and had to be killed" in err
     assert re.findall(r"^rank 2 \| .*$", err, re.M) == [f"rank 2 | {last}"]
 
 
@@ -218,20 +231,61 @@ def test_a_killed_rank_is_named_and_nobody_outlives_it(script: Callable[[str], P
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
 )
-def test_a_signal_ends_all_ranks_and_one_that_ignores_it_is_killed(
+def test_a_signal_ends_all_ranks_and_one_that_ignores_it_is_cut_off(
     script: Callable[[str], Path], number: signal.Signals
 ) -> None:
     path = script("if rank == 1:\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + _SLEEPER)
-    with _sleeping(path) as (process, _):
+    with _sleeping(path, "--shutdown-timeout", "1s") as (process, _):
         (announced,) = path.parent.glob("slackline-*/jobs/*.json")
         process.send_signal(number)
         out, err = process.communicate(timeout=110)
         assert process.returncode == 128 + number
         assert out == "up\n"
+        assert f"slackline run: {number.name}: the ranks have 1s to end" in err
+        assert (
+            "slackline run: rank 1 had not ended 1s after SIGTERM and had to be killed "
+            "(--shutdown-timeout)\n"
+        ) in err
         assert f"ended by {number.name}; all ranks have left\n" in err
         assert "Traceback" not in err
         assert not announced.exists()
     assert not list(path.parent.glob("slackline-run-*"))
+
+
+def test_ranks_that_save_get_one_signal_and_a_second_one_to_the_command_kills_them(
+    script: Callable[[str], Path],
+) -> None:
+    """Signal the command and torchrun, as systemd does, and then both once more."""
+    path = script(
+        "def save(*_):\n"
+        "    with open(f'asked-{os.getpid()}', 'a') as file:\n"
+        "        print('SIGTERM', file=file, flush=True)\n"
+        "signal.signal(signal.SIGTERM, save)\n"
+        "def saves():\n"
+        "    while True:\n"
+        "        time.sleep(600)\n"
+        "open(f'pid-{os.getpid()}', 'w').close()\n"
+        "saves()\n"
+    )
+    with _sleeping(path, ranks=2) as (process, pids):
+        torchrun = _torchrun_of(pids)
+        process.send_signal(signal.SIGTERM)
+        os.kill(torchrun, signal.SIGTERM)
+        asked = [path.parent / f"asked-{pid}" for pid in pids]
+        until(lambda: all(each.exists() for each in asked), "the ranks are asked to end")
+        for _ in range(3):
+            os.kill(torchrun, signal.SIGTERM)
+
+        def killed() -> bool:
+            process.send_signal(signal.SIGINT)
+            return not any(map(_alive, pids))
+
+        until(killed, "the ranks are killed")
+        _, err = process.communicate(timeout=110)
+        assert process.returncode == 128 + signal.SIGTERM
+        assert "slackline run: SIGINT came again: all ranks are killed\n" in err
+        assert "had not ended" not in err
+        assert [each.read_text() for each in asked] == ["SIGTERM\n"] * 2
 
 
 def test_ranks_leave_when_the_command_is_killed(script: Callable[[str], Path]) -> None:
@@ -260,7 +314,7 @@ def test_ranks_and_their_processes_leave_when_torchrun_is_killed(
         "if rank == 0:\n"
         "    open(f'still-{os.getpid()}', 'w').close()\n" + _SLEEPER
     )
-    with _sleeping(path, ranks=4) as (process, pids):
+    with _sleeping(path, "--shutdown-timeout", "1", ranks=4) as (process, pids):
         (still,) = _pids(path.parent, "still")
         os.kill(still, signal.SIGSTOP)
         os.kill(_torchrun_of(pids), signal.SIGKILL)
@@ -269,6 +323,7 @@ def test_ranks_and_their_processes_leave_when_torchrun_is_killed(
         assert len(started) == 2
         assert [pid for pid in pids + started if _alive(pid)] == []
         assert "slackline run: torchrun was killed by SIGKILL; its ranks have been ended\n" in err
+        assert "slackline run: ranks 0, 1 had not ended 1s after SIGTERM and had to be " in err
         assert process.returncode == 1
 
 

@@ -30,7 +30,7 @@ from slackline.cli._doctor._machine import machine
 from slackline.cli._doctor._matrix import Matrix
 from slackline.cli._doctor._matrix import findings as matrix_findings
 from slackline.cli._doctor._transfers import Measured
-from slackline.cli._job._launch import Job, usable_cores
+from slackline.cli._job._launch import Job, on_this_machine, usable_cores
 from slackline.env import RAILS
 from slackline.errors import UsageError
 from slackline.units import parse_duration_ns
@@ -39,6 +39,7 @@ __all__ = ["doctor"]
 
 _MOST_RANKS = 64
 _LEAST_NS = 100_000_000
+_SHUTDOWN = timedelta(seconds=5)
 _PATIENCE = timedelta(seconds=60)
 """The time that the ranks have to start and to end, besides the time of their transfers."""
 
@@ -157,6 +158,8 @@ def _measure(ranks: int, kind: str, budget_ns: int) -> Matrix | Finding:
             script=Path(_ranks.__file__),
             arguments=[str(result), str(budget_ns)],
             environment={**os.environ, **settings},
+            place=on_this_machine(),
+            shutdown=_SHUTDOWN,
         )
         try:
             ended = job.wait(_PATIENCE + 2 * timedelta(microseconds=budget_ns // 1000))

@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import tempfile
-import time
 from contextlib import ExitStack, nullcontext
 from datetime import timedelta
 from pathlib import Path
@@ -21,18 +20,24 @@ from typing import Annotated
 import typer
 
 from slackline import monitor
-from slackline._file_tail import FileTail
 from slackline.cli._display._report import Report
-from slackline.cli._display._screen import Screen, open_screen
+from slackline.cli._display._screen import open_screen
 from slackline.cli._job._announced import announced
 from slackline.cli._job._config import NO_CONFIG, read_config
 from slackline.cli._job._failed_job import explain
+from slackline.cli._job._following import Ender, follow, format_time, shutdown_time
 from slackline.cli._job._hosts import DEFAULT_PORT, Hosts, find_hosts
 from slackline.cli._job._interrupts import collected_signals
-from slackline.cli._job._launch import HERE, Job, thread_settings, usable_cores
+from slackline.cli._job._launch import (
+    Job,
+    on_this_machine,
+    ranks_named,
+    thread_settings,
+    usable_cores,
+)
 from slackline.cli._job._options import SETTINGS, Arguments, LabFlag, Nics, Rate, Switch
 from slackline.cli._job._page import open_page
-from slackline.cli._job._stage import NO_GROUP_NS, Stage, lab_options, open_stage
+from slackline.cli._job._stage import NO_GROUP_NS, lab_options, open_stage
 from slackline.cli._metrics._options import served_metrics
 from slackline.env import Environment
 from slackline.errors import UsageError
@@ -42,9 +47,8 @@ from slackline.units import parse_duration_ns, parse_rate
 __all__ = ["SETTINGS", "run"]
 
 _MOST_RANKS = 1024
-_TICK = timedelta(milliseconds=100)
 _PATIENCE = timedelta(minutes=1)
-"""The time that torchrun has to end the ranks if the command itself fails; it needs 5 seconds."""
+"""The time that torchrun itself has to end after its ranks if the command fails."""
 
 
 def run(
@@ -95,6 +99,14 @@ def run(
             metavar="FILE",
             help="Take settings from this TOML file, for example one of slackline tune. Options "
             "win over the file, the file over variables. Default: none.",
+        ),
+    ] = None,
+    shutdown_timeout: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Give the ranks this long to end after SIGTERM, before they are killed: 5min. "
+            "Default: TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30s, as torchrun's.",
         ),
     ] = None,
     keep: Annotated[
@@ -194,7 +206,8 @@ def run(
     plan = parse_all(faults or ())
     timed = plan if lab else plan.of_ranks  # the engine itself times faults of links and NICs
     fault_wait_ns = _fault_wait_ns(fault_wait, timed)
-    place = HERE if machines is None else machines.place(ranks)
+    place = on_this_machine() if machines is None else machines.place(ranks)
+    grace = shutdown_time(shutdown_timeout, os.environ)
     shown = (dashboard or dashboard_port is not None) and place.first == 0
     with (
         served_metrics(asked=metrics, listen=metrics_listen, token=metrics_token) as serve_metrics,
@@ -249,13 +262,14 @@ def run(
             arguments=arguments or [],
             environment={**os.environ, **settings},
             place=stage.place,
+            shutdown=grace,
         )
         report = Report(telemetry, ranks=ranks, first=stage.place.first)
         try:
-            _follow(job, stage, report, screen, received)
+            follow(job, stage, report, screen, Ender(job, grace, received))
         finally:
             job.stop()
-            job.wait(_PATIENCE)
+            job.wait(grace + _PATIENCE)
         ending = job.ending()
         code = 128 + received[0] if received else ending.exit_code
         tables = [each for each in (report.table(), report.pipelines()) if each is not None]
@@ -270,6 +284,11 @@ def run(
             screen.note(problem)
         if said := stage.unused():
             screen.note(said)
+        if ending.cut_off:
+            screen.note(
+                f"{ranks_named(ending.cut_off)} had not ended {format_time(grace)} after SIGTERM "
+                "and had to be killed (--shutdown-timeout)"
+            )
         if received:
             screen.note(f"ended by {signal.Signals(received[0]).name}; all ranks have left")
         elif code:
@@ -341,27 +360,3 @@ def _asked(**options: str | None) -> dict[str, str]:
             raise UsageError(f"--{name} {given}: {str(error).partition(': ')[2]}") from None
         asked |= variable
     return asked
-
-
-def _follow(job: Job, stage: Stage, report: Report, screen: Screen, received: list[int]) -> None:
-    """Show the job's output and progress until it has ended; stop the job at the first signal."""
-    tails: dict[str, FileTail] = {}
-    ended = stopping = False
-    while not ended:
-        ended = job.wait(_TICK)
-        report.update()
-        if said := stage.watch(job, report.opened(), time.monotonic_ns()):
-            screen.note(said)
-        for said in stage.left_out():
-            screen.note(said)
-        for stream, show in (("stdout", screen.stdout), ("stderr", screen.stderr)):
-            if stream not in tails and (path := job.output(0, stream)):
-                tails[stream] = FileTail(path)
-            if stream in tails and (added := tails[stream].read()):
-                show(added)
-        if received and not stopping:
-            stopping = True
-            job.stop()
-        for line in report.news(ended=ended):
-            screen.note(line)
-        screen.progress("ending all ranks" if stopping else report.progress())

@@ -2,6 +2,7 @@
 machine."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -53,13 +54,14 @@ def _interface(**changes: object) -> Interface:
         _network.interface(_interface()),
         _network.chosen("", [_interface()]),
         _network.chosen("eth0", [_interface()]),
+        _network.loopback({"127.0.0.1": "", "::1": "Cannot assign requested address"}),
         _network.own_name("box", ["10.0.0.1"], 1000, outside=True),
         _network.buffers("rmem", 4 << 20),
         _network.segmentation(True, True),
         _paths.used(_NICS),
         *_paths.one_subnet(_NICS[:1], "0"),
         *_paths.numa({"eth0": 1}, {4, 5}, _NODES),
-        _lab.permissions(True, [], tun=True),
+        _lab.permissions(True, [], tun=True, namespaces=True),
         _lab.kernel_parts({"tbf": True, "netem": False}),
     ],
     ids=lambda finding: finding.name,
@@ -116,9 +118,16 @@ def test_what_is_well_asks_for_nothing(finding: Finding) -> None:
         ),
         (
             _network.own_name("box", [], 1000, outside=True),
-            "the name 'box' has no address, so that a rendezvous on this host fails: add it to "
-            "the table of hosts",
+            "the name 'box' has no address: torchrun, and jobs of several hosts that name this one,"
+            " wait for it without end (slackline run on one host needs no name); add it to the "
+            "table of hosts",
             'echo "127.0.1.1 box" >> /etc/hosts',
+        ),
+        (
+            _network.loopback({"127.0.0.1": "Network is unreachable", "::1": "timed out"}),
+            "no rank of this machine can reach another one over the loopback interface (127.0.0.1: "
+            "Network is unreachable; ::1: timed out): bring the interface up",
+            "ip link set dev lo up",
         ),
         (
             _network.own_name("box", ["10.0.0.1"], 5_000_000_000, outside=True),
@@ -148,8 +157,10 @@ def test_what_is_to_be_mended_says_how(finding: Finding, advice: str, command: s
         *_paths.one_subnet(_NICS, "0"),
         *_paths.numa({"eth0": 1}, {0, 1}, _NODES),
         *_paths.numa({"eth0": 0, "eth1": 1}, {0, 4}, _NODES),
-        _lab.permissions(False, [], tun=True),
-        _lab.permissions(True, ["tc"], tun=True),
+        _lab.permissions(False, [], tun=True, namespaces=False),
+        _lab.permissions(True, ["tc"], tun=True, namespaces=True),
+        _lab.permissions(True, [], tun=True, namespaces=False),
+        _lab.permissions(True, [], tun=False, namespaces=True),
         _lab.kernel_parts({"tbf": False, "netem": True}),
     ],
     ids=lambda finding: finding.name,
@@ -230,3 +241,13 @@ def test_a_mistake_in_the_call_is_one_line_and_code_2(
     captured = capsys.readouterr()
     assert captured.err.startswith(f"slackline: {message}")
     assert captured.out == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has capabilities to give up")
+def test_root_without_the_capability_for_networks_can_have_no_lab() -> None:
+    asked = "from slackline.cli._doctor._lab import lab_findings; print(lab_findings()[0].value)"
+    without = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"]
+    found = subprocess.run(
+        [*without, sys.executable, "-c", asked], check=True, capture_output=True, text=True
+    )
+    assert found.stdout == "root, without CAP_NET_ADMIN\n"

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from slackline.cli import main
-from slackline.cli._job._launch import HERE, Job
+from slackline.cli._job._launch import Job
 from slackline.cli._job._stage import lab_options, open_stage
 from slackline.faults import parse_all
 from slackline.lab import LabOptions
@@ -30,7 +30,8 @@ def test_without_a_lab_the_engine_is_told_the_faults_of_links(
     faults: str, settings: dict[str, str]
 ) -> None:
     with open_stage(None, parse_all(faults), ranks=2) as stage:
-        assert stage.place == HERE
+        assert stage.place.agent == stage.place.program == ()
+        assert "--local-addr=127.0.0.1" in stage.place.rendezvous
         assert stage.settings == settings
         assert (stage.injection is not None) == ("rank" in faults)
 

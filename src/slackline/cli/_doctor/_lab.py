@@ -23,14 +23,18 @@ def lab_findings() -> list[Finding]:
     """Return the result of every check in this file."""
     tools = [tool for tool in ("ip", "tc", "unshare") if shutil.which(tool) is None]
     root = os.geteuid() == 0
-    findings = [permissions(root, tools, tun=_opens("/dev/net/tun"))]
-    if root and not tools:
+    namespaces = root and not tools and _may_set_up_a_namespace()
+    findings = [permissions(root, tools, tun=_opens("/dev/net/tun"), namespaces=namespaces)]
+    if namespaces:
         findings.append(kernel_parts({part: _works(part) for part in _PARTS}))
     return findings
 
 
-def permissions(root: bool, missing_tools: list[str], *, tun: bool) -> Finding:
-    """Check that this process may create the network namespaces and devices of a lab."""
+def permissions(root: bool, missing_tools: list[str], *, tun: bool, namespaces: bool) -> Finding:
+    """Check that this process may create the network namespaces and devices of a lab.
+
+    `namespaces` is whether it has created a network namespace and changed an interface there.
+    """
     name = "lab"
     if not root:
         return Finding(
@@ -47,6 +51,15 @@ def permissions(root: bool, missing_tools: list[str], *, tun: bool) -> Finding:
             level=Level.NOTE,
             advice=f"a lab needs the command {missing_tools[0]!r}",
             command="apt-get install iproute2 util-linux",
+        )
+    if not namespaces:
+        return Finding(
+            name=name,
+            value="root, without CAP_NET_ADMIN",
+            level=Level.NOTE,
+            advice="a lab makes network namespaces and sets up their interfaces, which this "
+            "process may not: start the container with these capabilities",
+            command="docker run --cap-add NET_ADMIN --cap-add SYS_ADMIN ...",
         )
     if not tun:
         return Finding(
@@ -89,4 +102,10 @@ def _works(part: str) -> bool:
     """Return whether the kernel accepts a queueing discipline, tried in a temporary namespace."""
     command = ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", part]
     command += _PARTS[part].split()
+    return subprocess.run(command, check=False, capture_output=True, timeout=10).returncode == 0
+
+
+def _may_set_up_a_namespace() -> bool:
+    """Return whether this process may create a network namespace and set up an interface there."""
+    command = ["unshare", "--net", "ip", "link", "set", "dev", "lo", "up"]
     return subprocess.run(command, check=False, capture_output=True, timeout=10).returncode == 0

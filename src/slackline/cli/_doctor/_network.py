@@ -2,12 +2,13 @@
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from slackline.cli._doctor._finding import Finding, Level
 from slackline.cli._doctor._system import read_text
+from slackline.cli._job._loopback import ADDRESSES, usable
 from slackline.env import Environment
 from slackline.units import format_bytes, format_rate
 
@@ -17,6 +18,7 @@ __all__ = [
     "chosen",
     "interface",
     "interfaces",
+    "loopback",
     "network_findings",
     "own_name",
     "segmentation",
@@ -65,6 +67,7 @@ def network_findings() -> list[Finding]:
     return [
         *(interface(each) for each in found if each.name != "lo" and (each.up or each.address)),
         chosen(",".join(Environment.read().interface or ()), found),
+        loopback({address: usable(address) for address in ADDRESSES}),
         own_name(host, addresses, lookup_ns, outside=_outside(found)),
         *(_buffer(direction) for direction in ("rmem", "wmem")),
         segmentation(_accepts(_UDP_SEGMENT, 1400), _accepts(_UDP_GRO, 1)),
@@ -148,6 +151,25 @@ def chosen(asked: str, found: Sequence[Interface]) -> Finding:
     return Finding(name="interfaces", value=", ".join(names))
 
 
+def loopback(reasons: Mapping[str, str]) -> Finding:
+    """Check that the ranks of this machine can meet at a loopback address.
+
+    `reasons` says for each address why no connection to it works, with an empty text if one works.
+    """
+    name = "loopback"
+    if works := [address for address, reason in reasons.items() if not reason]:
+        return Finding(name=name, value=", ".join(works))
+    why = "; ".join(f"{address}: {reason}" for address, reason in reasons.items())
+    return Finding(
+        name=name,
+        value="does not work",
+        level=Level.MEND,
+        advice=f"no rank of this machine can reach another one over the loopback interface ({why}):"
+        " bring the interface up",
+        command="ip link set dev lo up",
+    )
+
+
 def own_name(host: str, addresses: Sequence[str], lookup_ns: int, *, outside: bool) -> Finding:
     """Check that the host's own name resolves quickly, and to an address other hosts can reach.
 
@@ -160,7 +182,8 @@ def own_name(host: str, addresses: Sequence[str], lookup_ns: int, *, outside: bo
             name=name,
             value=f"{host} leads nowhere",
             level=Level.MEND,
-            advice=f"the name {host!r} has no address, so that a rendezvous on this host fails: "
+            advice=f"the name {host!r} has no address: torchrun, and jobs of several hosts that "
+            "name this one, wait for it without end (slackline run on one host needs no name); "
             "add it to the table of hosts",
             command=f'echo "127.0.1.1 {host}" >> /etc/hosts',
         )

@@ -8,12 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 
 from slackline.cli._doctor import _costs
-from slackline.cli._job._launch import Job
+from slackline.cli._job._launch import Job, on_this_machine
 from slackline.errors import UsageError
 from slackline.sim import HostCalibration, Spread
 
 __all__ = ["save"]
 
+_SHUTDOWN = timedelta(seconds=5)
 _PATIENCE = timedelta(seconds=90)
 """The time that the two ranks have to start, measure and end."""
 
@@ -51,6 +52,8 @@ def _samples(kind: str) -> dict[str, list[float]]:
             script=Path(_costs.__file__),
             arguments=[str(result)],
             environment={**os.environ, "SLACKLINE_RAILS": kind, "OMP_NUM_THREADS": "1"},
+            place=on_this_machine(),
+            shutdown=_SHUTDOWN,
         )
         try:
             ended = job.wait(_PATIENCE)

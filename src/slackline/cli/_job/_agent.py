@@ -1,11 +1,12 @@
 """The process that runs torchrun for `slackline run` and records how each rank ended.
 
-    python -m slackline.cli._job._agent PARENT RESULT torchrun-arguments...
+    python -m slackline.cli._job._agent PARENT RESULT SHUTDOWN torchrun-arguments...
 
-PARENT is the process id of the `slackline run` command. RESULT is the path of a file to write: a
-JSON list of {"rank", "pid", "exitcode", "time_s"} with one entry for each rank whose exit code is
-not 0. `exitcode` is minus the signal's number for a rank that a signal killed, and `time_s` is the
-Unix time when torchrun saw the end.
+PARENT is the process id of the `slackline run` command. RESULT is the descriptor of a file, to
+which a JSON object of two lists is written. "failures" has {"rank", "pid", "exitcode", "time_s"}
+for each rank whose exit code is not 0; `exitcode` is minus the signal's number for a rank that a
+signal killed, and `time_s` is the Unix time when torchrun saw the end. "cut_off" has the local
+number of each rank that was killed because it had not ended SHUTDOWN seconds after SIGTERM.
 
 On SIGTERM this process ends its ranks. The kernel sends SIGTERM to this process when the parent
 process dies, so that no rank outlives the command. If this process is killed by SIGKILL, the
@@ -16,8 +17,11 @@ import ctypes
 import json
 import os
 import signal
+import socket
 import sys
-from pathlib import Path
+import time
+from collections.abc import Callable
+from typing import Any
 
 _SET_PARENT_DEATH_SIGNAL = 1  # The value is prctl's PR_SET_PDEATHSIG.
 
@@ -30,13 +34,61 @@ def _die_with(parent: int) -> None:
         sys.exit("the slackline run command that started this job has ended")
 
 
-def main(parent: int, result: Path, arguments: list[str]) -> int:
+def _once(close: Callable[..., None], shutdown_s: float, cut_off: list[int]) -> Callable[..., None]:
+    """Return torch's function that ends the ranks, with one time limit and one signal a rank.
+
+    torch grants a failed job's ranks 30 s whatever its own option says. A second SIGTERM would end
+    its wait by an exception and make it send the ranks a second SIGTERM; such signals are ignored
+    during the wait. The numbers of the ranks that torch kills at the limit are added to `cut_off`.
+    """
+    asked = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+    def close_once(ranks: Any, death_sig: signal.Signals | None = None, timeout: int = 0) -> None:
+        del timeout  # the command's option takes its place
+        handlers = [(number, signal.signal(number, signal.SIG_IGN)) for number in asked]
+        running = [rank for rank, each in ranks.subprocess_handlers.items() if _runs(each.proc.pid)]
+        begin_s = time.monotonic()
+        try:
+            close(ranks, death_sig, shutdown_s)
+        finally:
+            for number, handler in handlers:
+                signal.signal(number, handler)
+        if time.monotonic() - begin_s >= shutdown_s:
+            codes = {rank: ranks.subprocess_handlers[rank].proc.returncode for rank in running}
+            cut_off.extend(r for r in running if codes[r] in (None, -signal.SIGKILL))
+
+    return close_once
+
+
+def _runs(pid: int) -> bool:
+    """Return whether a child process still runs; the code that started the child reaps it."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:
+        return False
+
+
+def _own_name_is_address() -> None:
+    """Let torch take the machine's plain name for its log, where it would look up the full one.
+
+    torch looks up the full name for each event. Each look-up takes ten seconds and more where the
+    name server does not answer.
+    """
+    socket.getfqdn = lambda name="": name or socket.gethostname()
+
+
+def main(parent: int, result: int, shutdown_s: float, arguments: list[str]) -> int:
     """Run torchrun with `arguments`, write the failed ranks to `result`, and return its code."""
     _die_with(parent)
+    os.set_inheritable(result, False)
     from torch.distributed import run as torchrun
-    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.api import PContext, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    _own_name_is_address()
+    cut_off: list[int] = []
+    PContext.close = _once(PContext.close, shutdown_s, cut_off)  # type: ignore[method-assign]
+    failures: list[dict[str, int]] = []
     try:
         torchrun.run(torchrun.parse_args(arguments))  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
@@ -49,13 +101,14 @@ def main(parent: int, result: Path, arguments: list[str]) -> int:
             }
             for rank, failure in error.failures.items()
         ]
-        result.write_text(json.dumps(failures))
         return 1
     except SignalException as error:
         return 128 + int(error.sigval)
-    result.write_text("[]")
+    finally:
+        said = json.dumps({"failures": failures, "cut_off": sorted(cut_off)})
+        os.write(result, said.encode())
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4:]))

@@ -2,9 +2,8 @@
 
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 __all__ = ["Failure", "cause_first", "how", "script_error"]
 
@@ -93,22 +92,20 @@ def script_error(stderr: str, *, marked: bool) -> str:
 
 
 def cause_first(
-    failures: Sequence[Failure], spoken_ns: Mapping[int, int], patience: timedelta
+    failures: Sequence[Failure], spoken_ns: Mapping[int, int], cut_off: Collection[int]
 ) -> tuple[Failure, ...]:
     """Sort failed ranks, with the likely cause of the job's failure first.
 
     Ranks that were killed from outside come first. Then come ranks that ended by themselves, or
     were ending after an error of their own, by the time of their last output; then ranks that ended
     because of another rank; and ranks that torchrun ended come last. After the first failure
-    torchrun ends the other ranks by SIGTERM, and by SIGKILL the ranks that still run `patience`
-    later. Therefore a rank that ended by SIGTERM, or by a late SIGKILL, is not the cause unless it
-    had an error of its own before. `spoken_ns` is the time of each rank's last output on stderr.
+    torchrun ends the other ranks by SIGTERM, and those in `cut_off` by SIGKILL, since they had not
+    ended in time. Therefore a rank that ended by SIGTERM, or was cut off, is not the cause unless
+    it had an error of its own before. `spoken_ns` is the time of each rank's last output on stderr.
     """
-    first_s = min((failure.time_s for failure in failures), default=0)
 
     def place(failure: Failure) -> tuple[int, int]:
-        late = failure.time_s - first_s >= patience.total_seconds() / 2
-        by_torchrun = failure.exitcode == -signal.SIGTERM or (failure.exitcode < 0 and late)
+        by_torchrun = failure.exitcode == -signal.SIGTERM or failure.rank in cut_off
         if failure.exitcode < 0 and not by_torchrun:
             return 0, 0
         if by_torchrun and not failure.own_error:

@@ -5,6 +5,7 @@ from pathlib import Path
 from slackline.cli._display._screen import Screen
 from slackline.cli._job._causes import how
 from slackline.cli._job._launch import Ending, Job, ranks_named
+from slackline.errors import UsageError
 
 __all__ = ["explain"]
 
@@ -45,6 +46,9 @@ def _reasons(directory: Path) -> tuple[str, ...]:
     from slackline.postmortem import explain as explain_evidence
     from slackline.postmortem import gather
 
-    evidence = gather(directory)
+    try:
+        evidence = gather(directory)
+    except UsageError as error:  # The directory was removed, or its disk is full.
+        return (str(error),)
     told = any(each.report or each.dump or each.seen_ns for each in evidence.ranks.values())
     return explain_evidence(evidence).sentences if told else ()

@@ -5,26 +5,31 @@ import os
 import subprocess
 import sys
 import time
+import uuid
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
 from slackline.cli._job._causes import Failure, cause_first, script_error
-from slackline.cli._job._orphans import Orphans, children
+from slackline.cli._job._loopback import loopback_address
+from slackline.cli._job._orphans import Orphans, children, environment_of
 
 __all__ = [
-    "HERE",
+    "SHUTDOWN",
     "Ending",
     "Job",
     "Place",
+    "meeting_at",
+    "on_this_machine",
     "ranks_named",
     "thread_settings",
     "usable_cores",
 ]
 
-_SHUTDOWN = timedelta(seconds=5)
-"""The time that a rank has to exit after SIGTERM before it is killed."""
+SHUTDOWN = timedelta(seconds=30)
+"""The default of the time that a rank has to end after SIGTERM before it is killed: torchrun's."""
 
 _MOST_STDERR = 1 << 20
 """The bytes at the end of a rank's stderr in which its error is looked for."""
@@ -55,6 +60,8 @@ class Ending:
     """The ranks that failed, the likely cause first; also empty if torchrun itself failed."""
     torchrun: int
     """The exit code of torchrun's process; minus the signal's number if a signal ended it."""
+    cut_off: tuple[int, ...] = ()
+    """The ranks that were killed because they had not ended in time after SIGTERM."""
 
     @property
     def exit_code(self) -> int:
@@ -68,10 +75,10 @@ class Ending:
 class Place:
     """The host that a job's processes run on, as parts of command lines."""
 
+    rendezvous: tuple[str, ...]
+    """The torchrun options by which the job's ranks find each other."""
     agent: tuple[str, ...] = ()
     """The words before the command that runs torchrun."""
-    rendezvous: tuple[str, ...] = ("--standalone",)
-    """The torchrun options by which the job's ranks find each other."""
     program: tuple[str, ...] = ()
     """The words before the script: a module that moves a rank to its host, and its arguments."""
     first: int = 0
@@ -80,8 +87,25 @@ class Place:
     """The number of ranks on all machines; None if all of them run here."""
 
 
-HERE = Place()
-"""This machine, outside any lab."""
+def on_this_machine() -> Place:
+    """Return the place of a job whose ranks all run on this machine, outside any lab.
+
+    Raises UsageError if the machine's loopback interface does not work.
+    """
+    return Place(rendezvous=meeting_at(loopback_address()))
+
+
+def meeting_at(address: str) -> tuple[str, ...]:
+    """Return the torchrun options for ranks of one host, which meet at its address `address`."""
+    host = f"[{address}]" if ":" in address else address
+    return (
+        "--nnodes=1",
+        "--rdzv-backend=c10d",
+        "--rdzv-conf=is_host=true",
+        f"--rdzv-endpoint={host}:0",
+        f"--rdzv-id={uuid.uuid4()}",
+        f"--local-addr={address}",
+    )
 
 
 class Job:
@@ -99,25 +123,30 @@ class Job:
         script: Path,
         arguments: Sequence[str],
         environment: Mapping[str, str],
-        place: Place = HERE,
+        place: Place,
+        shutdown: timedelta = SHUTDOWN,
     ) -> None:
+        """Start the job; `shutdown` is the time between SIGTERM and SIGKILL for its ranks."""
         self.directory = directory
         self.ranks = range(place.first, place.first + ranks)
         """The numbers of the ranks that this machine runs."""
-        self._result = directory / "result.json"
+        self.disk_error = ""
+        """Why a file of the directory could not be written; empty if all could."""
+        self._shutdown_s = shutdown.total_seconds()
+        self._result = os.memfd_create("slackline-result", os.MFD_CLOEXEC)
+        """The file that torchrun's process fills; it is in memory, as a disk may be full."""
+        weakref.finalize(self, os.close, self._result)
         self._output = directory / "output"
         command = [*place.agent, sys.executable, "-m", "slackline.cli._job._agent"]
-        command += [str(os.getpid()), str(self._result)]
+        command += [str(os.getpid()), str(self._result), str(self._shutdown_s)]
         command += [*place.rendezvous, f"--nproc-per-node={ranks}", "--redirects=3"]
         command += [f"--log-dir={self._output}", *place.program, str(script), *arguments]
-        self._orphans = Orphans(_SHUTDOWN)
+        self._orphans = Orphans(shutdown)
         with self.torchrun_log.open("wb") as log:
             self._process = subprocess.Popen(
                 command,
-                env={
-                    **environment,
-                    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(round(_SHUTDOWN.total_seconds())),
-                },
+                env=dict(environment),
+                pass_fds=(self._result,),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -145,7 +174,7 @@ class Job:
         if self._process.returncode is not None:
             return found  # The kernel may have reused the process id.
         for pid in children(self._process.pid):
-            if (rank := _environment(pid).get("RANK")) is not None:
+            if (rank := environment_of(pid).get("RANK")) is not None:
                 found[int(rank)] = pid
         return found
 
@@ -164,23 +193,36 @@ class Job:
         return self._orphans.gone(timedelta(seconds=max(deadline_s - time.monotonic(), 0)))
 
     def stop(self) -> None:
-        """Ask torchrun to end the ranks: it sends SIGTERM, and SIGKILL five seconds later.
+        """Ask torchrun to end the ranks: it sends SIGTERM, and SIGKILL after the shutdown time.
 
         The call returns at once; call `wait` afterwards.
         """
         if self._process.poll() is None:
             self._process.terminate()
 
+    def kill(self) -> None:
+        """End torchrun and all ranks by SIGKILL; call `wait` afterwards, which reaps them."""
+        self._orphans.end_at_once()
+        if self._process.poll() is None:
+            self._process.kill()
+
     def ending(self) -> Ending:
-        """Return the outcome of the job. Call this only after `wait` has returned True."""
-        try:
-            found = json.loads(self._result.read_text())
-        except (FileNotFoundError, ValueError):
-            found = []
-        failures = [self._with_error(Failure(**entry)) for entry in found]
+        """Return the outcome of the job, and write its failed ranks to "result.json".
+
+        Call this only after `wait` has returned True.
+        """
+        said = os.pread(self._result, os.fstat(self._result).st_size, 0)
+        found = json.loads(said) if said else {"failures": [], "cut_off": []}
+        if said:
+            self._write("result.json", json.dumps(found["failures"]))
+        failures = [self._with_error(Failure(**entry)) for entry in found["failures"]]
         spoken_ns = {failure.rank: self._spoken_ns(failure.rank) for failure in failures}
-        causes = cause_first(failures, spoken_ns, _SHUTDOWN)
-        return Ending(failures=causes, torchrun=self._process.returncode)
+        cut_off = {self.ranks.start + local for local in found["cut_off"]} | self._orphans.cut_off
+        return Ending(
+            failures=cause_first(failures, spoken_ns, cut_off),
+            torchrun=self._process.returncode,
+            cut_off=tuple(sorted(cut_off)),
+        )
 
     def last_words(self, rank: int, limit: int) -> list[str]:
         """Return the last `limit` lines of a rank's stderr, or of its stdout if stderr is empty."""
@@ -190,6 +232,13 @@ class Job:
             if lines:
                 return lines[-limit:]
         return []
+
+    def _write(self, name: str, text: str) -> None:
+        """Write a file of the job's directory; an error of the disk is kept in `disk_error`."""
+        try:
+            (self.directory / name).write_text(text)
+        except OSError as error:
+            self.disk_error = error.strerror or str(error)
 
     def _with_error(self, failure: Failure) -> Failure:
         """Return the failure with the error that the rank's stderr ends with."""
@@ -204,15 +253,6 @@ class Job:
     def _spoken_ns(self, rank: int) -> int:
         path = self.output(rank, "stderr")
         return path.stat().st_mtime_ns if path else 0
-
-
-def _environment(pid: int) -> dict[str, str]:
-    """Return the environment that a process was started with; empty if the process has ended."""
-    try:
-        text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return {}
-    return dict(entry.split("=", 1) for entry in text.split("\0") if "=" in entry)
 
 
 def ranks_named(ranks: Sequence[int]) -> str:

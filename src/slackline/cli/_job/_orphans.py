@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-__all__ = ["Orphans", "children"]
+__all__ = ["Orphans", "children", "environment_of"]
 
 _SET_CHILD_SUBREAPER = 36  # The value is prctl's PR_SET_CHILD_SUBREAPER.
 _LINUX = sys.platform == "linux"
@@ -39,6 +39,8 @@ class Orphans:
         self._kill_s: float | None = None
         """The time of SIGKILL on the monotonic clock, in seconds; None before SIGTERM was sent."""
         self._asked = set[int]()
+        self.cut_off = set[int]()
+        """The ranks with a process that had not ended in time after SIGTERM and was killed."""
         if _LINUX:
             libc = ctypes.CDLL(None, use_errno=True)
             if libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
@@ -49,6 +51,10 @@ class Orphans:
     def belongs(self, pid: int) -> None:
         """Exclude the started process `pid` itself; the code that started the process reaps it."""
         self._own.add(pid)
+
+    def end_at_once(self) -> None:
+        """Let the next calls of `gone` kill the orphans without SIGTERM and without a delay."""
+        self._kill_s = time.monotonic()
 
     def reap(self) -> None:
         """Reap the orphans that have ended by themselves; cheap, for periodic calls."""
@@ -99,6 +105,8 @@ class Orphans:
             self._kill_s = time.monotonic() + self._grace_s
         try:
             if time.monotonic() >= self._kill_s:
+                if pid in self._asked and (rank := environment_of(pid).get("RANK", "")).isdigit():
+                    self.cut_off.add(int(rank))
                 os.kill(pid, signal.SIGKILL)
             elif pid not in self._asked:
                 self._asked.add(pid)
@@ -136,3 +144,12 @@ def children(parent: int, *, ended: bool = False) -> list[int]:
         if int(fields[1]) == parent and (ended or fields[0] not in "ZX"):
             found.append(int(stat.parent.name))
     return found
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """Return the environment that a process was started with; empty if the process has ended."""
+    try:
+        text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
+    return dict(entry.split("=", 1) for entry in text.split("\0") if "=" in entry)

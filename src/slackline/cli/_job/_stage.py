@@ -4,13 +4,12 @@ The hosts are this machine, alone or with others, or the hosts of a lab (a virtu
 machine). A stage is opened before the job starts and closed after it has ended.
 """
 
-import uuid
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from slackline.cli._job._launch import HERE, Job, Place, ranks_named
+from slackline.cli._job._launch import Job, Place, meeting_at, on_this_machine, ranks_named
 from slackline.errors import UsageError
 from slackline.faults import Plan
 from slackline.lab import Executor, Injection, Lab, LabOptions
@@ -92,11 +91,12 @@ def open_stage(
     options: LabOptions | None,
     plan: Plan,
     ranks: int,
-    place: Place = HERE,
+    place: Place | None = None,
     *,
     no_group_ns: int = NO_GROUP_NS,
 ) -> Iterator[Stage]:
-    """Open a lab with the given options and a rank on each host; without options, use `place`.
+    """Open a lab with the given options and a rank on each host; without options, use `place`, or
+    this machine if there is none.
 
     The faults' clock starts when all ranks have opened a group of slackline, but at most
     `no_group_ns` nanoseconds after all of their processes have started.
@@ -106,6 +106,7 @@ def open_stage(
     the number of ranks on all machines.
     """
     if options is None:
+        place = place or on_this_machine()
         plan.check(ranks, _ANY_NICS)
         settings = {"SLACKLINE_FAULTS": str(plan.of_network)} if plan else {}
         stage = Stage(place=place, settings=settings, no_group_ns=no_group_ns)
@@ -128,14 +129,7 @@ def open_stage(
         address = lab.address(0)
         place = Place(
             agent=tuple(lab.command(0, [])),
-            rendezvous=(
-                "--nnodes=1",
-                "--rdzv-backend=c10d",
-                "--rdzv-conf=is_host=true",
-                f"--rdzv-endpoint={address}:0",
-                f"--rdzv-id={uuid.uuid4()}",
-                f"--local-addr={address}",
-            ),
+            rendezvous=meeting_at(address),
             program=("--module", "slackline.lab.enter", lab.name),
         )
         stage = Stage(place=place, settings=_interfaces(lab), no_group_ns=no_group_ns)

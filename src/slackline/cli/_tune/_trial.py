@@ -25,6 +25,7 @@ from slackline.lab import LabOptions
 __all__ = ["InterruptedSearchError", "Script", "Trial", "run_trial"]
 
 _TICK = timedelta(milliseconds=100)
+_SHUTDOWN = timedelta(seconds=5)
 _PATIENCE = timedelta(minutes=1)
 """The time that a trial's processes have to end; torchrun needs five seconds at most."""
 
@@ -106,6 +107,7 @@ def run_trial(
                 "SLACKLINE_TELEMETRY": str(telemetry),
             },
             place=stage.place,
+            shutdown=_SHUTDOWN,
         )
         ended = False
         needed = WARM_UP + steps

@@ -1,0 +1,56 @@
+"""Tests of the loopback address, in network namespaces that lack one (root)."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from slackline.cli._job._launch import meeting_at
+from slackline.cli._job._loopback import loopback_address
+
+_NAMESPACES = os.geteuid() == 0 and (
+    subprocess.run(["unshare", "--net", "true"], check=False, capture_output=True).returncode == 0
+)
+needs_namespaces = pytest.mark.skipif(not _NAMESPACES, reason="no network namespace may be made")
+
+_FIND = """
+from slackline.cli._job._loopback import loopback_address
+from slackline.errors import UsageError
+try:
+    print(loopback_address())
+except UsageError as error:
+    print(error)
+"""
+
+
+def test_this_machine_has_a_loopback_address() -> None:
+    assert loopback_address() in ("127.0.0.1", "::1")
+
+
+def test_an_address_of_ipv6_is_set_in_brackets_where_a_port_follows() -> None:
+    assert "--rdzv-endpoint=[::1]:0" in meeting_at("::1")
+    assert "--local-addr=::1" in meeting_at("::1")
+
+
+@needs_namespaces
+@pytest.mark.parametrize(
+    ("prepared", "said"),
+    [
+        ("ip link set lo up", "127.0.0.1\n"),
+        ("ip link set lo up; ip address del 127.0.0.1/8 dev lo", "::1\n"),
+        (
+            "true",
+            "the ranks of this machine meet at its loopback address, which does not work "
+            "(127.0.0.1: Network is unreachable; ::1: Cannot assign requested address); "
+            "bring the interface up: ip link set dev lo up\n",
+        ),
+    ],
+    ids=["up", "IPv6 alone", "down"],
+)
+def test_the_address_is_one_that_works(prepared: str, said: str) -> None:
+    inside = ["unshare", "--net", "sh", "-c", f'{prepared}; exec "$@"', "sh"]
+    found = subprocess.run(
+        [*inside, sys.executable, "-c", _FIND], check=True, capture_output=True, text=True
+    )
+    assert found.stdout == said
