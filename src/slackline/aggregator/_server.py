@@ -33,6 +33,7 @@ from slackline.nic.offload import (
     read_descriptor,
     rendezvous_with_aggregator,
 )
+from slackline.units import format_bytes
 
 __all__ = ["Aggregator"]
 
@@ -76,12 +77,27 @@ class Aggregator:
         self._admissions = Admissions()
         self._services: set[Service] = set()
         self._lock = threading.Lock()
+        self._served, self._added_bytes = 0, 0
 
     @property
     def address(self) -> tuple[str, int]:
         """The host and port that the server listens at."""
         host, port = self._socket.getsockname()[:2]
         return host, port
+
+    def idle_reason(self, least_bytes: int) -> str:
+        """Return a sentence if all services that have ended added less than this; else ""."""
+        with self._lock:
+            served, added_bytes = self._served, self._added_bytes
+        if not served:
+            return "no group was served"
+        if added_bytes >= least_bytes:
+            return ""
+        return (
+            f"this node has added {added_bytes} bytes for the groups that it served, {served} in "
+            f"all, and not {format_bytes(least_bytes)}: their operations took other plans; "
+            "SLACKLINE_PLAN=star sends every all_reduce to the node"
+        )
 
     def start(self) -> None:
         """Begin to serve groups, on background threads."""
@@ -180,6 +196,8 @@ class Aggregator:
         """Unregister a group's service that has ended."""
         with self._lock:
             self._services.discard(service)
+            self._served += 1
+            self._added_bytes += service.added_bytes
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -15,7 +15,7 @@ from slackline.errors import SlacklineError, UsageError
 from slackline.nic import NicOptions
 from slackline.nic.collectives import STAR, compile_program
 from slackline.nic.connect import EndpointDescriptor, Network, Rendezvous
-from slackline.nic.offload import DeviceThread, Nodes
+from slackline.nic.offload import DeviceThread, NodeHost, Nodes
 from slackline.plan.collective import Collective, part
 
 __all__ = ["Service"]
@@ -68,6 +68,9 @@ class Service:
         self._size = len(workers)
         self._over, self._connected = threading.Event(), False
         self._why = ""
+        self.added_bytes = 0
+        """The bytes that the engine and the circuit have added for all workers; 0 before the end.
+        """
         self._thread: threading.Thread | None = None
 
     def start(self, rendezvous: Rendezvous, whence: str) -> None:
@@ -93,6 +96,7 @@ class Service:
     def _serve(self, rendezvous: Rendezvous, whence: str) -> None:
         name = f"group {rendezvous.epoch:08x}"
         device_thread: DeviceThread | None = None
+        node: NodeHost | None = None
         try:
             deadline = time.monotonic() + _RENDEZVOUS_S
             workers = range(self._size)
@@ -102,9 +106,8 @@ class Service:
             mine = part(Collective.ALL_REDUCE, STAR, self._size, self._size)
             if self._nodes is not None:
                 group.attach(self._nodes.kind)
-                device_thread = DeviceThread(
-                    group, self._nodes.node(self._size, rendezvous.epoch), self._failed
-                )
+                node = self._nodes.node(self._size, rendezvous.epoch)
+                device_thread = DeviceThread(group, node, self._failed)
             program = compile_program(mine, offloads=self._nodes is not None)
             group.serve(program, self._options.onset or WHOLE)
             _log.info("%s: %d workers, requested by %s", name, self._size, whence)
@@ -117,19 +120,26 @@ class Service:
             if device_thread is not None:
                 device_thread.join()
             self._network.close()
-            self._on_end(self)
-            added = f"{counters['bytes_reduced']} bytes added"
+            self.added_bytes = counters["bytes_reduced"]
+            added = f"{self.added_bytes} bytes added"
             if self._nodes is not None:
-                added += f", {counters['device_frames_given']} frames by its {self._nodes.kind}"
+                by_it = 0 if node is None else node.added_bytes
+                self.added_bytes += by_it
+                frames = counters["device_frames_given"]
+                added += f", {frames} frames by its {self._nodes.kind} ({by_it} bytes)"
             done = counters["operations"]
             _log.info("%s: over after %d operations, %s: %s", name, done, added, self._why)
+            self._on_end(self)
 
     def _failed(self, why: str) -> None:
         self.end(f"its {self._options.nic} failed: {why}")
 
     def _heed(self, event: _native.RailEvent) -> None:
-        """End the service when a worker is lost, or when all workers have left the group."""
-        if event.what == "down":
+        """End the service when a worker is lost, or when all workers have left the group.
+
+        A worker that has left closes its connection before other workers leave.
+        """
+        if event.what == "down" and event.link not in self._left:
             self.end(f"a worker is lost: {event.reason}")
         elif event.what == "left":
             self._left.add(event.link)

@@ -2,6 +2,7 @@
 
 import logging
 import signal
+import sys
 import threading
 from pathlib import Path
 from types import FrameType
@@ -62,7 +63,15 @@ def aggregate(
     without_key: Annotated[
         bool, typer.Option("--without-key", help="Serve every host that reaches the address.")
     ] = False,
-) -> None:
+    expect_sums: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="End with exit code 1 if this node has added less than this for all workers "
+            "together: 40MB. Default: end with 0.",
+        ),
+    ] = None,
+) -> int:
     """Reduce for the workers that name this address in SLACKLINE_AGGREGATOR, until Ctrl-C."""
     from slackline.aggregator import Aggregator, AggregatorOptions
     from slackline.nic.host import parse_address, show_address
@@ -70,6 +79,7 @@ def aggregate(
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("slackline.nic").setLevel(logging.WARNING)
     host, port = parse_address(listen)
+    least_bytes = None if expect_sums is None else parse_bytes(expect_sums)
     node = Aggregator(
         AggregatorOptions(
             host=host,
@@ -105,3 +115,7 @@ def aggregate(
     )
     over.wait()
     node.close()
+    if least_bytes is not None and (reason := node.idle_reason(least_bytes)):
+        print(f"slackline: {reason}", file=sys.stderr)
+        return 1
+    return 0

@@ -95,14 +95,35 @@ NODES = [
 
 @pytest.mark.parametrize(("nic", "ranks", "sizes"), NODES)
 def test_a_node_of_gateware_has_the_bits_of_software(job, nodes, nic, ranks, sizes):
-    node = nodes("--nic", nic, "--workers", str(ranks), *sizes)
+    node = nodes("--nic", nic, "--workers", str(ranks), "--expect-sums", "1MB", *sizes)
     assert f"sums by the {nic}" in node.said
     through_it = job(ranks, digests, environment=node.environment(MOST="5000"))
     expected = {digest for _, digest in among_themselves(job, digests, ranks, MOST="5000")}
     assert {name for name, _ in through_it} == {"star"}
     assert {digest for _, digest in through_it} == expected
     assert node.interrupt() == 0
-    assert re.search(rf", [1-9]\d+ frames by its {nic}: ", node.log)
+    ending = rf"frames by its {nic} \(\d+ bytes\): every worker has closed the group\n$"
+    assert re.search(ending, node.log)
+    assert "is lost" not in node.log
+
+
+def test_a_node_that_no_job_has_used_says_so(nodes):
+    node = nodes("--expect-sums", "1B")
+    assert node.interrupt() == 1
+    assert node.log == "slackline: no group was served\n"
+
+
+def test_a_node_whose_jobs_took_other_plans_says_so(job, nodes):
+    node = nodes("--expect-sums", "16MB")
+    environment = node.environment(MOST="17") | {"SLACKLINE_PLAN": "mesh"}
+    assert {name for name, _ in job(2, digests, environment=environment)} == {"mesh"}
+    assert node.interrupt() == 1
+    assert re.search(
+        r"\nslackline: this node has added \d+ bytes for the groups that it served, 1 in all, and "
+        "not 16MB: their operations took other plans; SLACKLINE_PLAN=star sends every all_reduce "
+        "to the node\n$",
+        node.log,
+    )
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,10 @@ _FASTEST = 100e9
 
 
 class Run(Protocol):
-    """A function that runs one blocking all_reduce (MAX), in place, by a named plan."""
+    """A function that runs one blocking all_reduce, in place, by a named plan.
+
+    It sums floats, and takes the maximum of integers.
+    """
 
     def __call__(
         self, name: str, address: int, nbytes: int, dtype: DType = DType.FLOAT32
@@ -68,7 +71,7 @@ def measure(names: Sequence[str], run: Run, ranks: int, agree: str = "direct") -
     large size: its time is calculated as the time of "mesh" times the ratio of the bytes that the
     two plans send.
     """
-    memory = ctypes.create_string_buffer(LARGE_BYTES + 64)
+    memory = ctypes.create_string_buffer(LARGE_BYTES + 64)  # zeros, which stay zeros when summed
     address = (ctypes.addressof(memory) + 63) // 64 * 64
 
     def one_round(nbytes: int, plans: Sequence[str]) -> list[int]:

@@ -14,7 +14,7 @@ from slackline.nic.offload._aggregation_protocol import (
     rendezvous_with_aggregator,
 )
 from slackline.nic.offload._circuit_nic import Devices, Nodes
-from slackline.nic.offload._device import DeviceThread
+from slackline.nic.offload._device import DeviceThread, NodeHost
 from slackline.nic.offload._star import Star, reach
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "AggregationResponse",
     "DeviceThread",
     "Devices",
+    "NodeHost",
     "Nodes",
     "Proof",
     "Star",

@@ -155,7 +155,7 @@ class Nodes:
             return f"its circuit has {self._workers} ports, for groups of as many, not {workers}"
         return ""
 
-    def node(self, workers: int, epoch: int) -> Device:
+    def node(self, workers: int, epoch: int) -> NodeHost:
         """Return a new aggregation node for a group of `workers` ranks."""
         return NodeHost(self._open(workers, epoch), workers, self._sizes["payload_bytes"])
 

@@ -102,6 +102,8 @@ class NodeHost:
     def __init__(self, node: Node, ports: int, payload_bytes: int) -> None:
         self._node, self._ports, self._most = node, ports, payload_bytes
         self._number = 0
+        self.added_bytes = 0
+        """The bytes of payload that have passed through the node, of all workers together."""
 
     def take(
         self, posts: list[Post], frames: list[tuple[int, bytes]], withdrawn: list[Key]
@@ -117,6 +119,7 @@ class NodeHost:
             for pieces in zip(*parts, strict=True):
                 # Sequence number 0 would mark a frame as not numbered.
                 self._number = self._number % 0xFFFFFFFF + 1
+                self.added_bytes += sum(len(data) for _, data in pieces)
                 sets.append(
                     [encode(replace(head, sequence=self._number)) + data for head, data in pieces]
                 )
