@@ -45,11 +45,13 @@ def trace(
     ] = _Format.PERFETTO,
 ) -> int:
     """Write all ranks of a run as one trace, by one clock."""
+    from slackline.telemetry import Flaws
     from slackline.trace import Recording, TraceFormat, write_spans, write_trace
 
     if output is None and sys.stdout.isatty():
         raise UsageError("a trace is not for a terminal: give --output FILE")
-    recording = Recording(run, _warn)
+    flaws = Flaws()
+    recording = Recording(run, flaws)
     with _opened(output) as file:
         if form is _Format.OTLP:
             from io import TextIOWrapper
@@ -58,12 +60,14 @@ def trace(
             spans = write_spans(recording, text)
             text.detach()
             print(f"{len(recording.headers)} ranks, {spans} spans", file=sys.stderr)
+            _warn(str(flaws))
             return 0
         totals = write_trace(recording, file, TraceFormat(form))
     print(
         f"{totals.ranks} ranks, {totals.operations} operations, {totals.arrows} arrows",
         file=sys.stderr,
     )
+    _warn(str(flaws))
     if totals.alone:
         _warn(
             f"{totals.alone} operations have no arrows: records of another rank of their group "
@@ -102,4 +106,6 @@ def _opened(output: Path | None) -> Iterator[BinaryIO]:
 
 
 def _warn(sentence: str) -> None:
-    print(f"slackline: {sentence}", file=sys.stderr)
+    """Print a sentence, if it is not empty, on stderr."""
+    if sentence:
+        print(f"slackline: {sentence}", file=sys.stderr)

@@ -1,6 +1,7 @@
 """`slackline what-if`: step times of a measured run on another network, predicted and measured."""
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -77,6 +78,7 @@ def what_if(
         parse_changes,
         predict,
     )
+    from slackline.telemetry import Flaws
 
     changes = [parse_changes(text) for text in change or ()]
     if apply and not changes:
@@ -85,17 +87,20 @@ def what_if(
         raise UsageError(f"the command line {' '.join(command)!r} is of use with --apply only")
     count = DEFAULT_SAMPLES if samples is None else samples
     measured: Run | PipelineRun
+    flaws = Flaws()
     if has_pipeline(run):
         if chakra is not None:
             raise UsageError(
                 f"--export-chakra is for data-parallel training, and {run} has a pipeline"
             )
-        measured, heading = load_pipeline(run), ""
+        measured, heading = load_pipeline(run, flaws), ""
     else:
-        measured = load(run)
+        measured = load(run, flaws)
         heading = _heading(measured)
         if chakra is not None:
             export_chakra(measured, chakra)
+    if flaws.count:
+        print(f"slackline: {flaws}", file=sys.stderr)
     job = _job_of(command, run) if apply else None
     jobs = [] if job is None else [changed_job(measured, job, each) for each in changes]
     rows = [_Row("as measured", (), predict(measured, (), count, seed), measured.wall_ns)]

@@ -18,6 +18,7 @@ The files are append-only and may be read while a run writes them.
 from slackline.telemetry._align import Alignment, Placed, align, merge
 from slackline.telemetry._core_times import CoreTimes, open_core_times
 from slackline.telemetry._files import (
+    Flaws,
     LineReader,
     Writer,
     file_of,
@@ -59,6 +60,7 @@ __all__ = [
     "Decision",
     "FileHeader",
     "Gap",
+    "Flaws",
     "GroupOpened",
     "LineReader",
     "LinkReport",

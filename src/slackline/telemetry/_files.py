@@ -13,7 +13,7 @@ from slackline.telemetry._journal import DEFAULT_LIMIT_BYTES, Journal, journal_o
 from slackline.telemetry._lines import decode
 from slackline.telemetry._records import SCHEMA_VERSION, FileHeader, Record
 
-__all__ = ["LineReader", "Writer", "file_of", "read_all", "read_directory", "read_file"]
+__all__ = ["Flaws", "LineReader", "Writer", "file_of", "read_all", "read_directory", "read_file"]
 
 
 def file_of(directory: Path, rank: int) -> Path:
@@ -75,6 +75,25 @@ class Writer:
         self.close()
 
 
+class Flaws:
+    """The sentences about lines of telemetry that could not be read and were left out."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first = ""
+
+    def __call__(self, sentence: str) -> None:
+        """Count one more line, whose sentence is `sentence`."""
+        self.count += 1
+        self.first = self.first or sentence
+
+    def __str__(self) -> str:
+        """Return one sentence about all lines; empty if there was none."""
+        if self.count < 2:
+            return f"a line is left out: {self.first}" if self.count else ""
+        return f"{self.count} lines are left out, the first of them: {self.first}"
+
+
 class LineReader:
     """A reader of one file's lines, which checks the version of the schema.
 
@@ -89,6 +108,11 @@ class LineReader:
         self._number = 0
         self._version: int | None = None
         self._refused = False
+
+    @property
+    def refused(self) -> bool:
+        """Whether the file has another version of the schema, so that no line is read any more."""
+        return self._refused
 
     def take(self, line: bytes) -> Record | None:
         """Return the record of the file's next line, with or without its newline.

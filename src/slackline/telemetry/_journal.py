@@ -244,7 +244,10 @@ class Journal:
             self._warn(f"{self._path}: {why}; records are left out, and training goes on")
 
     def _put_bytes(self, body: bytes) -> tuple[int, str]:
-        """Write `body`; return the number of whole lines written and the disk's error, or ""."""
+        """Write `body`; return the number of whole lines written and the disk's error, or "".
+
+        If the disk takes only a part of a line, the part is removed from the file again.
+        """
         written = 0
         why = ""
         try:
@@ -257,10 +260,19 @@ class Journal:
                 written += os.write(self._file, body[written:])
         except OSError as error:
             why = error.strerror or str(error)
-        self._size += written
-        if written:
-            self._torn = body[written - 1 : written] != b"\n"
-        return body[:written].count(b"\n"), why
+        whole = body.rfind(b"\n", 0, written) + 1
+        self._size += whole
+        if whole < written:
+            self._cut_to_size(written - whole)
+        return body[:whole].count(b"\n"), why
+
+    def _cut_to_size(self, surplus: int) -> None:
+        """Remove the part of a line after the file's last whole line, which has `surplus` bytes."""
+        try:
+            os.ftruncate(self._file, self._size)
+        except OSError:  # The next line that is written ends the torn one.
+            self._torn = True
+            self._size += surplus
 
     def _create(self) -> int:
         self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -65,9 +65,10 @@ class Recording:
     def __init__(self, directory: Path, report: Callable[[str], None]) -> None:
         """Read the headers, clocks and groups of all ranks.
 
-        `report` receives a sentence for a last line that is cut. Raises UsageError that names the
-        file, and the line where there is one: without records, for a damaged line, another version
-        of the schema, a rank without a file, and clocks that cannot be compared.
+        `report` receives a sentence for a last line that is cut and, while `records` are read, for
+        each damaged line; these lines are left out. Raises UsageError that names the file, and the
+        line where there is one: without records, for another version of the schema, a rank without
+        a file, and clocks that cannot be compared.
         """
         self.directory = telemetry_of(directory)
         """The directory that holds the ranks' files."""
@@ -108,7 +109,7 @@ class Recording:
     def records(self) -> Iterator[Found]:
         """Yield the records of all ranks in the order of `Found.time_ns`.
 
-        Raises UsageError that names file and line for a record that is damaged.
+        Raises UsageError that names file and line for a record with a wrong value.
         """
         yield from heapq.merge(
             *(self._records(rank) for rank in self.headers), key=lambda found: found.time_ns
@@ -117,7 +118,7 @@ class Recording:
     def _open(self, path: Path) -> None:
         """Read the records of a file that the first pass needs."""
         header: FileHeader | None = None
-        for number, line, record in _lines(path, self._report, skip=_UNNEEDED):
+        for number, line, record in _lines(path, cut=self._report, skip=_UNNEEDED):
             if header is not None and line.startswith(_PIPELINE):
                 self.pipeline_ranks.add(header.rank)
             place = f"{path}:{number}"
@@ -171,7 +172,7 @@ class Recording:
     def _records(self, rank: int) -> Iterator[Found]:
         """Yield the records of one rank, each with the latest time of the file so far."""
         path, latest_ns = self._paths[rank], 0
-        for number, _, record in _lines(path, lambda _: None):
+        for number, _, record in _lines(path, damaged=self._report):
             if record is None:
                 continue
             place = f"{path}:{number}"
@@ -197,21 +198,37 @@ class Recording:
                 return self.unix_ns(rank, record.time_ns)
 
 
+def _ignore(sentence: str) -> None:
+    """Drop a sentence that the other pass reports."""
+
+
 def _lines(
-    path: Path, report: Callable[[str], None], skip: tuple[bytes, ...] = ()
+    path: Path,
+    *,
+    cut: Callable[[str], None] = _ignore,
+    damaged: Callable[[str], None] = _ignore,
+    skip: tuple[bytes, ...] = (),
 ) -> Iterator[tuple[int, bytes, Record | None]]:
     """Yield the number, the text and the record of each line of a rank's file.
 
-    The record is None for a line that begins with one of `skip`, and for a kind of record that this
-    version does not know. Raises UsageError for a line that is damaged.
+    The record is None for a line that begins with one of `skip`, for a kind of record that this
+    version does not know, and for a damaged line, about which `damaged` receives a sentence. `cut`
+    receives one if the last line is incomplete. Raises UsageError for another version of the
+    schema.
     """
-    reader = LineReader(path)
+    said: list[str] = []
+    reader = LineReader(path, said.append)
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n"):
-                    report(f"{path}:{number}: the last line is cut; it may still be written")
+                    cut(f"{path}:{number}: the last line is cut; it may still be written")
                     return
-                yield number, line, reader.take(b"" if skip and line.startswith(skip) else line)
+                record = reader.take(b"" if skip and line.startswith(skip) else line)
+                if reader.refused:
+                    raise UsageError(said[-1])
+                while said:
+                    damaged(said.pop())
+                yield number, line, record
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error

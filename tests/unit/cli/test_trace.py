@@ -12,7 +12,7 @@ import pytest
 from made_records import START_NS, header, operations, write
 
 from slackline.cli import main
-from slackline.telemetry import GroupOpened, file_of
+from slackline.telemetry import GroupOpened, encode, file_of
 
 
 @pytest.fixture
@@ -64,12 +64,26 @@ def test_a_damaged_run_leaves_the_former_trace(
     output = run.parent / "trace"
     output.write_text("the former trace")
     with file_of(run, 0).open("a") as file:
-        file.write('{"record":"operations",\n')  # found when a part of the trace is written
+        # The wrong value is found when a part of the trace is written.
+        row = (99, 0, -1, 400, 1, 7, -1, 0, 0, 1, 1, 1000, 1100, 2000, 500, 0)
+        file.write(encode(operations(0, row)) + "\n")
     assert main(["trace", str(run), "--output", str(output)]) == 2
     told = capfd.readouterr().err
-    assert told.startswith(f"slackline: {file_of(run, 0)}:4: the line is cut or damaged")
+    assert told.startswith(f"slackline: {file_of(run, 0)}:4: the record is damaged")
     assert output.read_text() == "the former trace"
     assert sorted(path.name for path in run.parent.iterdir()) == ["run", "trace"]
+
+
+def test_damaged_lines_are_counted_and_left_out(
+    run: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    output = run.parent / "trace"
+    with file_of(run, 0).open("a") as file:
+        file.write('{"record":"operations",\n{"record":\n')
+    assert main(["trace", str(run), "--output", str(output)]) == 0
+    told = capfd.readouterr().err
+    first = f"{file_of(run, 0)}:4: the line is cut or damaged: "
+    assert f"slackline: 2 lines are left out, the first of them: {first}" in told
 
 
 def test_an_output_that_cannot_be_written_is_named(

@@ -1,6 +1,7 @@
 """`slackline what-if` shows predictions as a table or as JSON, and makes the changed job."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -50,6 +51,19 @@ def test_the_first_row_is_the_run_as_it_was(kept: Path, capsys: pytest.CaptureFi
     assert text.count("%  The wire") == 1
     assert "rate 400Mbit" in text
     assert "hosts 3" in text
+
+
+def test_a_damaged_line_is_counted_and_left_out(
+    kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged = tmp_path / "run"
+    shutil.copytree(kept, damaged)
+    file = next(damaged.rglob("rank-00000.jsonl"))
+    with file.open("a") as lines:
+        lines.write('{"record":"step","ra\n')
+    assert main(["what-if", str(damaged), "--samples", "4"]) == 0
+    told = capsys.readouterr().err
+    assert told.startswith(f"slackline: a line is left out: {file}:")
 
 
 def test_json_has_nanoseconds_and_the_error_of_the_model(

@@ -7,7 +7,7 @@ from made_records import operations, write
 from trace_runs import clock_offset, header, opened, row
 
 from slackline.errors import UsageError
-from slackline.telemetry import file_of
+from slackline.telemetry import FileHeader, Flaws, GroupOpened, Operations, encode, file_of
 from slackline.trace import Recording
 
 
@@ -51,13 +51,16 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path).startswith(f"{file_of(tmp_path, 0)}:1: the records have version 3 of")
 
 
-def test_a_damaged_line_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cut", ['{"record":"operations",', '{"record":"opened",', "\xff"])
+def test_a_damaged_line_is_reported_once_and_left_out(tmp_path: Path, cut: str) -> None:
     write(tmp_path, 0, header(0), opened(0, ranks=1), operations(0, row(1, 2)))
-    with file_of(tmp_path, 0).open("a") as file:
-        file.write('{"record":"operations",\n')
-    assert refusal(tmp_path).startswith(
-        f"{file_of(tmp_path, 0)}:4: the line is cut or damaged: a telemetry line must be JSON"
-    )
+    with file_of(tmp_path, 0).open("a", encoding="latin-1") as file:
+        file.write(f"{cut}\n{encode(operations(0, row(3, 4)))}\n")
+    flaws = Flaws()
+    found = Recording(tmp_path, flaws).records()
+    assert [type(each.record) for each in found] == [FileHeader, GroupOpened, *2 * [Operations]]
+    assert flaws.count == 1
+    assert str(flaws).startswith(f"a line is left out: {file_of(tmp_path, 0)}:4: the line is ")
 
 
 def test_a_last_line_that_is_cut_is_reported_once_and_left_out(tmp_path: Path) -> None:
