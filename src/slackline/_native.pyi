@@ -349,7 +349,7 @@ class RailEvent:
     @property
     def what(self) -> str:
         """
-        "up", "suspect", "lost" or "down". For a link as a whole also "wanted" (an operation needs the link, which has no rail yet), "left" (a worker has left its aggregator) and "abandoned" (the engine gives up the link to an aggregator that has failed).
+        "up", "suspect", "lost", "closed" (the peer has closed its engine in good order) or "down". For a link as a whole also "wanted" (an operation needs the link, which has no rail yet), "left" (a worker has left its aggregator) and "abandoned" (the engine gives up the link to an aggregator that has failed).
         """
 
     @property

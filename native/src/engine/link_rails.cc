@@ -363,12 +363,14 @@ bool Link::reap() {
     }
     const std::unique_ptr<LinkRail> dead = std::move(rails_[i]);
     rails_.erase(rails_.begin() + static_cast<std::ptrdiff_t>(i));
-    ++counters.rails_lost;
+    // A peer that has closed its engine closes its rails too, which is no loss.
+    if (!said_bye) ++counters.rails_lost;
     failure = dead->wire->failure();
     note_end(status_of(*dead));
     links_.rail_removed(*dead->wire);
     dead->wire->abandon(engine_);
-    links_.announce(*this, dead->index, "lost", dead->name + ": " + failure.message);
+    links_.announce(*this, dead->index, said_bye ? "closed" : "lost",
+                    dead->name + ": " + failure.message);
     move_frames(dead.get());
   }
   if (no_rail || !rails_.empty()) return false;

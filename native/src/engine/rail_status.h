@@ -12,9 +12,10 @@ namespace slackline {
 struct RailEvent {
   int link;
   int rail;  // -1: the link as a whole
-  // "up", "suspect", "lost" or "down". For a link as a whole also "wanted" (an operation needs the
-  // link, which has no rail yet), "left" (a worker has left its aggregator) and "abandoned" (the
-  // engine gives the link up, because the aggregator at its end has failed).
+  // "up", "suspect", "lost", "closed" (the peer has closed its engine in good order) or "down". For
+  // a link as a whole also "wanted" (an operation needs the link, which has no rail yet), "left" (a
+  // worker has left its aggregator) and "abandoned" (the engine gives the link up, because the
+  // aggregator at its end has failed).
   std::string what;
   std::string reason;
   std::int64_t time_ns;

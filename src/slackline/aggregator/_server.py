@@ -18,6 +18,7 @@ from slackline.nic.connect import (
     EndpointDescriptor,
     HandshakeChannel,
     HandshakeMessage,
+    Refusals,
     control_congestion,
     fresh_nonce,
     is_named,
@@ -75,6 +76,7 @@ class Aggregator:
             control_congestion(self._socket, options.congestion)
         self._manager = ConnectionManager()
         self._admissions = Admissions()
+        self._refusals = Refusals(_log, "turned away %s: %s")
         self._services: set[Service] = set()
         self._lock = threading.Lock()
         self._served, self._added_bytes = 0, 0
@@ -125,11 +127,14 @@ class Aggregator:
             except (BlockingIOError, ConnectionAbortedError):
                 continue
             except OSError as error:
-                _log.warning("cannot accept a connection: %s", error)
+                why = f"cannot accept a connection: {error.strerror}"
+                self._refusals.add_from("an address that is not known yet", why)
                 await asyncio.sleep(_BREATH_S)
                 continue
             channel = HandshakeChannel(caller)
-            self._admissions.admit(self._manager, channel, self._welcome(channel, address[0]))
+            work = self._welcome(channel, address[0])
+            for oldest in self._admissions.admit(self._manager, channel, work):
+                self._refusals.add(oldest.sock, "it was the oldest of too many that wait")
 
     async def _welcome(self, channel: HandshakeChannel, whence: str) -> None:
         """Serve one request within a time limit, and log its failure, if any."""
@@ -137,10 +142,10 @@ class Aggregator:
             async with asyncio.timeout(_PATIENCE_S):
                 await self._answer_request(channel, whence)
         except TimeoutError:
-            _log.warning("turned away %s: no request arrived in time", whence)
+            self._refusals.add_from(whence, "no request arrived in time")
         except (OSError, SlacklineError) as error:
             if not channel.left:
-                _log.warning("turned away %s: %s", whence, error)
+                self._refusals.add_from(whence, str(error))
         finally:
             channel.close()
 

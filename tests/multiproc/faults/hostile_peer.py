@@ -116,12 +116,17 @@ class HostilePeer:
         message = next(handshake)
         try:
             while True:
-                data = frame(message.payload, self.rendezvous.code)
+                if message.payload:
+                    sock.sendall(frame(message.payload, self.rendezvous.code))
                 if message.fds:
-                    socket.send_fds(sock, [data], message.fds)
+                    socket.send_fds(sock, [b"F"], message.fds)
+                if message.awaits_fds:
+                    _, found, _, _ = socket.recv_fds(sock, 1, 2, socket.MSG_CMSG_CLOEXEC)
+                    self._fds += found
+                    reply = HandshakeMessage(fds=tuple(found))
                 else:
-                    sock.sendall(data)
-                message = handshake.send(HandshakeMessage(payload=self._payload(sock)))
+                    reply = HandshakeMessage(payload=self._payload(sock))
+                message = handshake.send(reply)
         except StopIteration as end:
             session: Session = end.value
         self.job = session.job

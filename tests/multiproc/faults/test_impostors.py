@@ -8,7 +8,7 @@ import threading
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -78,12 +78,23 @@ class TappedStore(OpenStore):
 
     tap: Tap
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._closing = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
     def set(self, key: str, value: str, /) -> None:
         if key != "slackline/rank/1":
             super().set(key, value)
             return
         self.records[1] = json.loads(value)
         self.tap = Tap(self.port(1))
+        self._closing.callback(self.tap.close)
         told = json.loads(value)
         told["interfaces"] = to_rows([replace(loopback(told)[0], port=self.tap.port)])
         MemoryStore.set(self, key, json.dumps(told))
@@ -129,8 +140,8 @@ def test_a_caller_that_repeats_what_it_has_overheard_is_refused() -> None:
         sum_is_right(group)
         assert group.counters()["rails_lost"] == 0
 
-    run_ranks(2, body, options=OVER_TCP, store=store)
-    store.tap.close()
+    with store:
+        run_ranks(2, body, options=OVER_TCP, store=store)
 
 
 def parse_answer(payload: bytes) -> str:
@@ -162,20 +173,19 @@ def test_a_caller_that_knows_everything_but_the_secret_is_refused() -> None:
         sum_is_right(group)
         assert group.counters()["rails_lost"] == 0
 
-    run_ranks(2, body, options=OVER_TCP, store=store)
-    store.tap.close()
+    with store:
+        run_ranks(2, body, options=OVER_TCP, store=store)
 
 
 def test_an_overheard_opening_tells_nothing_secret() -> None:
-    store = TappedStore()
-    run_ranks(2, sum_is_right, options=OVER_TCP, store=store)
+    with TappedStore() as store:
+        run_ranks(2, sum_is_right, options=OVER_TCP, store=store)
     first, _ = frames(bytes(store.tap.heard), 2)
     hello = parse(Hello, first[HEADER_BYTES:])
     assert (hello.engine, hello.peer) == (store.records[0]["engine"], store.records[1]["engine"])
     secret = store.get("slackline/secret")
     assert secret not in store.tap.heard
     assert bytes.fromhex(secret.decode()) not in store.tap.heard
-    store.tap.close()
 
 
 def test_unauthenticated_peers_that_dribble_bytes_delay_nobody() -> None:
@@ -226,9 +236,11 @@ def test_more_unauthenticated_peers_than_are_served_keep_nobody_out() -> None:
             group._engine.drop_rail(0, 0, "the test says so")  # type: ignore[attr-defined]
         sum_is_right(group)
 
-    run_ranks(2, body, options=OVER_TCP, store=store)
-    for sock in unauthenticated:
-        sock.close()
+    try:
+        run_ranks(2, body, options=OVER_TCP, store=store)
+    finally:
+        for sock in unauthenticated:
+            sock.close()
 
 
 def test_a_rank_with_another_key_does_not_get_in(tmp_path: Path) -> None:

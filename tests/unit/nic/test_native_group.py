@@ -1,6 +1,7 @@
 """Tests of the properties that a group on the native engine reports."""
 
 import threading
+import time
 from typing import Any, cast
 
 import numpy as np
@@ -112,6 +113,20 @@ def test_a_wire_carries_every_byte_once() -> None:
     grown = bytes_moved("tcp", registered=False)
     assert grown["wire_payload_bytes"] == 4_000_000, "half of the buffer, and the other half's sum"
     assert grown["frames_resent"] == grown["duplicates_dropped"] == grown["rails_lost"] == 0
+
+
+def test_a_peer_that_has_left_is_no_lost_rail() -> None:
+    """Check a rank that goes on after the other one has closed its engine, as a slow rank does."""
+
+    def body(group: Group) -> int:
+        group.barrier(blocking=True)
+        if group.rank == 0:
+            while group.counters().get("tcp_rails"):
+                time.sleep(0.001)
+        return group.counters()["rails_lost"]
+
+    options = NicOptions(rails=("tcp",), arena_bytes=SMALL, connections=2)
+    assert run_ranks(2, body, options=options) == [0, 0]
 
 
 def test_memory_that_is_given_back_can_be_had_again() -> None:

@@ -16,7 +16,7 @@ _network               the connections of one engine together
 """
 
 from slackline.nic.connect._addresses import Interface, local_interfaces
-from slackline.nic.connect._admissions import Admissions
+from slackline.nic.connect._admissions import Admissions, Refusals
 from slackline.nic.connect._congestion import check_congestion, control_congestion, is_named
 from slackline.nic.connect._connection_manager import ConnectionManager
 from slackline.nic.connect._handshake import HandshakeMessage, fresh_nonce
@@ -44,6 +44,7 @@ __all__ = [
     "HandshakeMessage",
     "Interface",
     "Network",
+    "Refusals",
     "Rendezvous",
     "check_congestion",
     "control_congestion",

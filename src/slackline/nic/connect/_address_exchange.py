@@ -6,7 +6,6 @@ it knows the link's key and sends its present addresses with their ports.
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 from slackline.errors import LinkError
@@ -39,13 +38,10 @@ async def exchange(
         nonce=fresh_nonce(),
         certificate=context.certificate.hex(),
     )
-    channel = HandshakeChannel(await dial(where, _CONNECT_S))
+    channel = HandshakeChannel(await dial(where, _CONNECT_S), _HANDSHAKE_S)
     try:
-        async with asyncio.timeout(_HANDSHAKE_S):
-            with ParametersMaker(context, "news", channel.sock) as parameters:
-                session = await run_handshake(channel, call(hello, key, parameters.make), code)
-    except TimeoutError:
-        raise LinkError("the handshake was not answered in time") from None
+        with ParametersMaker(context, "news", channel.sock) as parameters:
+            session = await run_handshake(channel, call(hello, key, parameters.make), code)
     finally:
         channel.close()
     if session.theirs.refusal:

@@ -4,13 +4,16 @@
       Hello   names, rail, nonce, certificate             ->
               <-  Answer  nonce, certificate, proof over both messages
       TransportParameters  proof over all three           ->
+      (descriptors)                                       ->
               <-  TransportParameters  proof over all four
+              <-  (descriptors)
 
 A proof is HMAC-SHA256 under a key of this pair, over every byte sent so far and the role of the
 sender. A proof covers both nonces, so a replayed conversation fails. A proof also covers the role,
 so that a message cannot be reflected to its sender. The number in the field `job` of the
 rail's frames is derived from the same bytes and differs each time. Costly resources (sockets,
-descriptors) are created only for an authenticated peer.
+descriptors) are created only for an authenticated peer. File descriptors, between processes of one
+host, follow the transport parameters and are received only after the proof in these was right.
 
 The module uses no socket. A Handshake is a generator, a state machine: it yields messages to
 send, and receives the replies by `send`.
@@ -40,10 +43,14 @@ __all__ = ["Handshake", "HandshakeMessage", "Session", "call", "fresh_nonce", "l
 
 @dataclass(frozen=True, kw_only=True)
 class HandshakeMessage:
-    """A handshake message: the payload of a HELLO frame, and file descriptors on Unix sockets."""
+    """A handshake message: the payload of a HELLO frame, and file descriptors that follow it."""
 
-    payload: bytes
+    payload: bytes = b""
+    """The payload to send as a frame; empty if nothing is to be sent."""
     fds: tuple[int, ...] = ()
+    """The descriptors to send after the frame; in a reply, those received."""
+    awaits_fds: bool = False
+    """Whether the reply has descriptors only: those that follow the frame received before."""
     last: bool = False
     """Whether no reply is expected."""
 
@@ -57,7 +64,7 @@ class Session:
     ours: TransportParameters
     theirs: TransportParameters
     fds: tuple[int, ...]
-    """The file descriptors that came with the peer's transport parameters."""
+    """The file descriptors that followed the peer's transport parameters."""
     certificate: bytes
     """The peer's certificate in DER; empty without TLS."""
 
@@ -82,6 +89,8 @@ def call(hello: Hello, key: bytes, parameters: MakeParameters) -> Handshake:
     ours, fds = parameters()
     reply = yield HandshakeMessage(payload=transcript.prove("caller", ours), fds=fds)
     theirs = transcript.heard("listener", TransportParameters, reply.payload)
+    if theirs.arena_bytes:
+        reply = yield HandshakeMessage(awaits_fds=True)
     return _session(transcript, ours, theirs, reply.fds, answer.certificate)
 
 
@@ -93,6 +102,8 @@ def listen(
     transcript.add(first)
     reply = yield HandshakeMessage(payload=transcript.prove("listener", answer))
     theirs = transcript.heard("caller", TransportParameters, reply.payload)
+    if theirs.arena_bytes:
+        reply = yield HandshakeMessage(awaits_fds=True)
     ours, fds = parameters()
     last = transcript.prove("listener", ours)
     session = _session(transcript, ours, theirs, reply.fds, hello.certificate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
 import logging
 import os
@@ -17,19 +18,24 @@ from slackline.nic.connect._paths import Attempt
 from slackline.wire import HEADER_BYTES, crc32c
 
 __all__ = [
+    "FDS",
     "HandshakeChannel",
     "answer_from",
     "arrival_device",
     "bind_to_device",
     "dial",
     "ends_of",
+    "past",
     "ready",
     "run_handshake",
 ]
 
 _log = logging.getLogger("slackline.nic")
 
-_MAX_FDS = 2
+FDS = 2
+"""The descriptors that each end of shared memory passes: its arena and its doorbell."""
+_FDS_MARK = b"F"
+"""The byte that carries the descriptors: a plain `recv` of the frame before cannot take them."""
 _STAGGER_S = 0.1
 _OPTION_BYTES = 256
 _ARRIVAL = {
@@ -41,8 +47,13 @@ IP_PKTOPTIONS, and the place of the device's number in the answer, which is a cm
 with an in_pktinfo or in6_pktinfo (ip(7), ipv6(7))."""
 
 
-async def ready(sock: socket.socket, *, write: bool = False) -> None:
-    """Wait until the socket is readable, or writable with `write`."""
+async def ready(sock: socket.socket, *, write: bool = False, until_s: float | None = None) -> None:
+    """Wait until the socket is readable, or writable with `write`.
+
+    With `until_s`, a time of the running event loop, also return once this time has passed. The
+    caller must then try the socket once more: a process that did not run meanwhile, on a busy or
+    stopped machine, finds what the peer has sent long ago only after the time has passed.
+    """
     loop = asyncio.get_running_loop()
     woken = loop.create_future()
 
@@ -51,10 +62,18 @@ async def ready(sock: socket.socket, *, write: bool = False) -> None:
             woken.set_result(None)
 
     (loop.add_writer if write else loop.add_reader)(sock, wake)
+    timer = None if until_s is None else loop.call_at(until_s, wake)
     try:
         await woken
     finally:
         (loop.remove_writer if write else loop.remove_reader)(sock)
+        if timer is not None:
+            timer.cancel()
+
+
+def past(until_s: float | None) -> bool:
+    """Return whether a time of the running event loop has passed; never for None."""
+    return until_s is not None and asyncio.get_running_loop().time() >= until_s
 
 
 async def dial(where: str | Sequence[Attempt], timeout_s: float) -> socket.socket:
@@ -183,27 +202,43 @@ def ends_of(sock: socket.socket) -> tuple[str, str]:
 class HandshakeChannel:
     """A handshake channel: sends and receives HELLO frames over one socket.
 
-    The channel owns the socket and the received file descriptors until `release`.
+    The channel owns the socket and the received file descriptors until `release`. With `limit_s`,
+    sending and receiving together may take that long; later they raise LinkError, unless they need
+    not wait. Descriptors are received only on request (`receive_fds`): the kernel drops those that
+    an unauthenticated peer sends.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, limit_s: float | None = None) -> None:
         sock.setblocking(False)
         self.sock = sock
         self._fds: list[int] = []
         self._released = False
+        self.until_s: float | None = None
+        """The end of the time limit by the event loop's clock; None without a limit."""
+        if limit_s is not None:
+            self.until_s = asyncio.get_running_loop().time() + limit_s
+        self.late = "the handshake was not answered in time"
+        """The text of the error when the time is over."""
         self.left = False
         """Whether the other end closed the connection between two frames, which is no error."""
 
     async def send(self, message: HandshakeMessage, job: int) -> None:
-        """Send one handshake message as a HELLO frame whose header has the number `job`."""
-        data, fds = frame(message.payload, job), message.fds
+        """Send one handshake message as a HELLO frame whose header has the number `job`.
+
+        The message's descriptors follow the frame.
+        """
+        data = frame(message.payload, job)
         while data:
             try:
-                sent = socket.send_fds(self.sock, [data], fds) if fds else self.sock.send(data)
+                data = data[self.sock.send(data) :]
             except BlockingIOError:
-                await ready(self.sock, write=True)
-                continue
-            data, fds = data[sent:], ()
+                await self._wait(write=True)
+        while message.fds:
+            try:
+                socket.send_fds(self.sock, [_FDS_MARK], message.fds)
+                break
+            except BlockingIOError:
+                await self._wait(write=True)
 
     async def receive(self) -> tuple[int, HandshakeMessage]:
         """Receive the next frame; return the field `job` of its header, and its message.
@@ -216,7 +251,27 @@ class HandshakeChannel:
         payload = await self._read(header.length)
         if header.payload_checksum != crc32c(payload):
             raise LinkError("the checksum of a HELLO's payload is wrong")
-        return header.job, HandshakeMessage(payload=payload, fds=tuple(self._fds))
+        return header.job, HandshakeMessage(payload=payload)
+
+    async def receive_fds(self) -> HandshakeMessage:
+        """Receive the descriptors that an authenticated peer sends after its frame.
+
+        Raises LinkError unless the peer sends two descriptors.
+        """
+        if self.sock.family != socket.AF_UNIX:
+            raise LinkError("descriptors cannot come over this connection")
+        while True:
+            try:
+                mark, fds, flags = _received_fds(self.sock)
+                break
+            except BlockingIOError:
+                await self._wait()
+        self._fds += fds
+        if not mark:
+            raise LinkError("the connection was closed during the handshake")
+        if mark != _FDS_MARK or len(fds) != FDS or flags & socket.MSG_CTRUNC:
+            raise LinkError(f"{len(fds)} descriptors came for shared memory, not exactly {FDS}")
+        return HandshakeMessage(fds=tuple(fds))
 
     def close(self) -> None:
         """Close the socket and the received descriptors, unless they were released."""
@@ -236,9 +291,9 @@ class HandshakeChannel:
         data = b""
         while len(data) < length:
             try:
-                got = self._receive(length - len(data))
+                got = self.sock.recv(length - len(data))
             except BlockingIOError:
-                await ready(self.sock)
+                await self._wait()
                 continue
             if not got:
                 self.left = not data
@@ -246,14 +301,27 @@ class HandshakeChannel:
             data += got
         return data
 
-    def _receive(self, length: int) -> bytes:
-        if self.sock.family != socket.AF_UNIX:
-            return self.sock.recv(length)
-        data, fds, _, _ = socket.recv_fds(self.sock, length, _MAX_FDS)
-        self._fds += fds
-        if len(self._fds) > _MAX_FDS:
-            raise LinkError(f"a HELLO came with more than {_MAX_FDS} descriptors")
-        return data
+    async def _wait(self, *, write: bool = False) -> None:
+        """Wait until the socket may be tried again; raise LinkError once the time is over."""
+        if past(self.until_s):
+            raise LinkError(self.late)
+        await ready(self.sock, write=write, until_s=self.until_s)
+
+
+def _received_fds(sock: socket.socket) -> tuple[bytes, list[int], int]:
+    """Return the byte, the descriptors and the flags of one message; descriptors end on exec.
+
+    Beyond the descriptors that are expected, the kernel closes what was sent. (The function
+    socket.recv_fds of Python 3.11 ignores its flags.)
+    """
+    fds = array.array("i")
+    mark, ancillary, flags, _ = sock.recvmsg(
+        len(_FDS_MARK), socket.CMSG_LEN(FDS * fds.itemsize), socket.MSG_CMSG_CLOEXEC
+    )
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return mark, list(fds), flags
 
 
 async def run_handshake(channel: HandshakeChannel, handshake: Handshake, job: int) -> Session:
@@ -261,10 +329,14 @@ async def run_handshake(channel: HandshakeChannel, handshake: Handshake, job: in
     try:
         message = next(handshake)
         while True:
-            await channel.send(message, job)
-            message = (
-                next(handshake) if message.last else handshake.send(await _reply(channel, job))
-            )
+            if message.payload:
+                await channel.send(message, job)
+            if message.last:
+                message = next(handshake)
+            elif message.awaits_fds:
+                message = handshake.send(await channel.receive_fds())
+            else:
+                message = handshake.send(await _reply(channel, job))
     except StopIteration as end:
         session: Session = end.value
         return session

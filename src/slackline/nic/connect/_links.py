@@ -99,7 +99,7 @@ class Links:
         peer = self._by_link.get(event.link)
         if peer is None:
             return
-        if event.what == "lost":
+        if event.what in ("lost", "closed"):
             peer.lost(event.rail, event.reason)
         elif event.what == "wanted":
             peer.start(asks=True)

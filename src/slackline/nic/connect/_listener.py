@@ -1,7 +1,8 @@
 """The listener of an engine: its listening sockets, and the admission of connections.
 
-A connecting engine has five seconds to send a complete HELLO frame that names an expected engine;
-otherwise the connection is closed. Each connection has a task of its own and delays no other. A
+A process of another user that connects to the Unix socket is refused at once. A connecting engine
+has five seconds to send a complete HELLO frame that names an expected engine; otherwise the
+connection is closed. Each connection has a task of its own and delays no other. A
 HELLO of a group that this rank does not know yet waits, because the peer may only have finished its
 rendezvous earlier.
 """
@@ -16,7 +17,7 @@ from dataclasses import replace
 
 from slackline.errors import SlacklineError
 from slackline.nic.connect._addresses import Interface, family_of, socket_address
-from slackline.nic.connect._admissions import Admissions
+from slackline.nic.connect._admissions import Admissions, Refusals, foreign_user
 from slackline.nic.connect._connection_manager import ConnectionManager
 from slackline.nic.connect._handshake_channel import HandshakeChannel, ready
 from slackline.nic.connect._messages import Hello, parse
@@ -28,7 +29,6 @@ _log = logging.getLogger("slackline.nic")
 _BACKLOG = 1024
 _PATIENCE_S = 5.0
 _BREATH_S = 0.1
-_TOLD_ALL, _TOLD_EACH = 10, 100
 
 Greet = Callable[[HandshakeChannel, int, bytes, Hello], Awaitable[bool]]
 """A function greet(channel, job, payload, parsed payload) that completes a handshake; `job` is the
@@ -56,8 +56,8 @@ class Listener:
         """The port of each address that was ever listened on, by address and scope."""
         self._announced = asyncio.Event()
         self._admissions = Admissions()
+        self._refusals = Refusals(_log, "refused an unauthenticated peer from %s: %s")
         self._sockets: list[socket.socket] = []
-        self.refused = 0
         try:
             unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._sockets.append(unix)
@@ -138,46 +138,46 @@ class Listener:
                 caller, _ = listening.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 continue
-            except OSError as error:
-                _log.warning("cannot accept a connection: %s", error)
-                await asyncio.sleep(_BREATH_S)  # Usual cause: no file descriptors are left.
+            except OSError as error:  # Usual cause: no file descriptors are left.
+                displaced = self._admissions.displace()
+                why = f"cannot accept a connection: {error.strerror}"
+                for channel in displaced:
+                    self._refusals.add(channel.sock, why)
+                if not displaced:
+                    self._refusals.add_from("an address that is not known yet", why)
+                await asyncio.sleep(_BREATH_S)
                 continue
-            channel = HandshakeChannel(caller)
-            self._admissions.admit(manager, channel, self._welcome(channel, greet))
+            if (user := foreign_user(caller)) is not None:
+                self._refusals.add(caller, f"its process belongs to user {user}, not to this one's")
+                caller.close()
+                continue
+            channel = HandshakeChannel(caller, _PATIENCE_S)
+            work = self._welcome(channel, greet)
+            for oldest in self._admissions.admit(manager, channel, work):
+                self._refusals.add(oldest.sock, "it was the oldest of too many that wait")
 
     async def _welcome(self, channel: HandshakeChannel, greet: Greet) -> None:
         """Read a connection's HELLO and call `greet` until the HELLO is expected or time is up."""
         taken = False
-        why = "it did not send a HELLO in time"
+        told, channel.late = channel.late, "it did not send a HELLO in time"
         try:
-            async with asyncio.timeout(_PATIENCE_S):
-                job, message = await channel.receive()
-                hello = parse(Hello, message.payload)
-                why = "it was not expected"
-                while True:
-                    announced = self._announced
-                    if taken := await greet(channel, job, message.payload, hello):
-                        return
+            job, message = await channel.receive()
+            channel.late = told
+            hello = parse(Hello, message.payload)
+            while True:
+                announced = self._announced
+                if taken := await greet(channel, job, message.payload, hello):
+                    return
+                async with asyncio.timeout_at(channel.until_s):
                     await announced.wait()
         except TimeoutError:
-            self._turned_away(channel, why)
+            self._refusals.add(channel.sock, "it was not expected")
         except (OSError, SlacklineError) as error:
             if not channel.left:  # A liveness connect closes at once and is no error.
-                self._turned_away(channel, str(error))
+                self._refusals.add(channel.sock, str(error))
         finally:
             if not taken:
                 channel.close()
-
-    def _turned_away(self, channel: HandshakeChannel, why: str) -> None:
-        """Count a refused connection; log the first ten, and then every hundredth."""
-        self.refused += 1
-        if self.refused > _TOLD_ALL and self.refused % _TOLD_EACH:
-            return
-        try:
-            where = channel.sock.getpeername() or "a Unix socket"
-        except OSError:
-            where = "a socket that is gone"
-        _log.warning("refused an unauthenticated peer from %s: %s", where, why)
 
 
 def unix_name(engine: str) -> str:

@@ -320,10 +320,11 @@ class Peer:
     ) -> AsyncIterator[tuple[HandshakeChannel, Session, ParametersMaker]]:
         """Connect to the peer and complete the handshake, as a context manager.
 
-        The handshake's time limit also covers the body of the `with` statement. With a rank of this
-        host there is no limit: if its process ends, the connection ends, and if the connection of a
-        finished handshake ended, the peer would take this process for dead. The socket is closed on
-        exit unless the body released it.
+        The time limit counts the waits for the peer: an answer that is there is used, however late
+        this process comes to read it, because the peer may already use the rail. With a rank of
+        this host there is no limit: if its process ends, the connection ends, and if the connection
+        of a finished handshake ended, the peer would take this process for dead. The socket is
+        closed on exit unless the body of the `with` statement released it.
         """
         context, plan = self._context, rail.plan
         hello = Hello(
@@ -338,21 +339,19 @@ class Peer:
             unix_name(self.descriptor.engine) if plan.kind == "shm" else self.rails.attempts(rail)
         )
         begin = time.monotonic()
-        channel = HandshakeChannel(await dial(where, rail.patience_s))
+        sock = await dial(where, rail.patience_s)
         took = time.monotonic() - begin
+        channel = HandshakeChannel(sock, None if plan.kind == "shm" else _HANDSHAKE_S)
         try:
-            async with asyncio.timeout(None if plan.kind == "shm" else _HANDSHAKE_S):
-                with ParametersMaker(context, kind, channel.sock) as parameters:
-                    session = await run_handshake(
-                        channel, call(hello, self._key, parameters.make), self.code
-                    )
-                    rail.proven_s = took
-                    if session.theirs.refusal:
-                        self._give_up(f"the peer has closed the link: {session.theirs.refusal}")
-                        raise LinkError("the peer has closed the link")
-                    yield channel, session, parameters
-        except TimeoutError:
-            raise LinkError("the handshake was not answered in time") from None
+            with ParametersMaker(context, kind, channel.sock) as parameters:
+                session = await run_handshake(
+                    channel, call(hello, self._key, parameters.make), self.code
+                )
+                rail.proven_s = took
+                if session.theirs.refusal:
+                    self._give_up(f"the peer has closed the link: {session.theirs.refusal}")
+                    raise LinkError("the peer has closed the link")
+                yield channel, session, parameters
         finally:
             channel.close()
 

@@ -26,7 +26,7 @@ __all__ = [
     "to_descriptor",
 ]
 
-_PROTOCOL = 7
+_PROTOCOL = 8
 _SHORTEST_KEY = 16
 _TYPES = {
     "engine": str,

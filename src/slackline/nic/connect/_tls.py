@@ -8,16 +8,18 @@ negotiates session keys of its own.
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import os
 import socket
 import ssl
 
 from slackline.errors import LinkError, UsageError
-from slackline.nic.connect._handshake_channel import ready
+from slackline.nic.connect._handshake_channel import past, ready
 
 __all__ = ["Identity", "secure"]
 
+_LIMIT_S = 3.0
 _BEGIN = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 _END = datetime.datetime(2999, 1, 1, tzinfo=datetime.UTC)
 """The validity covers centuries, because the clocks of hosts may differ."""
@@ -52,13 +54,19 @@ class Identity:
 
 
 async def secure(
-    sock: socket.socket, identity: Identity, peer: bytes, *, server: bool
+    sock: socket.socket,
+    identity: Identity,
+    peer: bytes,
+    *,
+    server: bool,
 ) -> ssl.SSLSocket:
     """Perform the TLS handshake over a connected, non-blocking socket; return the TLS socket.
 
     Takes ownership of `sock`, also on failure. Raises ssl.SSLError or LinkError unless the other
-    end has the private key of the certificate `peer`.
+    end has the private key of the certificate `peer`, and LinkError if the peer does not answer
+    within three seconds.
     """
+    until_s = asyncio.get_running_loop().time() + _LIMIT_S
     try:
         wrapped = identity.context(peer, server=server).wrap_socket(
             sock, server_side=server, do_handshake_on_connect=False
@@ -71,10 +79,11 @@ async def secure(
             try:
                 wrapped.do_handshake()
                 break
-            except ssl.SSLWantReadError:
-                await ready(wrapped)
-            except ssl.SSLWantWriteError:
-                await ready(wrapped, write=True)
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as wanted:
+                if past(until_s):
+                    raise LinkError("the TLS handshake was not answered in time") from None
+                write = isinstance(wanted, ssl.SSLWantWriteError)
+                await ready(wrapped, write=write, until_s=until_s)
         if wrapped.getpeercert(binary_form=True) != peer:
             raise LinkError("the peer showed another certificate than it had announced")
         return wrapped

@@ -79,6 +79,24 @@ def test_two_ends_with_the_same_key_agree() -> None:
     )
 
 
+def test_descriptors_are_asked_for_only_after_the_proof() -> None:
+    """Check both ends of shared memory: each asks for the other's descriptors once, at the end."""
+    memory = TransportParameters(arena_bytes=1 << 20, ring=64)
+    a = call(hello(kind="shm"), KEY, lambda: (memory, (1, 2)))
+    first = next(a)
+    answer = Answer(engine="b", nonce=fresh_nonce())
+    heard = parse(Hello, first.payload)
+    b = listen(first.payload, heard, answer, KEY, lambda: (memory, (3, 4)))
+    terms = a.send(next(b))
+    assert (terms.fds, terms.awaits_fds) == ((1, 2), False)
+    assert b.send(HandshakeMessage(payload=terms.payload)) == HandshakeMessage(awaits_fds=True)
+    last = b.send(HandshakeMessage(fds=(5, 6)))
+    assert (last.fds, last.last) == ((3, 4), True)
+    assert a.send(HandshakeMessage(payload=last.payload)) == HandshakeMessage(awaits_fds=True)
+    assert finish(a, HandshakeMessage(fds=(7, 8))).fds == (7, 8)
+    assert finish(b, None).fds == (5, 6)
+
+
 def test_the_secret_is_never_said() -> None:
     said, _, _ = conversation(caller())
     everything = b"".join(each.payload for each in said)

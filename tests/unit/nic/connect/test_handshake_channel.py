@@ -1,59 +1,124 @@
-"""Tests of the connects that lead to a handshake: several attempts, and the device of a call."""
+"""Tests of the handshake channel: late answers, and descriptors before and after the proof."""
 
 import asyncio
+import fcntl
+import os
 import socket
+import time
+from collections.abc import Iterator
 
 import pytest
 
 from slackline.errors import LinkError
-from slackline.nic.connect._address_exchange import read_addresses
-from slackline.nic.connect._handshake_channel import arrival_device, dial, ends_of
-from slackline.nic.connect._messages import TransportParameters
-from slackline.nic.connect._paths import Attempt
+from slackline.nic.connect._handshake import HandshakeMessage
+from slackline.nic.connect._handshake_channel import HandshakeChannel, past, ready
+from slackline.nic.connect._messages import frame
 
-LIMIT_S = 20.0
-
-
-def closed_port() -> int:
-    """Return a TCP port of the loopback device that no process listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
+LIMIT_S = 0.05
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-def test_the_next_attempt_follows_a_refused_one(address: str) -> None:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.create_server((address, 0), family=family) as server:
-        attempts = [
-            Attempt(address="127.0.0.1", port=closed_port()),
-            Attempt(address=address, port=server.getsockname()[1], source=address),
-        ]
-        with asyncio.run(dial(attempts, LIMIT_S)) as sock:
-            assert sock.getpeername()[:2] == server.getsockname()[:2]
-            assert ends_of(sock) == (address, address)
-            accepted, _ = server.accept()
-            with accepted:
-                assert arrival_device(accepted) == socket.if_nametoindex("lo")
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    a, b = socket.socketpair()
+    with a, b:
+        yield a, b
 
 
-def test_a_refusal_tells_more_than_an_address_that_cannot_be_used() -> None:
-    attempts = [
-        Attempt(address="127.0.0.1", port=closed_port()),
-        Attempt(address="127.0.0.1", port=1, source="203.0.113.77"),
-    ]
-    with pytest.raises(ConnectionRefusedError):
-        asyncio.run(dial(attempts, LIMIT_S))
-    with pytest.raises(OSError, match="Cannot assign requested address"):
-        asyncio.run(dial(attempts[1:], LIMIT_S))
+def open_descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
 
 
-def test_a_connect_without_any_address_is_an_error() -> None:
-    with pytest.raises(LinkError, match=r"^there is no address to connect to$"):
-        asyncio.run(dial([], LIMIT_S))
+def test_an_answer_that_a_busy_process_reads_too_late_counts(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    """Check with an event loop that stands still until the time is over."""
+    ours, theirs = ends
+
+    async def receive() -> bytes:
+        channel = HandshakeChannel(ours, LIMIT_S)
+        waiting = asyncio.ensure_future(channel.receive())
+        await asyncio.sleep(0)  # It waits for the answer now.
+        theirs.sendall(frame(b"late", 1))
+        time.sleep(2 * LIMIT_S)
+        _, message = await waiting
+        return message.payload
+
+    assert asyncio.run(receive()) == b"late"
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[[1]]", '[["lo", "127.0.0", 8, 1, 1, "lo", false]]'])
-def test_wrong_addresses_of_a_peer_are_a_link_error(text: str) -> None:
-    with pytest.raises(LinkError, match=r"^the peer's addresses are wrong: "):
-        read_addresses(TransportParameters(interfaces=text))
+@pytest.mark.parametrize("part", [b"", frame(b"cut", 1)[:-1]], ids=["nothing", "part"])
+def test_a_peer_that_does_not_answer_in_time_is_an_error(
+    ends: tuple[socket.socket, socket.socket], part: bytes
+) -> None:
+    ours, theirs = ends
+
+    async def receive() -> None:
+        theirs.sendall(part)
+        await HandshakeChannel(ours, LIMIT_S).receive()
+
+    with pytest.raises(LinkError, match=r"^the handshake was not answered in time$"):
+        asyncio.run(receive())
+
+
+def test_a_wait_ends_at_its_time(ends: tuple[socket.socket, socket.socket]) -> None:
+    async def wait() -> bool:
+        until_s = asyncio.get_running_loop().time() + LIMIT_S
+        before = past(until_s)
+        await ready(ends[0], until_s=until_s)
+        return past(until_s) and not before
+
+    assert asyncio.run(wait())
+
+
+def test_descriptors_that_come_before_the_proof_are_not_held(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = ends
+    before = open_descriptors()
+    with open(os.devnull) as null:
+        socket.send_fds(theirs, [frame(b"hello", 1)], [null.fileno()] * 2)
+    assert asyncio.run(HandshakeChannel(ours).receive())[1].payload == b"hello"
+    assert open_descriptors() <= before
+
+
+def test_descriptors_after_the_proof_are_closed_on_exec(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = ends
+
+    async def exchange() -> tuple[int, ...]:
+        channel, other = HandshakeChannel(ours), HandshakeChannel(theirs)
+        await other.send(HandshakeMessage(payload=b"terms", fds=(0, 1)), 1)
+        assert (await channel.receive())[1] == HandshakeMessage(payload=b"terms")
+        fds = (await channel.receive_fds()).fds
+        assert all(fcntl.fcntl(fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC for fd in fds)
+        channel.close()
+        return fds
+
+    fds = asyncio.run(exchange())
+    assert len(fds) == 2
+    for fd in fds:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+
+
+@pytest.mark.parametrize(("sent", "told"), [(1, 1), (3, 2)])
+def test_another_number_of_descriptors_is_an_error(
+    ends: tuple[socket.socket, socket.socket], sent: int, told: int
+) -> None:
+    ours, theirs = ends
+    socket.send_fds(theirs, [b"F"], [0] * sent)
+
+    async def receive() -> None:
+        channel = HandshakeChannel(ours)
+        try:
+            await channel.receive_fds()
+        finally:
+            channel.close()
+
+    before = open_descriptors()
+    with pytest.raises(
+        LinkError, match=rf"^{told} descriptors came for shared memory, not exactly 2$"
+    ):
+        asyncio.run(receive())
+    assert open_descriptors() <= before
