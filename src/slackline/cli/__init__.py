@@ -31,6 +31,7 @@ No file here imports torch at its top, and each sub-command imports what it need
 `slackline --help` answers at once.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -106,6 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     A wrong argument is reported in one line, with exit code 2.
     """
+    _open_closed_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = app(given or ["--help"], prog_name="slackline", standalone_mode=False)
@@ -114,6 +116,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         return _refuse(str(error))
     return code if isinstance(code, int) else 0
+
+
+def _open_closed_streams() -> None:
+    """Open /dev/null for each standard stream that is closed, as cron and daemons start programs.
+
+    Python has None for such a stream, and the next file that is opened would take its descriptor,
+    so that a child process writes its output to that file.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # It gets the lowest free number, this one.
+            os.set_inheritable(opened, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
 
 
 def _wrong_values(error: typer.TyperException) -> str:

@@ -36,6 +36,7 @@ from slackline.cli._job._launch import (
     usable_cores,
 )
 from slackline.cli._job._options import SETTINGS, Arguments, LabFlag, Nics, Rate, Switch
+from slackline.cli._job._output import writing_to
 from slackline.cli._job._page import open_page
 from slackline.cli._job._stage import NO_GROUP_NS, lab_options, open_stage
 from slackline.cli._metrics._options import served_metrics
@@ -226,17 +227,18 @@ def run(
                 )
             # Check the devices here, so that a wrong value is reported once and not by every rank.
             Devices(chosen.nic, chosen.nic_check, chosen.circuit or "")
-        directory = keep or Path(tempfile.mkdtemp(prefix="slackline-run-"))
-        telemetry = directory / "telemetry"
-        telemetry.mkdir(parents=True, exist_ok=True)
+        with writing_to(keep or Path(tempfile.gettempdir())):
+            directory = keep or Path(tempfile.mkdtemp(prefix="slackline-run-"))
+            telemetry = directory / "telemetry"
+            telemetry.mkdir(parents=True, exist_ok=True)
         if keep is not None and machines is None:
             from slackline.cli._job._kept_job import job_of
             from slackline.predict import write_job
 
             variables = {**os.environ, **asked}
-            write_job(
-                keep, job_of(script, arguments or [], options, ranks, faults or [], variables)
-            )
+            kept = job_of(script, arguments or [], options, ranks, faults or [], variables)
+            with writing_to(keep):
+                write_job(keep, kept)
         settings = {**stage.settings, **asked, "SLACKLINE_TELEMETRY": str(telemetry)}
         settings["SLACKLINE_REPORTS"] = str(telemetry)  # they are kept with the telemetry
         cores = usable_cores()
@@ -289,15 +291,18 @@ def run(
                 f"{ranks_named(ending.cut_off)} had not ended {format_time(grace)} after SIGTERM "
                 "and had to be killed (--shutdown-timeout)"
             )
+        if job.disk_error:
+            screen.note(f"output or telemetry is missing in {directory}: {job.disk_error}")
         if received:
             screen.note(f"ended by {signal.Signals(received[0]).name}; all ranks have left")
         elif code:
             explain(job, ending, screen, shown=True)
         if page is not None and page.error is not None:
             screen.note(f"the page of this job has ended: {page.error!r}")
-        if keep is not None or (code and not received):
+        saved = keep is not None or (code and not received) or screen.lost
+        if saved:
             screen.note(f"output and telemetry of all ranks: {directory}")
-    if keep is None and (received or not code):
+    if not saved:
         shutil.rmtree(directory, ignore_errors=True)
     return code
 

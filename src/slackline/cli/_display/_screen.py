@@ -4,10 +4,12 @@ Rank 0's stdout and stderr are copied unchanged to the command's stdout and stde
 command itself go to stderr.
 """
 
+import os
 import sys
 import time
+from contextlib import suppress
 from datetime import timedelta
-from typing import Protocol, Self
+from typing import Protocol, Self, TextIO
 
 from rich.console import Console
 from rich.status import Status
@@ -19,6 +21,10 @@ __all__ = ["PlainScreen", "Screen", "TerminalScreen", "open_screen"]
 
 class Screen(Protocol):
     """A display for a rank's output, the command's notes, its progress, and tables."""
+
+    @property
+    def lost(self) -> str:
+        """Why output could not be shown, such as "stdout: No space left on device"; else empty."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
@@ -50,26 +56,29 @@ class PlainScreen:
         self._interval_s = interval.total_seconds()
         self._said_s = time.monotonic()
         self._within_line = False
+        self._lost = ""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        self._write("stdout", "")
+        self._write("stderr", "")
+
+    @property
+    def lost(self) -> str:
+        return self._lost
 
     def stdout(self, output: bytes) -> None:
-        sys.stdout.write(output.decode(errors="replace"))
-        sys.stdout.flush()
+        self._write("stdout", output.decode(errors="replace"))
 
     def stderr(self, output: bytes) -> None:
-        sys.stderr.write(output.decode(errors="replace"))
-        sys.stderr.flush()
+        self._write("stderr", output.decode(errors="replace"))
         self._within_line = not output.endswith(b"\n")
 
     def note(self, text: str) -> None:
         self._begin_line()
-        print(f"{self._command}: {text}", file=sys.stderr, flush=True)
+        self._write("stderr", f"{self._command}: {text}\n")
 
     def progress(self, text: str) -> None:
         now_s = time.monotonic()
@@ -79,7 +88,21 @@ class PlainScreen:
 
     def table(self, table: Table) -> None:
         self._begin_line()
-        self._console.print(table)
+        with self._console.capture() as shown:
+            self._console.print(table)
+        self._write("stderr", shown.get())
+
+    def _write(self, name: str, text: str) -> None:
+        """Write to a stream; the job goes on if the stream has no reader or no space any more."""
+        stream = getattr(sys, name)
+        try:
+            stream.write(text)
+            stream.flush()
+        except OSError as error:
+            discard(stream)
+            if not self._lost:
+                self._lost = f"{name}: {error.strerror or error}"
+                self.note(f"nothing more is shown on {self._lost}; the job goes on")
 
     def _begin_line(self) -> None:
         if self._within_line:
@@ -97,6 +120,7 @@ class TerminalScreen:
         # stdout need not.
         self._stdout_is_terminal = sys.stdout.isatty()
         self._unfinished = {"stdout": b"", "stderr": b""}
+        self._lost = ""
 
     def __enter__(self) -> Self:
         self._status.start()
@@ -107,14 +131,17 @@ class TerminalScreen:
             if rest:
                 self._print(rest)
         self._status.stop()
-        sys.stdout.flush()
+        self._pass_on(b"")
+
+    @property
+    def lost(self) -> str:
+        return self._lost
 
     def stdout(self, output: bytes) -> None:
         if self._stdout_is_terminal:
             self._lines("stdout", output)
         else:
-            sys.stdout.buffer.write(output)
-            sys.stdout.buffer.flush()
+            self._pass_on(output)
 
     def stderr(self, output: bytes) -> None:
         self._lines("stderr", output)
@@ -127,6 +154,17 @@ class TerminalScreen:
 
     def table(self, table: Table) -> None:
         self._console.print(table)
+
+    def _pass_on(self, output: bytes) -> None:
+        """Write to stdout; the job goes on if it has no reader or no space any more."""
+        try:
+            sys.stdout.buffer.write(output)
+            sys.stdout.buffer.flush()
+        except OSError as error:
+            discard(sys.stdout)
+            if not self._lost:
+                self._lost = f"stdout: {error.strerror or error}"
+                self.note(f"nothing more is shown on {self._lost}; the job goes on")
 
     def _lines(self, stream: str, output: bytes) -> None:
         *lines, self._unfinished[stream] = (self._unfinished[stream] + output).split(b"\n")
@@ -145,3 +183,14 @@ def open_screen(command: str = "slackline run") -> Screen:
     `command` is the command's name, which precedes each of its notes.
     """
     return TerminalScreen(command=command) if sys.stderr.isatty() else PlainScreen(command=command)
+
+
+def discard(stream: TextIO) -> None:
+    """Let a stream discard all that is written to it, and what could not be written so far."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        with suppress(OSError, ValueError):  # a stream of a test has no descriptor
+            os.dup2(nowhere, stream.fileno())
+            stream.flush()
+    finally:
+        os.close(nowhere)

@@ -1,12 +1,15 @@
 """The process that runs torchrun for `slackline run` and records how each rank ended.
 
-    python -m slackline.cli._job._agent PARENT RESULT SHUTDOWN torchrun-arguments...
+    python -m slackline.cli._job._agent PARENT RESULT SHUTDOWN OUTPUT torchrun-arguments...
 
 PARENT is the process id of the `slackline run` command. RESULT is the descriptor of a file, to
 which a JSON object of two lists is written. "failures" has {"rank", "pid", "exitcode", "time_s"}
 for each rank whose exit code is not 0; `exitcode` is minus the signal's number for a rank that a
 signal killed, and `time_s` is the Unix time when torchrun saw the end. "cut_off" has the local
 number of each rank that was killed because it had not ended SHUTDOWN seconds after SIGTERM.
+OUTPUT has the descriptors of the pipes for each rank's stdout and stderr: "5:7,9:11". This process
+also holds the ends from which the command reads, so that a rank can still write a little if the
+command has died.
 
 On SIGTERM this process ends its ranks. The kernel sends SIGTERM to this process when the parent
 process dies, so that no rank outlives the command. If this process is killed by SIGKILL, the
@@ -21,6 +24,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 _SET_PARENT_DEATH_SIGNAL = 1  # The value is prctl's PR_SET_PDEATHSIG.
@@ -68,6 +72,20 @@ def _runs(pid: int) -> bool:
         return False
 
 
+def _to_pipes(reify: Callable[..., Any], output: str) -> Callable[..., Any]:
+    """Return torch's function that names the ranks' output files, with the pipes in their place."""
+    pairs = [pair.split(":") for pair in output.split(",")]
+
+    def reify_to_pipes(specs: Any, envs: dict[int, dict[str, str]]) -> Any:
+        logs = reify(specs, envs)
+        for rank, (stdout, stderr) in enumerate(pairs):
+            logs.stdouts[rank] = f"/proc/self/fd/{stdout}"
+            logs.stderrs[rank] = f"/proc/self/fd/{stderr}"
+        return logs
+
+    return reify_to_pipes
+
+
 def _own_name_is_address() -> None:
     """Let torch take the machine's plain name for its log, where it would look up the full one.
 
@@ -77,17 +95,26 @@ def _own_name_is_address() -> None:
     socket.getfqdn = lambda name="": name or socket.gethostname()
 
 
-def main(parent: int, result: int, shutdown_s: float, arguments: list[str]) -> int:
+def main(parent: int, result: int, shutdown_s: float, output: str, arguments: list[str]) -> int:
     """Run torchrun with `arguments`, write the failed ranks to `result`, and return its code."""
     _die_with(parent)
-    os.set_inheritable(result, False)
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        if descriptor > 2:  # The ranks inherit none: torch opens the pipes anew for each.
+            with suppress(OSError):  # the folder's own descriptor is closed by now
+                os.set_inheritable(descriptor, False)
     from torch.distributed import run as torchrun
-    from torch.distributed.elastic.multiprocessing.api import PContext, SignalException
+    from torch.distributed.elastic.multiprocessing.api import (
+        DefaultLogsSpecs,
+        PContext,
+        SignalException,
+    )
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     _own_name_is_address()
     cut_off: list[int] = []
     PContext.close = _once(PContext.close, shutdown_s, cut_off)  # type: ignore[method-assign]
+    reify = _to_pipes(DefaultLogsSpecs.reify, output)
+    DefaultLogsSpecs.reify = reify  # type: ignore[method-assign]
     failures: list[dict[str, int]] = []
     try:
         torchrun.run(torchrun.parse_args(arguments))  # type: ignore[no-untyped-call]
@@ -111,4 +138,5 @@ def main(parent: int, result: int, shutdown_s: float, arguments: list[str]) -> i
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4:]))
+    _, parent, result, shutdown_s, output, *arguments = sys.argv
+    sys.exit(main(int(parent), int(result), float(shutdown_s), output, arguments))

@@ -23,7 +23,7 @@ def explain(job: Job, ending: Ending, screen: Screen, *, shown: bool) -> None:
     """
     if not ending.failures:
         ended = "; its ranks have been ended" if ending.torchrun < 0 else ""
-        said = job.torchrun_log.read_bytes()
+        said = job.torchrun_log.read_bytes() if job.torchrun_log.exists() else b""
         screen.note(f"torchrun {how(ending.torchrun)}{ended}{':' if said else ''}")
         if said:
             screen.stderr(said)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
-from slackline._file_tail import FileTail
 from slackline.cli._display._report import Report
 from slackline.cli._display._screen import Screen
 from slackline.cli._job._launch import SHUTDOWN, Job
@@ -98,7 +97,6 @@ class Ender:
 
 def follow(job: Job, stage: Stage, report: Report, screen: Screen, ender: Ender) -> None:
     """Show the job's output and progress until it has ended."""
-    tails: dict[str, FileTail] = {}
     ended = False
     while not ended:
         ended = job.wait(_TICK)
@@ -108,9 +106,7 @@ def follow(job: Job, stage: Stage, report: Report, screen: Screen, ender: Ender)
         for said in stage.left_out():
             screen.note(said)
         for stream, show in (("stdout", screen.stdout), ("stderr", screen.stderr)):
-            if stream not in tails and (path := job.output(0, stream)):
-                tails[stream] = FileTail(path)
-            if stream in tails and (added := tails[stream].read()):
+            if added := job.output(0, stream):
                 show(added)
         if said := ender.look():
             screen.note(said)

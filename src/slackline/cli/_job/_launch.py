@@ -15,6 +15,7 @@ from pathlib import Path
 from slackline.cli._job._causes import Failure, cause_first, script_error
 from slackline.cli._job._loopback import loopback_address
 from slackline.cli._job._orphans import Orphans, children, environment_of
+from slackline.cli._job._output import Output, writing_to
 
 __all__ = [
     "SHUTDOWN",
@@ -130,28 +131,36 @@ class Job:
         self.directory = directory
         self.ranks = range(place.first, place.first + ranks)
         """The numbers of the ranks that this machine runs."""
-        self.disk_error = ""
-        """Why a file of the directory could not be written; empty if all could."""
+        self._disk_error = ""
         self._shutdown_s = shutdown.total_seconds()
         self._result = os.memfd_create("slackline-result", os.MFD_CLOEXEC)
         """The file that torchrun's process fills; it is in memory, as a disk may be full."""
         weakref.finalize(self, os.close, self._result)
-        self._output = directory / "output"
+        with writing_to(directory):
+            self._output = Output(directory / "output", self.ranks)
+            log = self.torchrun_log.open("wb")
         command = [*place.agent, sys.executable, "-m", "slackline.cli._job._agent"]
         command += [str(os.getpid()), str(self._result), str(self._shutdown_s)]
+        command += [self._output.targets]
         command += [*place.rendezvous, f"--nproc-per-node={ranks}", "--redirects=3"]
-        command += [f"--log-dir={self._output}", *place.program, str(script), *arguments]
+        command += [
+            f"--log-dir={directory / 'torchelastic'}",
+            *place.program,
+            str(script),
+            *arguments,
+        ]
         self._orphans = Orphans(shutdown)
-        with self.torchrun_log.open("wb") as log:
+        with log:
             self._process = subprocess.Popen(
                 command,
                 env=dict(environment),
-                pass_fds=(self._result,),
+                pass_fds=(self._result, *self._output.descriptors),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        self._output.start()
         self._orphans.belongs(self._process.pid)
 
     @property
@@ -159,14 +168,19 @@ class Job:
         """The file with the output of torchrun itself."""
         return self.directory / "torchrun.log"
 
-    def output(self, rank: int, stream: str) -> Path | None:
-        """Return the file with a rank's "stdout" or "stderr".
+    def output(self, rank: int, stream: str) -> bytes:
+        """Return the output of rank 0's "stdout" or "stderr" since the last call.
 
-        Returns None before the rank has started, and for a rank of another machine.
+        The result is empty for other ranks, and for a rank of another machine.
         """
-        if rank not in self.ranks:
-            return None
-        return next(self._output.glob(f"*/attempt_0/{rank - self.ranks.start}/{stream}.log"), None)
+        return self._output.take(rank, stream)
+
+    @property
+    def disk_error(self) -> str:
+        """Why a file of the directory could not be written; empty if all could."""
+        if not self.directory.is_dir():
+            return "the directory was removed"
+        return self._disk_error or self._output.error
 
     def processes(self) -> dict[int, int]:
         """Return the process id of each rank that is running now, by rank."""
@@ -190,7 +204,10 @@ class Job:
             self._process.wait(timeout.total_seconds())
         except subprocess.TimeoutExpired:
             return False
-        return self._orphans.gone(timedelta(seconds=max(deadline_s - time.monotonic(), 0)))
+        ended = self._orphans.gone(timedelta(seconds=max(deadline_s - time.monotonic(), 0)))
+        if ended:
+            self._output.finish()
+        return ended
 
     def stop(self) -> None:
         """Ask torchrun to end the ranks: it sends SIGTERM, and SIGKILL after the shutdown time.
@@ -216,7 +233,9 @@ class Job:
         if said:
             self._write("result.json", json.dumps(found["failures"]))
         failures = [self._with_error(Failure(**entry)) for entry in found["failures"]]
-        spoken_ns = {failure.rank: self._spoken_ns(failure.rank) for failure in failures}
+        spoken_ns = {
+            failure.rank: self._output.spoken_ns(failure.rank, "stderr") for failure in failures
+        }
         cut_off = {self.ranks.start + local for local in found["cut_off"]} | self._orphans.cut_off
         return Ending(
             failures=cause_first(failures, spoken_ns, cut_off),
@@ -227,32 +246,22 @@ class Job:
     def last_words(self, rank: int, limit: int) -> list[str]:
         """Return the last `limit` lines of a rank's stderr, or of its stdout if stderr is empty."""
         for stream in ("stderr", "stdout"):
-            path = self.output(rank, stream)
-            lines = path.read_text(errors="replace").splitlines() if path else []
+            lines = self._output.end_of(rank, stream).decode(errors="replace").splitlines()
             if lines:
                 return lines[-limit:]
         return []
 
     def _write(self, name: str, text: str) -> None:
-        """Write a file of the job's directory; an error of the disk is kept in `disk_error`."""
+        """Write a file of the job's directory; an error of the disk becomes `disk_error`."""
         try:
             (self.directory / name).write_text(text)
         except OSError as error:
-            self.disk_error = error.strerror or str(error)
+            self._disk_error = error.strerror or str(error)
 
     def _with_error(self, failure: Failure) -> Failure:
         """Return the failure with the error that the rank's stderr ends with."""
-        path = self.output(failure.rank, "stderr")
-        if path is None:
-            return failure
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _MOST_STDERR))
-            text = file.read().decode(errors="replace")
+        text = self._output.end_of(failure.rank, "stderr", _MOST_STDERR).decode(errors="replace")
         return replace(failure, error=script_error(text, marked=failure.exitcode < 0))
-
-    def _spoken_ns(self, rank: int) -> int:
-        path = self.output(rank, "stderr")
-        return path.stat().st_mtime_ns if path else 0
 
 
 def ranks_named(ranks: Sequence[int]) -> str:
