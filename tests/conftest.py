@@ -7,8 +7,10 @@ one process that forks ranks.
 """
 
 import os
+import shutil
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # loop: torch's tests would use one and a half times the processor time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+_TOOLS = {
+    "verilator": "verilator",
+    "iverilog": "iverilog",
+    "yosys": "yosys",
+    "g++": "g++",
+    "ip": "iproute2",
+}
+"""The programs without which tests are skipped, each with its Debian package."""
+
 _SERVER = pytest.StashKey[ForkServer]()
 
 
@@ -64,3 +75,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if simulating and (reason := circuit.missing_tools()):
         for item in simulating:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """Say in the very last line which tools to install, if tests were skipped without them."""
+    yield
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    missing = [package for tool, package in _TOOLS.items() if shutil.which(tool) is None]
+    skipped = 0 if reporter is None else len(reporter.stats.get("skipped", ()))
+    if skipped and missing:
+        reporter.ensure_newline()
+        reporter.write_line(
+            f"{skipped} tests were skipped. To run them: apt install {' '.join(missing)}"
+        )

@@ -288,6 +288,22 @@ def test_ranks_that_save_get_one_signal_and_a_second_one_to_the_command_kills_th
         assert [each.read_text() for each in asked] == ["SIGTERM\n"] * 2
 
 
+def test_a_job_without_standard_streams_on_a_directory_that_is_removed_runs(
+    script: Callable[[str], Path],
+) -> None:
+    path = script(
+        "import shutil\n"
+        "print('out', flush=True)\n"
+        "shutil.rmtree('kept')\n"
+        "print('more', flush=True)\n"
+        "open('ran', 'w').close()\n"
+    )
+    closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
+    command = [*closed, *_SLACKLINE, "run", "--ranks", "1", "--keep", "kept", str(path)]
+    assert subprocess.run(command, cwd=path.parent, check=False, timeout=110).returncode == 0
+    assert (path.parent / "ran").exists()
+
+
 def test_ranks_leave_when_the_command_is_killed(script: Callable[[str], Path]) -> None:
     with _sleeping(script(_SLEEPER)) as (process, _):
         process.kill()

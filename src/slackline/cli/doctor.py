@@ -30,7 +30,8 @@ from slackline.cli._doctor._machine import machine
 from slackline.cli._doctor._matrix import Matrix
 from slackline.cli._doctor._matrix import findings as matrix_findings
 from slackline.cli._doctor._transfers import Measured
-from slackline.cli._job._launch import Job, on_this_machine, usable_cores
+from slackline.cli._job._launch import Job, on_this_machine
+from slackline.cli._job._limits import usable_cores
 from slackline.env import RAILS
 from slackline.errors import UsageError
 from slackline.units import parse_duration_ns

@@ -33,8 +33,8 @@ from slackline.cli._job._launch import (
     on_this_machine,
     ranks_named,
     thread_settings,
-    usable_cores,
 )
+from slackline.cli._job._limits import usable_cores
 from slackline.cli._job._options import SETTINGS, Arguments, LabFlag, Nics, Rate, Switch
 from slackline.cli._job._output import writing_to
 from slackline.cli._job._page import open_page

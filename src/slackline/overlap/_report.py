@@ -51,12 +51,13 @@ class Report:
         self._on_step = on_step
         self._totals = Totals(rank)
         self._rails: tuple[str, ...] = ()
+        self._recorders: list[Recorder] = []
         self._writer = None
         if directory is not None:
             limit = Environment.read().telemetry_limit
             self._writer = Writer(directory, rank, limit_bytes=limit or DEFAULT_LIMIT_BYTES)
         if self._writer is not None:
-            atexit.register(self.close)
+            atexit.register(self.end)
 
     def group_bytes(self, value: int | None, origin: str) -> None:
         """Write the size of groups of gradients with its origin to the telemetry file.
@@ -87,7 +88,7 @@ class Report:
         alone = self._writer is not None and self._on_step is None
         budget = DetailBudget(time.monotonic_ns()) if alone else None
         core_times = open_core_times() if received else None
-        return [
+        self._recorders = [
             Recorder(
                 self._rank,
                 number,
@@ -100,6 +101,7 @@ class Report:
             )
             for number in range(count)
         ]
+        return self._recorders
 
     def decided(self, subject: str, choice: str, reason: str) -> None:
         """Write a record of a decision: the subject, such as "groups", the choice and the reason.
@@ -149,10 +151,21 @@ class Report:
             self._rails = self._exchange.rails()
         return self._totals.run(self._rails)
 
+    def end(self) -> None:
+        """Write the last step and the run's totals to the telemetry file at the interpreter's exit.
+
+        The updates of the last step wait for a reader of the parameters. A script that ends without
+        one has taken the step nevertheless. The callback is not called any more.
+        """
+        self._on_step = None
+        for recorder in self._recorders:
+            recorder.settled()
+        self.close()
+
     def close(self) -> None:
         """Write the training run's totals to the telemetry file; a second call does nothing."""
         if self._writer is not None:
-            atexit.unregister(self.close)
+            atexit.unregister(self.end)
             self._writer.write(self.run_summary())
             self._writer.close()
             self._writer = None

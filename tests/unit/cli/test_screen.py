@@ -1,6 +1,8 @@
 """Tests of the output on a screen without cursor movement."""
 
+import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from rich.table import Table
@@ -26,6 +28,22 @@ def test_bytes_that_are_no_text_do_not_stop_the_screen(capsys: pytest.CaptureFix
     with PlainScreen() as screen:
         screen.stdout(b"\xff\n")
     assert capsys.readouterr().out == "\ufffd\n"
+
+
+def test_a_stream_that_takes_no_more_is_told_once_and_ends_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Path("/dev/full").open("w") as full, PlainScreen() as screen:
+        monkeypatch.setattr(sys, "stdout", full)
+        screen.stdout(b"half")
+        screen.stdout(b" a line\n")
+        screen.note("a note")
+        assert screen.lost == "stdout: No space left on device"
+        monkeypatch.undo()
+    assert capsys.readouterr().err == (
+        "slackline run: nothing more is shown on stdout: No space left on device; the job goes "
+        "on\nslackline run: a note\n"
+    )
 
 
 @pytest.mark.parametrize(("interval", "lines"), [(timedelta(0), 2), (timedelta(hours=1), 0)])

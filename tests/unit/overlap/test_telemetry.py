@@ -56,6 +56,17 @@ def test_steps_and_their_sum_go_to_the_file(wrap, chain, batch, tmp_path):
     assert run.exposed_ns == sum(step.exposed_ns for step in steps)
 
 
+def test_the_last_step_of_a_script_that_does_not_close_is_in_the_file(wrap, chain, batch, tmp_path):
+    """Call the handler of the interpreter's exit while the last step's updates are pending."""
+    model, optimizer, _ = wrap(chain, telemetry=tmp_path)
+    train(model, optimizer, batch, 3)
+    assert model.last_step.step == 1
+    model._report.end()
+    _, *steps, run = read_directory(tmp_path)
+    assert [step.step for step in steps] == [0, 1, 2]
+    assert run.steps == 3
+
+
 def test_the_environment_names_the_directory(wrap, chain, batch, tmp_path, monkeypatch):
     monkeypatch.setenv("SLACKLINE_TELEMETRY", str(tmp_path))
     model, optimizer, _ = wrap(chain)

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from slackline.cli._doctor._finding import Finding, Level
-from slackline.cli._job._launch import usable_cores
+from slackline.cli._job._limits import group_limits, usable_cores
 from slackline.units import format_bytes
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "descriptors",
     "engine",
     "kernel",
+    "memory",
     "read_text",
     "shared_memory",
     "system_findings",
@@ -32,6 +33,9 @@ __all__ = [
 _OLDEST_TORCH = (2, 11)
 _ARENA = 64 << 30
 _TRIAL = 64 << 20
+_RANK_BYTES = 256 << 20
+"""The memory of a rank that has imported torch and opened a group, rounded up."""
+
 _DESCRIPTORS = 64
 """The file descriptors that a process has open without any link."""
 
@@ -53,6 +57,7 @@ def system_findings(ranks: int) -> list[Finding]:
         engine(),
         torch_version(),
         cores(usable_cores(), ranks),
+        memory(_available_bytes(read_text("/proc/meminfo")), group_limits().memory_bytes, ranks),
         shared_memory(),
         arena(address_space if address_space >= 0 else None, overcommit),
         descriptors(limit, ranks),
@@ -133,6 +138,26 @@ def cores(usable: int, ranks: int) -> Finding:
         level=Level.NOTE,
         advice=f"{ranks} ranks share {usable} cores: they wait for one another for milliseconds, "
         "and figures of speed mean little",
+    )
+
+
+def memory(available_bytes: int, limit_bytes: int | None, ranks: int) -> Finding:
+    """Check that there is memory for every rank, before its model and its data.
+
+    `limit_bytes` is the limit of this process's control groups; None without one.
+    """
+    usable = available_bytes if limit_bytes is None else min(available_bytes, limit_bytes)
+    value = f"{format_bytes(usable >> 20 << 20)} for {ranks} {'rank' if ranks == 1 else 'ranks'}"
+    if limit_bytes is not None:
+        value += f", control groups allow {format_bytes(limit_bytes >> 20 << 20)}"
+    if usable >= ranks * _RANK_BYTES:
+        return Finding(name="memory", value=value)
+    return Finding(
+        name="memory",
+        value=value,
+        level=Level.NOTE,
+        advice=f"{ranks} ranks need {format_bytes(ranks * _RANK_BYTES)} for torch alone: start "
+        "fewer of them, or give the container more memory; the kernel kills a rank that has none",
     )
 
 

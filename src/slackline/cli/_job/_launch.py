@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from slackline.cli._job._causes import Failure, cause_first, script_error
+from slackline.cli._job._limits import usable_cores
 from slackline.cli._job._loopback import loopback_address
 from slackline.cli._job._orphans import Orphans, children, environment_of
 from slackline.cli._job._output import Output, writing_to
@@ -26,7 +27,6 @@ __all__ = [
     "on_this_machine",
     "ranks_named",
     "thread_settings",
-    "usable_cores",
 ]
 
 SHUTDOWN = timedelta(seconds=30)
@@ -34,13 +34,6 @@ SHUTDOWN = timedelta(seconds=30)
 
 _MOST_STDERR = 1 << 20
 """The bytes at the end of a rank's stderr in which its error is looked for."""
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may run on."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def thread_settings(environment: Mapping[str, str], ranks: int) -> dict[str, str]:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from slackline import __version__
 from slackline.cli._job._config import KEYS, config_text
-from slackline.cli._job._launch import usable_cores
+from slackline.cli._job._limits import usable_cores
 from slackline.cli._tune._candidates import Candidate
 from slackline.cli._tune._search import PAIRS, Attempt, Verdict
 from slackline.cli._tune._steps import WARM_UP, Measure
