@@ -14,11 +14,13 @@
 #include <utility>
 
 #include "../src/engine/engine_impl.h"
+#include "../src/kernels/float_modes.h"
 #include "bind.h"
 #include "group.h"
 #include "operations.h"
 #include "rails.h"
 #include "slackline/crc32c.h"
+#include "slackline/fingerprint.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -27,6 +29,18 @@ namespace slackline {
 namespace {
 
 using Memory = std::tuple<std::uint32_t, std::uintptr_t, std::uintptr_t, std::uint64_t>;
+
+// The default floating-point modes on the thread that enters, until the same thread exits.
+struct BoundModes {
+  std::optional<kernels::DefaultFloatModes> modes;
+};
+
+std::vector<std::tuple<int, int, int>> kernel_fingerprints() {
+  std::vector<std::tuple<int, int, int>> rows;
+  for (const auto& [dtype, op, checksum] : kernels::fingerprints())
+    rows.emplace_back(static_cast<int>(dtype), static_cast<int>(op), checksum);
+  return rows;
+}
 
 // Convert an address from Python. The caller keeps the memory alive until the operation has
 // finished.
@@ -68,6 +82,19 @@ NB_MODULE(_native, m) {
       "crc32c",
       [](nb::bytes data, std::uint32_t seed) { return crc32c(seed, data.data(), data.size()); },
       "data"_a, "seed"_a = 0, "Return the CRC32C of `data`, continued from `seed`.");
+
+  m.def("kernel_fingerprints", &kernel_fingerprints,
+        "Return (dtype, op, checksum of 16 bits) of the kernels' results on fixed inputs, for each "
+        "element type and reduction, always in the same order.");
+  nb::class_<BoundModes>(m, "DefaultFloatModes",
+                         "A context manager that sets the default floating-point modes (rounding "
+                         "to nearest, subnormals kept) on its thread, and at the end the thread's "
+                         "own again.")
+      .def(nb::init<>())
+      .def("__enter__", [](BoundModes& self) { self.modes.emplace(); })
+      .def(
+          "__exit__", [](BoundModes& self, const nb::args&) { self.modes.reset(); },
+          nb::sig("def __exit__(self, *error: object) -> None"));
 
   nb::class_<BoundGroup> group(m, "Group",
                                "A group of ranks on an engine, from its opening to its end.");
@@ -292,6 +319,9 @@ NB_MODULE(_native, m) {
            "doorbell_fd"_a, "control_fd"_a, "receive_ring"_a, "send_ring"_a,
            nb::call_guard<nb::gil_scoped_release>(),
            "Add a shared-memory rail and take ownership of the three descriptors.")
+      .def("uses_epoch", &Engine::uses_epoch, "epoch"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Return whether a group with this epoch is open, or closed while frames of it may still "
+           "come from a peer.")
       .def("link_alive", &Engine::link_alive, "link"_a, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "open_group",

@@ -95,6 +95,30 @@ A divided(A sum, int divisor) {
   return static_cast<A>(static_cast<std::int64_t>(sum) / divisor);
 }
 
+// Return `value` as a reduction gives it: a NaN of a sum, product or average has sign and payload
+// zero; MIN and MAX leave a NaN alone.
+template <class A>
+A settled(wire::ReduceOp op, A value) {
+  if constexpr (std::is_floating_point_v<A>) {
+    const bool picks = op == wire::ReduceOp::kMin || op == wire::ReduceOp::kMax;
+    if (!picks && std::isnan(value)) return std::numeric_limits<A>::quiet_NaN();
+  }
+  return value;
+}
+
+// The unsigned integer with the size of T, and the bits of a float type's exponent in it.
+template <class T>
+using BitsOf = std::conditional_t<sizeof(T) == 8, std::uint64_t,
+                                  std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>;
+template <class T>
+constexpr BitsOf<T> exponent_mask() {
+  if constexpr (std::is_same_v<T, Half>) return 0x7c00;
+  if constexpr (std::is_same_v<T, Brain>) return 0x7f80;
+  if constexpr (std::is_same_v<T, float>) return 0x7f800000;
+  if constexpr (std::is_same_v<T, double>) return 0x7ff0000000000000;
+  return 0;
+}
+
 inline bool is_nan(Half x) { return std::isnan(accumulate(x)); }
 inline bool is_nan(Brain x) { return std::isnan(accumulate(x)); }
 inline bool is_nan(Truth) { return false; }

@@ -9,7 +9,9 @@
 
 #include "../src/kernels/table.h"
 #include "check.h"
+#include "float_modes.h"
 #include "kernels_reference.h"
+#include "slackline/fingerprint.h"
 
 namespace {
 
@@ -31,8 +33,9 @@ std::vector<const kernels::Table*> tables() {
   return found;
 }
 
-// Return a value with random bits, which gives every kind of float. Half of the values are near 1,
-// so that not all sums are infinite.
+// Return a value with random bits. Of the floats an eighth each are NaNs with random payloads,
+// quiet and signalling, and subnormals, whose pairs must occur; a sixteenth are infinities. Half of
+// the values are near 1, so that not all sums are infinite.
 template <class T>
 T any(std::mt19937_64& random) {
   const std::uint64_t bits = random();
@@ -40,10 +43,26 @@ T any(std::mt19937_64& random) {
   std::memcpy(&value, &bits, sizeof value);
   if constexpr (std::is_same_v<T, Truth>) {
     if (bits >> 63) value.bits = 0;
-  } else if (bits >> 63) {
-    const auto near = static_cast<float>(static_cast<double>(bits % 4096) / 1024 - 2);
-    if constexpr (!std::is_integral_v<T>)
-      value = rounded<T>(static_cast<decltype(accumulate(T()))>(near));
+  } else if constexpr (!std::is_integral_v<T>) {
+    using Bits = BitsOf<T>;
+    const Bits exponent = exponent_mask<T>();
+    const auto drawn = static_cast<Bits>(bits);
+    if (bits >> 63) {
+      const auto near = static_cast<float>(static_cast<double>(bits % 4096) / 1024 - 2);
+      return rounded<T>(static_cast<decltype(accumulate(T()))>(near));
+    }
+    switch (bits >> 59 & 0xf) {
+      case 0:
+      case 1:
+        return std::bit_cast<T>(static_cast<Bits>(drawn | exponent | 1));  // a NaN
+      case 2:
+      case 3:
+        return std::bit_cast<T>(static_cast<Bits>(drawn & ~exponent));  // a subnormal
+      case 4:
+        return std::bit_cast<T>(static_cast<Bits>((drawn & ~(exponent - 1)) | exponent));
+      default:
+        return value;
+    }
   }
   return value;
 }
@@ -56,17 +75,9 @@ std::vector<T> many(std::size_t count, unsigned seed) {
   return values;
 }
 
-// Return whether the bits are equal. For NaNs produced by arithmetic it is enough that both values
-// are NaN.
 template <class T>
-bool same(std::span<const T> actual, std::span<const T> expected, ReduceOp op) {
-  if (std::memcmp(actual.data(), expected.data(), actual.size_bytes()) == 0) return true;
-  if (op == ReduceOp::kMin || op == ReduceOp::kMax) return false;
-  for (std::size_t i = 0; i < actual.size(); ++i) {
-    if (is_nan(actual[i]) && is_nan(expected[i])) continue;
-    if (std::memcmp(&actual[i], &expected[i], sizeof(T)) != 0) return false;
-  }
-  return true;
+bool same(std::span<const T> actual, std::span<const T> expected) {
+  return std::memcmp(actual.data(), expected.data(), actual.size_bytes()) == 0;
 }
 
 template <class T>
@@ -78,7 +89,7 @@ std::vector<T> reference(ReduceOp op, const std::vector<std::vector<T>>& sources
     if constexpr (!std::is_same_v<T, Truth>) {
       if (op == ReduceOp::kAvg) value = divided(value, n);
     }
-    result[i] = rounded<T>(value);
+    result[i] = rounded<T>(settled(op, value));
   }
   return result;
 }
@@ -87,6 +98,12 @@ std::string name(const kernels::Table& table, DType dtype, ReduceOp op, int n, s
   return std::string(table.name) + ", dtype " + std::to_string(static_cast<int>(dtype)) + ", op " +
          std::to_string(static_cast<int>(op)) + ", " + std::to_string(n) + " sources of " +
          std::to_string(count);
+}
+
+// Return the numbers of the modes in turn: every kernel must work under each of them.
+int next_modes() {
+  static int number = 0;
+  return number = (number + 1) % kThreadModes;
 }
 
 // Reduce `count` elements that start `shift` elements (and a few more in each target) after an
@@ -107,10 +124,14 @@ void check_reduce(const kernels::Table& table, DType dtype, ReduceOp op,
     output.insert(output.begin() + 8 + shift + t, count, T());
     targets.push_back(output.data() + 8 + shift + t);
   }
-  table.reduce(dtype, op, sources.data(), n, targets.data(), kTargets, count, n, streaming);
+  {
+    const ThreadModes modes(next_modes());
+    table.reduce(dtype, op, sources.data(), n, targets.data(), kTargets, count, n, streaming);
+    if (!modes.kept()) fail(name(table, dtype, op, n, count) + ": changed the thread's modes");
+  }
   for (int t = 0; t < kTargets; ++t) {
     const auto first = outputs[t].begin() + 8 + shift + t;
-    if (!same<T>({first, first + count}, std::span(expected).subspan(shift, count), op))
+    if (!same<T>({first, first + count}, std::span(expected).subspan(shift, count)))
       fail(name(table, dtype, op, n, count) + ", target " + std::to_string(t));
     outputs[t].erase(first, first + count);
     if (std::memcmp(outputs[t].data(), margin.data(), kMargin * sizeof(T)) != 0)
@@ -162,7 +183,29 @@ TEST("reduce leaves the same result in every source when the sources are the tar
           table->reduce(dtype, ReduceOp::kMax, sources.data(), n, targets.data(), n, 1000, n,
                         streaming);
           const std::vector<T> expected = reference(ReduceOp::kMax, inputs, n);
-          for (int s = 0; s < n; ++s) CHECK(same<T>(buffers[s], expected, ReduceOp::kMax));
+          for (int s = 0; s < n; ++s) CHECK(same<T>(buffers[s], expected));
+        }
+      }
+    }
+  });
+}
+
+TEST("the modes of the calling thread change no bit, for every dtype, operation and ISA") {
+  for_each_dtype([]<class T>(DType dtype, T) {
+    const auto inputs = inputs_of<T>(dtype, 200);
+    for (const ReduceOp op : kOps) {
+      if (!kernels::supported(dtype, op)) continue;
+      const std::vector<T> expected = reference(op, inputs, 3);
+      for (const auto* table : tables()) {
+        for (int number = 0; number < kThreadModes; ++number) {
+          const void* const sources[] = {inputs[0].data(), inputs[1].data(), inputs[2].data()};
+          std::vector<T> result(expected.size());
+          void* const target = result.data();
+          const ThreadModes modes(number);
+          table->reduce(dtype, op, sources, 3, &target, 1, result.size(), 3, false);
+          CHECK(modes.kept());
+          if (!same<T>(result, expected))
+            fail(name(*table, dtype, op, 3, 200) + ", modes " + std::to_string(number));
         }
       }
     }
@@ -177,9 +220,9 @@ TEST("add is a reduce of two, divides by what it is told, and may write over eit
       std::vector<T> incoming = inputs[0];
       std::vector<T> mine = inputs[1];
       kernels::add(dtype, op, incoming.data(), mine.data(), mine.data(), 777, 1);
-      CHECK(same<T>(mine, expected, op));
+      CHECK(same<T>(mine, expected));
       kernels::add(dtype, op, incoming.data(), inputs[1].data(), incoming.data(), 777, 1);
-      CHECK(same<T>(incoming, expected, op));
+      CHECK(same<T>(incoming, expected));
     }
   });
   const float incoming = 7;
@@ -214,12 +257,14 @@ TEST("wide partial sums round once, at the end of the chain") {
         for (const std::size_t count : {0, 1, 63, 64, 1000}) {
           std::vector<float> partial(count);
           std::vector<T> result = halves[3];
+          const std::vector<T> expected = reference(op, halves, 4);
+          const ThreadModes modes(next_modes());
           table->widen(dtype, halves[0].data(), partial.data(), count);
           for (int s : {1, 2})
             table->add_wide(dtype, op, partial.data(), halves[s].data(), partial.data(), count);
           table->finish_wide(dtype, op, partial.data(), halves[3].data(), result.data(), count, 4);
-          const std::vector<T> expected = reference(op, halves, 4);
-          CHECK(same<T>(std::span(result).first(count), std::span(expected).first(count), op));
+          CHECK(modes.kept());
+          CHECK(same<T>(std::span(result).first(count), std::span(expected).first(count)));
         }
       }
     }
@@ -228,7 +273,7 @@ TEST("wide partial sums round once, at the end of the chain") {
   check(DType::kBfloat16, Brain());
 }
 
-TEST("every half value survives widening and rounding, signalling NaNs made quiet") {
+TEST("every half value survives widening and rounding; NaNs keep their payloads in MAX alone") {
   const auto check = []<class T>(DType dtype, T, std::uint16_t infinity, std::uint16_t quiet) {
     for (const auto* table : tables()) {
       std::vector<std::uint16_t> bits(65536);
@@ -243,10 +288,13 @@ TEST("every half value survives widening and rounding, signalling NaNs made quie
       const void* source = bits.data();
       std::vector<std::uint16_t> back(bits.size());
       void* target = back.data();
-      table->reduce(dtype, ReduceOp::kSum, &source, 1, &target, 1, bits.size(), 1, false);
-      for (std::size_t i = 0; i < bits.size(); ++i) {
-        const bool nan = (i & 0x7fff) > infinity;
-        CHECK_EQUAL(back[i], nan ? i | quiet : i);
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax}) {
+        table->reduce(dtype, op, &source, 1, &target, 1, bits.size(), 1, false);
+        for (std::size_t i = 0; i < bits.size(); ++i) {
+          const bool nan = (i & 0x7fff) > infinity;
+          const std::size_t kept = op == ReduceOp::kMax ? i | quiet : std::size_t{infinity} | quiet;
+          CHECK_EQUAL(back[i], nan ? kept : i);
+        }
       }
     }
   };
@@ -274,12 +322,47 @@ TEST("rounding to a half is to the nearest, ties to even, around every half valu
       table->finish_wide(dtype, ReduceOp::kSum, values.data(), zeros.data(), result.data(),
                          values.size(), 1);
       std::vector<T> expected(values.size());
-      for (std::size_t i = 0; i < values.size(); ++i) expected[i] = rounded<T>(values[i] + 0.0f);
-      CHECK(same<T>(result, expected, ReduceOp::kSum));
+      for (std::size_t i = 0; i < values.size(); ++i)
+        expected[i] = rounded<T>(settled(ReduceOp::kSum, values[i] + 0.0f));
+      CHECK(same<T>(result, expected));
     }
   };
   check(DType::kFloat16, Half());
   check(DType::kBfloat16, Brain());
+}
+
+TEST("every ISA has one fingerprint, under all modes, and a wrong kernel shows by its own pair") {
+  const auto of = [](const std::vector<kernels::Fingerprint>& found) {
+    std::vector<std::uint16_t> checksums;
+    for (const auto& each : found) checksums.push_back(each.checksum);
+    return checksums;
+  };
+  const std::vector<kernels::Fingerprint> expected = kernels::fingerprints();
+  for (const auto* table : tables()) {
+    const ThreadModes modes(next_modes());
+    CHECK(of(kernels::fingerprints(*table)) == of(expected));
+  }
+  // A kernel that rounds one subnormal to zero.
+  static const kernels::Table& right = *kernels::available(0);
+  kernels::Table wrong = right;
+  wrong.reduce = [](DType dtype, ReduceOp op, const void* const* sources, int n,
+                    void* const* targets, int n_targets, std::size_t count, int divisor,
+                    bool streaming) noexcept {
+    right.reduce(dtype, op, sources, n, targets, n_targets, count, divisor, streaming);
+    if (dtype != DType::kFloat32 || op != ReduceOp::kMax) return;
+    float* const first = static_cast<float*>(targets[0]);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (first[i] != 0 && std::fabs(first[i]) < std::numeric_limits<float>::min()) {
+        first[i] = 0;
+        return;
+      }
+    }
+  };
+  const auto found = kernels::fingerprints(wrong);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const bool pair = found[i].dtype == DType::kFloat32 && found[i].op == ReduceOp::kMax;
+    CHECK_EQUAL(found[i].checksum != expected[i].checksum, pair);
+  }
 }
 
 TEST("copy copies exactly its bytes, streaming or not") {

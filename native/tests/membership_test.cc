@@ -89,6 +89,55 @@ TEST("a closed group leaves a notice only if a member was not connected") {
   CHECK_EQUAL(membership.departures()[0].epoch, 6u);
 }
 
+TEST("a closed group is remembered until no member can send its frames any more") {
+  const Groups groups;
+  Membership membership;
+  const auto group = groups.with(5, {1, 2, 3});
+  membership.open(group);
+  membership.left(*groups.link(1), 5);  // before this rank closes the group
+  membership.close(*group);
+  CHECK(membership.uses(5));
+  try {
+    membership.open(groups.with(5, {1}));
+    CHECK(false);
+  } catch (const std::invalid_argument& error) {
+    CHECK_EQUAL(std::string(error.what()), "epoch 5 is in use");
+  }
+  membership.left(*groups.link(2), 6);  // another group's
+  membership.left(*groups.link(1), 5);
+  CHECK(membership.uses(5));
+  membership.left(*groups.link(2), 5);
+  membership.lost(*groups.link(3));
+  CHECK(!membership.uses(5) && !membership.was_closed(5));
+  membership.open(groups.with(5, {1}));
+  CHECK(membership.find(5) != nullptr && !membership.was_closed(5));
+  // A peer whose engine ends leaves all groups.
+  membership.close(*membership.find(5));
+  CHECK_EQUAL(membership.closed(), 1u);
+  membership.left(*groups.link(1), 0);
+  CHECK_EQUAL(membership.closed(), 0u);
+}
+
+TEST("100,000 closed groups leave tables of the same size as 10,000") {
+  const Groups groups;
+  Membership membership;
+  std::size_t closed = 0, departures = 0;
+  for (std::uint32_t epoch = 1; epoch <= 100'000; ++epoch) {
+    // Member 2 leaves first, member 1 later, and member 3 never connects to this rank.
+    const auto group = groups.with(epoch, {1, 2, 3});
+    membership.open(group);
+    membership.left(*groups.link(2), epoch);
+    membership.close(*group);
+    membership.left(*groups.link(1), epoch);
+    CHECK_EQUAL(membership.groups().size(), 0u);
+    if (epoch == 10'000) closed = membership.closed(), departures = membership.departures().size();
+  }
+  CHECK_EQUAL(membership.closed(), closed);
+  CHECK_EQUAL(membership.departures().size(), departures);
+  CHECK_EQUAL(departures, Membership::kMostDepartures);
+  CHECK_EQUAL(membership.departures().front().epoch, 100'000 - departures + 1);
+}
+
 TEST("the notice of a failed group has the failure that other ranks must know") {
   const Groups groups;
   const slackline::Failure lost{Fault::kPeer, "rank 1 has died", 0, 1, -1, -1};

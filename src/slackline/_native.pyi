@@ -241,6 +241,22 @@ class CompletionQueue:
 def crc32c(data: bytes, seed: int = 0) -> int:
     """Return the CRC32C of `data`, continued from `seed`."""
 
+def kernel_fingerprints() -> list[tuple[int, int, int]]:
+    """
+    Return (dtype, op, checksum of 16 bits) of the kernels' results on fixed inputs, for each element type and reduction, always in the same order.
+    """
+
+class DefaultFloatModes:
+    """
+    A context manager that sets the default floating-point modes (rounding to nearest, subnormals kept) on its thread, and at the end the thread's own again.
+    """
+
+    def __init__(self) -> None: ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
 class Group:
     """A group of ranks on an engine, from its opening to its end."""
 
@@ -562,6 +578,11 @@ class Engine:
 
     def add_shm_rail(self, link: int, arena_fd: int, arena_bytes: int, doorbell_fd: int, control_fd: int, receive_ring: int, send_ring: int) -> None:
         """Add a shared-memory rail and take ownership of the three descriptors."""
+
+    def uses_epoch(self, epoch: int) -> bool:
+        """
+        Return whether a group with this epoch is open, or closed while frames of it may still come from a peer.
+        """
 
     def link_alive(self, link: int) -> bool: ...
 

@@ -3,6 +3,7 @@ the results."""
 
 import ctypes
 import itertools
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from slackline.plan.collective import CollectivePlan, generate
 from slackline.testing.reference import (
     Array,
     bfloat16_bits,
-    bfloat16_values,
     execute,
     numpy_dtype,
     reduce_arrays,
@@ -117,15 +117,17 @@ def special_vectors(dtype: DType, ranks: int) -> tuple[Array, ...]:
 
 
 def special_values(dtype: DType) -> Array:
-    """Return zeros of both signs, infinities, NaN, the largest and smallest values, and values that
-    round."""
+    """Return zeros of both signs, infinities, NaNs of both signs and two payloads, the largest and
+    smallest values, and values that round."""
     if dtype is DType.BFLOAT16:
-        bits = [0x0000, 0x8000, 0x3F80, 0xBF80, 0x7F80, 0xFF80, 0x7FC0, 0x7F7F, 0xFF7F]
+        bits = [0x0000, 0x8000, 0x3F80, 0xBF80, 0x7F80, 0xFF80, 0x7FC0, 0x7F7F, 0xFF7F, 0xFFD5]
         return np.array([*bits, 0x0001, 0x8001, 0x0080, 0x3F81, 0x3B80], np.uint16)
     info = np.finfo(numpy_dtype(dtype))
     values = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, info.max, info.min]
     values += [info.smallest_subnormal, -info.smallest_subnormal, info.smallest_normal]
-    return np.array([*values, 1 + info.eps, info.eps / 2], info.dtype)
+    array = np.array([*values, 1 + info.eps, info.eps / 2, -np.nan], info.dtype)
+    array.view(f"u{info.dtype.itemsize}")[-1] |= 0x15
+    return array
 
 
 @cache
@@ -145,24 +147,44 @@ def all_reduce_plan(name: str, ranks: int) -> CollectivePlan:
 
 
 def same_bits(found: Array, expected: Array, dtype: DType) -> bool:
-    """Return whether two arrays have equal bits, so that zeros of different sign differ. All NaNs
-    count as equal.
-
-    The processor chooses which NaN results from two (it keeps the payload of one operand, and
-    vector code may swap the operands), so the contract only says which elements are NaN.
-    """
-    if found.dtype != expected.dtype or found.shape != expected.shape:
-        return False
-    if dtype not in FLOATS:
-        return found.tobytes() == expected.tobytes()
-    nans = [np.isnan(_values(array, dtype)) for array in (found, expected)]
-    if not np.array_equal(nans[0], nans[1]):
-        return False
-    return found[~nans[0]].tobytes() == expected[~nans[1]].tobytes()
+    """Return whether two arrays have equal bits, so that zeros of different sign differ, and NaNs
+    of different payload."""
+    assert found.dtype in (numpy_dtype(dtype), expected.dtype)
+    return (
+        found.dtype == expected.dtype
+        and found.shape == expected.shape
+        and found.tobytes() == expected.tobytes()
+    )
 
 
-def _values(array: Array, dtype: DType) -> Array:
-    return bfloat16_values(array) if dtype is DType.BFLOAT16 else array
+THREAD_MODES = 16
+_LIBM = ctypes.CDLL("libm.so.6")
+_FLUSH = {"x86_64": (1 << 15, 1 << 6), "aarch64": (1 << 24, 1 << 19)}
+_ROUNDING = {"x86_64": 13, "aarch64": 22}
+_CONTROL = {"x86_64": 7, "aarch64": 0}
+"""The index of the word with the modes in the C library's fenv_t."""
+
+
+@contextmanager
+def thread_modes(number: int) -> Iterator[None]:
+    """Set floating-point modes 0 to 15 on the calling thread for the context: each combination of
+    flushing subnormal results, flushing subnormal operands, and the four roundings. 0 is the
+    default. Check at the end that the thread still has these modes."""
+    machine = platform.machine()
+    before, changed, after = ((ctypes.c_uint32 * 8)() for _ in range(3))
+    _LIBM.fegetenv(before)
+    ctypes.memmove(changed, before, ctypes.sizeof(before))
+    flush = sum(bit for at, bit in enumerate(_FLUSH[machine]) if number >> at & 1)
+    control = flush | number >> 2 << _ROUNDING[machine]
+    changed[_CONTROL[machine]] |= control
+    _LIBM.fesetenv(changed)
+    try:
+        yield
+    finally:
+        _LIBM.fegetenv(after)
+        _LIBM.fesetenv(before)
+    kept = after[_CONTROL[machine]] & control
+    assert kept == control, f"the modes {control:#x} of the thread became {kept:#x}"
 
 
 def options(**changes: Any) -> NicOptions:

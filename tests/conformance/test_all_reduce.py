@@ -12,12 +12,14 @@ from conformance_vectors import (
     RAILS,
     RANK_ORDERED,
     SPECIAL_CASES,
+    THREAD_MODES,
     Case,
     Order,
     at,
     memory,
     options,
     same_bits,
+    thread_modes,
 )
 
 from slackline.nic import Group, NicOptions
@@ -31,25 +33,26 @@ SETTINGS = [(plan, "any") for plan in PLANS] + [(plan, "rank") for plan in RANK_
 
 
 def reduce_case(
-    group: Group, case: Case, *, in_place: bool, registered: bool, blocking: bool
+    group: Group, case: Case, *, in_place: bool, registered: bool, blocking: bool, modes: int
 ) -> Array:
-    """Perform an all_reduce and return its result. Check that an out-of-place call leaves its
-    source unchanged."""
+    """Perform an all_reduce in a thread with these floating-point modes and return its result.
+    Check that an out-of-place call leaves its source unchanged."""
     mine = case.inputs(group.size)[group.rank]
     with memory(group, registered=registered) as room:
         source = room.hold(mine)
         target = source if in_place else room.empty(mine.size, case.dtype)
-        transfer = group.all_reduce(
-            at(source), at(target), mine.size, case.dtype, case.op, blocking=blocking
-        )
-        transfer.wait()
+        with thread_modes(modes):
+            transfer = group.all_reduce(
+                at(source), at(target), mine.size, case.dtype, case.op, blocking=blocking
+            )
+            transfer.wait()
         assert in_place or source.tobytes() == mine.tobytes(), f"{case}: the source was changed"
         return target.copy()
 
 
 def run_cases(cases: Sequence[Case], ranks: int, how: NicOptions) -> list[list[Array]]:
     """Return the result of each case on each rank. The cases alternate between the ways of calling
-    (in place, registered, blocking)."""
+    (in place, registered, blocking), and each rank's thread between all floating-point modes."""
 
     def body(group: Group) -> list[Array]:
         return [
@@ -59,6 +62,7 @@ def run_cases(cases: Sequence[Case], ranks: int, how: NicOptions) -> list[list[A
                 in_place=index % 2 == 0,
                 registered=index % 3 == 0,
                 blocking=index % 5 < 3,
+                modes=(5 * index + 3 * group.rank) % THREAD_MODES,
             )
             for index, case in enumerate(cases)
         ]

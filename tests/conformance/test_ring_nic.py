@@ -4,7 +4,7 @@ bit-identical to the reference."""
 import numpy as np
 import pytest
 from circuit_cases import LONG_SUMS, SUMS
-from conformance_vectors import Case, same_bits
+from conformance_vectors import THREAD_MODES, Case, same_bits, thread_modes
 from ring_driving import Ring, Tensors, longest_frame
 
 from slackline import circuit
@@ -20,8 +20,9 @@ def check(ring: Ring, cases: list[Case], plan: str) -> None:
         sources = [np.array(each) for each in case.inputs(ranks)]
         frame = longest_frame(ring.options, case.dtype)
         operation = Tensors(tag, case.dtype, frame, sources, rotates=plan == "ring")
-        ring.post([operation], np.random.default_rng(tag))
-        ring.settle()
+        with thread_modes(tag % THREAD_MODES):
+            ring.post([operation], np.random.default_rng(tag))
+            ring.settle()
         expected = case.expected(plan, ranks, "rank")
         for target in operation.targets:
             assert same_bits(target, expected, case.dtype), case

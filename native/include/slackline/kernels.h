@@ -1,8 +1,10 @@
 // Element-wise reduction over plain memory. No other code reads or changes payload values.
 //
 // Every function works only on the memory it is given, takes no lock, allocates nothing, never
-// waits, and may run on any thread. Results are bit-identical with every instruction set. The only
-// exception is a NaN made from two NaNs: the hardware chooses its sign and payload.
+// waits, and may run on any thread. Results are bit-identical with every instruction set and under
+// all floating-point modes of the thread: the kernels compute under the default modes (rounding to
+// nearest, subnormals kept) and leave the thread's own modes as they were. A NaN that SUM, AVG or
+// PROD gives is the quiet NaN with sign and payload zero; MIN and MAX keep the bits of an operand.
 #pragma once
 
 #include <cstddef>

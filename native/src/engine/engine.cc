@@ -58,6 +58,11 @@ bool Engine::link_alive(int link) {
   return !l.down && !l.said_bye;
 }
 
+bool Engine::uses_epoch(std::uint32_t epoch) {
+  const Lock lock = lock_for_post();
+  return membership_.uses(epoch);
+}
+
 std::shared_ptr<Group> Engine::open_group(std::uint32_t epoch, int rank,
                                           const std::vector<int>& links, bool rank_order) {
   const Lock lock = lock_for_post();
@@ -168,6 +173,7 @@ void Engine::close_group(Group& group, std::int64_t timeout_ns) {
   }
   drain_dirty();
   unexpected_.drop_group(group.epoch);
+  group.sequences.clear();
   for (Link* link : group.links) {
     if (link != nullptr) release_memory(*link);
   }

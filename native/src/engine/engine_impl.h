@@ -86,6 +86,9 @@ class Engine final : public FrameSink {
   void add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd,
                     int control_fd, std::uint64_t receive_ring, std::uint64_t send_ring);
   bool link_alive(int link);
+  // Return whether a group with this epoch is open, or closed while a peer may still send its
+  // frames.
+  bool uses_epoch(std::uint32_t epoch);
   std::shared_ptr<Group> open_group(std::uint32_t epoch, int rank, const std::vector<int>& links,
                                     bool rank_order);
   // Make this rank, the last member of `group`, an aggregator. An aggregator posts no operations

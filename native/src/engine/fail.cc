@@ -132,6 +132,7 @@ void Engine::fail_everything(const Failure& failure) {
 void Engine::on_bye(Link& link, const wire::Header& header) {
   if (header.epoch == 0) link.said_bye = true;
   link.control(blank_header(wire::FrameKind::kAck));
+  membership_.left(link, header.epoch);
   for (const auto& group : membership_.shared_with(link)) {
     if (header.epoch != 0 && header.epoch != group->epoch) continue;
     const int rank = group->rank_of(link);
@@ -217,6 +218,7 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how
 
 void Engine::link_lost(Link& link) {
   if (link.shm() != nullptr) loop_.unwatch(link.shm()->control_fd());
+  membership_.lost(link);
   if (link.said_bye) {
     link.finish_borrowed();
     release_memory(link);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -47,6 +48,8 @@ class Group : public std::enable_shared_from_this<Group> {
   Failure told;
   // Members that closed the group in good order. Data that they sent before closing is still used.
   std::map<int, Failure> left;
+  // Members whose BYE has arrived: no frame of the group comes from them any more.
+  std::set<int> parted;
   bool closed = false;
   // Operations posted so far, per (class, tag, role).
   std::map<std::uint64_t, std::uint32_t> sequences;

@@ -1,6 +1,7 @@
 #include "membership.h"
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -9,7 +10,7 @@
 namespace slackline {
 
 void Membership::open(const std::shared_ptr<Group>& group) {
-  if (!groups_.emplace(group->epoch, group).second)
+  if (was_closed(group->epoch) || !groups_.emplace(group->epoch, group).second)
     throw std::invalid_argument("epoch " + std::to_string(group->epoch) + " is in use");
 }
 
@@ -22,10 +23,52 @@ GroupNotice Membership::close(const Group& group) {
   const bool unconnected = std::ranges::any_of(group.links, [](const Link* link) {
     return link != nullptr && !link->down && !link->made();
   });
-  if (unconnected) departures_.push_back(notice);
-  closed_.insert(group.epoch);
+  std::vector<const Link*> awaited;
+  for (std::size_t rank = 0; rank < group.links.size(); ++rank) {
+    const Link* link = group.links[rank];
+    const bool over = link == nullptr || link->down || link->said_bye ||
+                      group.parted.contains(static_cast<int>(rank));
+    if (!over) awaited.push_back(link);
+  }
+  if (!awaited.empty()) closed_[group.epoch] = std::move(awaited);
   groups_.erase(group.epoch);
+  if (unconnected) {
+    departures_.push_back(notice);
+    if (departures_.size() > kMostDepartures) {
+      settle(departures_.front().epoch, [](const Link* link) { return !link->made(); });
+      departures_.pop_front();
+    }
+  }
   return notice;
+}
+
+template <class Gone>
+void Membership::settle(std::uint32_t epoch, const Gone& gone) {
+  const auto found = closed_.find(epoch);
+  if (found == closed_.end()) return;
+  std::erase_if(found->second, gone);
+  if (found->second.empty()) closed_.erase(found);
+}
+
+template <class Gone>
+void Membership::settle_all(const Gone& gone) {
+  for (auto entry = closed_.begin(); entry != closed_.end();) {
+    std::erase_if(entry->second, gone);
+    entry = entry->second.empty() ? closed_.erase(entry) : std::next(entry);
+  }
+}
+
+void Membership::left(const Link& link, std::uint32_t epoch) {
+  const auto it = [&](const Link* each) { return each == &link; };
+  if (epoch == 0) return settle_all(it);
+  settle(epoch, it);
+  if (const auto group = find(epoch); group != nullptr) {
+    if (const int rank = group->rank_of(link); rank >= 0) group->parted.insert(rank);
+  }
+}
+
+void Membership::lost(const Link& link) {
+  settle_all([&](const Link* each) { return each == &link; });
 }
 
 std::shared_ptr<Group> Membership::find(std::uint32_t epoch) const {

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "group.h"
@@ -36,17 +36,39 @@ class Membership {
   std::vector<std::shared_ptr<Group>> shared_with(const Link& link) const;
   // Return whether the group with this epoch is open here and the peer behind `link` is no member.
   bool excludes(const Link& link, std::uint32_t epoch) const;
-  // Return whether a group with this epoch was closed here.
+  // Note that the peer behind `link` has left the group with this epoch, or all groups if it is 0:
+  // its BYE has arrived, and with it the last frame of the group.
+  void left(const Link& link, std::uint32_t epoch);
+  // Note that nothing comes over `link` any more.
+  void lost(const Link& link);
+  // Return whether a group with this epoch was closed here and a member may still send its frames.
   bool was_closed(std::uint32_t epoch) const { return closed_.contains(epoch); }
+  // Return whether no new group may have this epoch.
+  bool uses(std::uint32_t epoch) const { return groups_.contains(epoch) || was_closed(epoch); }
   // Return the notices of the closed groups that had a member without a connection to this rank, in
   // the order of closing. A link gets the notices when its first rail is made, so that each closed
   // group takes memory once and not once for each link.
-  const std::vector<GroupNotice>& departures() const { return departures_; }
+  const std::deque<GroupNotice>& departures() const { return departures_; }
+  // Return the number of groups for which was_closed() is true.
+  std::size_t closed() const { return closed_.size(); }
+
+  // The number of closed groups with unconnected members that are kept, the newest. A member that
+  // connects later than this gets no notice of an older group; its operations there, which no other
+  // member takes part in, end at their deadline.
+  static constexpr std::size_t kMostDepartures = 4096;
 
  private:
+  // Stop waiting for the links that `gone` selects in a closed group; forget the group with its
+  // last link.
+  template <class Gone>
+  void settle(std::uint32_t epoch, const Gone& gone);
+  template <class Gone>
+  void settle_all(const Gone& gone);
+
   Groups groups_;
-  std::unordered_set<std::uint32_t> closed_;
-  std::vector<GroupNotice> departures_;
+  // The links over which frames of a closed group may still arrive, by the group's epoch.
+  std::unordered_map<std::uint32_t, std::vector<const Link*>> closed_;
+  std::deque<GroupNotice> departures_;
 };
 
 }  // namespace slackline

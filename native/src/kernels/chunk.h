@@ -32,9 +32,19 @@ struct UnsignedOf<std::int64_t> {
 template <class T>
 inline constexpr bool kIsFloat = T(1) / 2 != 0;
 
+// The quiet NaN of a float type with sign and payload zero.
+template <class T>
+Full<T> quiet_nan() {
+  if constexpr (sizeof(T) == 4) return (Full<T>)(Full<std::int32_t>{} + 0x7fc00000);
+  if constexpr (sizeof(T) == 8)
+    return (Full<T>)(Full<std::int64_t>{} + (0x7ffLL << 52 | 1LL << 51));
+}
+
 // Operations on vectors of T. Integers are added as unsigned, because wrapping is undefined for
-// signed integers.
+// signed integers. `kArithmetic` states that processors differ in the bits of a NaN that the
+// operation makes: MIN and MAX hand one of their operands on.
 struct Sum {
+  static constexpr bool kArithmetic = true;
   template <class T>
   static Full<T> apply(Full<T> a, Full<T> b) {
     using U = Full<typename UnsignedOf<T>::Type>;
@@ -42,12 +52,14 @@ struct Sum {
   }
 };
 struct Product {
+  static constexpr bool kArithmetic = true;
   template <class T>
   static Full<T> apply(Full<T> a, Full<T> b) {
     return a * b;
   }
 };
 struct Minimum {
+  static constexpr bool kArithmetic = false;
   template <class T>
   static Full<T> apply(Full<T> a, Full<T> b) {
     if constexpr (kIsFloat<T>) return ((a < b) | (a != a)) ? a : b;
@@ -55,6 +67,7 @@ struct Minimum {
   }
 };
 struct Maximum {
+  static constexpr bool kArithmetic = false;
   template <class T>
   static Full<T> apply(Full<T> a, Full<T> b) {
     if constexpr (kIsFloat<T>) return ((a > b) | (a != a)) ? a : b;
@@ -62,18 +75,21 @@ struct Maximum {
   }
 };
 struct And {
+  static constexpr bool kArithmetic = false;
   template <class T>
   static Full<T> apply(Full<T> a, Full<T> b) {
     return a & b;
   }
 };
 struct Or {
+  static constexpr bool kArithmetic = false;
   template <class T>
   static Full<T> apply(Full<T> a, Full<T> b) {
     return a | b;
   }
 };
 struct Xor {
+  static constexpr bool kArithmetic = false;
   template <class T>
   static Full<T> apply(Full<T> a, Full<T> b) {
     return a ^ b;
@@ -169,6 +185,17 @@ struct Chunk {
   void divide(const Divisor<Lane>& divisor) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) divisor.apply(vectors[v]);
+  }
+
+  // Replace each NaN that Op has made by one NaN. The hardware's depends on the order in which the
+  // compiler has put the operands, which differs between instruction sets.
+  template <class Op>
+  void settle() {
+    if constexpr (kIsFloat<Lane> && Op::kArithmetic) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v)
+        vectors[v] = vectors[v] == vectors[v] ? vectors[v] : quiet_nan<Lane>();
+    }
   }
 
   void write_wide(unsigned char* to) const {

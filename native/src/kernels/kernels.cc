@@ -5,6 +5,7 @@
 #include <cpuid.h>
 #endif
 
+#include "slackline/fingerprint.h"
 #include "table.h"
 
 namespace slackline::kernels {
@@ -46,6 +47,8 @@ const Table& best() noexcept {
 }
 
 }  // namespace
+
+std::vector<Fingerprint> fingerprints() { return fingerprints(best()); }
 
 bool supported(wire::DType dtype, wire::ReduceOp op) noexcept {
   using wire::DType;

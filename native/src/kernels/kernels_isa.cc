@@ -1,6 +1,7 @@
 // The kernels, written once in terms of vectors and compiled once for each instruction set.
 // SLACKLINE_ISA names the namespace, and the compiler's flags select the vector width.
 #include "chunk.h"
+#include "float_modes.h"
 #include "table.h"
 
 #define SLACKLINE_TEXT_OF(name) #name
@@ -36,6 +37,7 @@ struct Reduction {
     chunk.read(sources[0] + at);
     for (int s = 1; s < n_sources; ++s) chunk.template reduce<Op>(sources[s] + at);
     chunk.divide(divisor);
+    chunk.template settle<Op>();
     const Rounded<Format> rounded(chunk);
     for (int t = 0; t < n_targets; ++t) {
       if constexpr (streaming) {
@@ -52,6 +54,7 @@ struct Reduction {
     for (int s = 1; s < n_sources; ++s)
       chunk.template reduce<Op>(Padded<C::kBytes>(sources[s] + at, length).data);
     chunk.divide(divisor);
+    chunk.template settle<Op>();
     alignas(64) Byte result[C::kBytes];
     Rounded<Format>(chunk).write(result);
     for (int t = 0; t < n_targets; ++t) __builtin_memcpy(targets[t] + at, result, length);
@@ -188,9 +191,11 @@ void visit(DType dtype, ReduceOp op, Run run) {
   }
 }
 
-void reduce(DType dtype, ReduceOp op, const void* const* sources, int n_sources,
-            void* const* targets, int n_targets, std::size_t count, int divisor,
-            bool streaming) noexcept {
+// The functions compute_... run under the default floating-point modes. They are not inlined, so
+// that the compiler moves none of their arithmetic out of these modes.
+[[gnu::noinline]] void compute_reduce(DType dtype, ReduceOp op, const void* const* sources,
+                                      int n_sources, void* const* targets, int n_targets,
+                                      std::size_t count, int divisor, bool streaming) noexcept {
   const int divide_by = op == ReduceOp::kAvg ? divisor : 1;
   visit(dtype, op, [&]<class Format, class Op>(Format, Op) {
     run_reduction<Format, Op>(sources, n_sources, targets, n_targets, count, divide_by, streaming);
@@ -227,8 +232,9 @@ void combine_part(Chunk<Format>& chunk, const Byte* incoming, const Byte* mine, 
                       Padded<C::kBytes>(mine, count * C::kItem).data);
 }
 
-void add_wide(DType half, ReduceOp op, const float* incoming, const void* mine, float* target,
-              std::size_t count) noexcept {
+[[gnu::noinline]] void compute_add_wide(DType half, ReduceOp op, const float* incoming,
+                                        const void* mine, float* target,
+                                        std::size_t count) noexcept {
   const Byte* const own = static_cast<const Byte*>(mine);
   visit_half(half, op, [&]<class Format, class Op>(Format, Op) {
     using C = Chunk<Format>;
@@ -236,17 +242,20 @@ void add_wide(DType half, ReduceOp op, const float* incoming, const void* mine, 
         count,
         [&](C& chunk, std::size_t at) {
           combine<Format, Op>(chunk, bytes_at(incoming, at), own + at * C::kItem);
+          chunk.template settle<Op>();
           chunk.write_wide(bytes_at(target, at));
         },
         [&](C& chunk, std::size_t at, std::size_t n) {
           combine_part<Format, Op>(chunk, bytes_at(incoming, at), own + at * C::kItem, n);
+          chunk.template settle<Op>();
           __builtin_memcpy(target + at, chunk.vectors, n * sizeof(float));
         });
   });
 }
 
-void finish_wide(DType half, ReduceOp op, const float* incoming, const void* mine, void* target,
-                 std::size_t count, int divisor) noexcept {
+[[gnu::noinline]] void compute_finish_wide(DType half, ReduceOp op, const float* incoming,
+                                           const void* mine, void* target, std::size_t count,
+                                           int divisor) noexcept {
   const Byte* const own = static_cast<const Byte*>(mine);
   Byte* const out = static_cast<Byte*>(target);
   const Divisor<float> divide_by(op == ReduceOp::kAvg ? divisor : 1);
@@ -257,18 +266,21 @@ void finish_wide(DType half, ReduceOp op, const float* incoming, const void* min
         [&](C& chunk, std::size_t at) {
           combine<Format, Op>(chunk, bytes_at(incoming, at), own + at * C::kItem);
           chunk.divide(divide_by);
+          chunk.template settle<Op>();
           Rounded<Format>(chunk).write(out + at * C::kItem);
         },
         [&](C& chunk, std::size_t at, std::size_t n) {
           combine_part<Format, Op>(chunk, bytes_at(incoming, at), own + at * C::kItem, n);
           chunk.divide(divide_by);
+          chunk.template settle<Op>();
           const Rounded<Format> rounded(chunk);
           __builtin_memcpy(out + at * C::kItem, rounded.pieces, n * C::kItem);
         });
   });
 }
 
-void widen(DType half, const void* source, float* target, std::size_t count) noexcept {
+[[gnu::noinline]] void compute_widen(DType half, const void* source, float* target,
+                                     std::size_t count) noexcept {
   const Byte* const from = static_cast<const Byte*>(source);
   visit_half(half, ReduceOp::kSum, [&]<class Format, class Op>(Format, Op) {
     using C = Chunk<Format>;
@@ -283,6 +295,30 @@ void widen(DType half, const void* source, float* target, std::size_t count) noe
           __builtin_memcpy(target + at, chunk.vectors, n * sizeof(float));
         });
   });
+}
+
+void reduce(DType dtype, ReduceOp op, const void* const* sources, int n_sources,
+            void* const* targets, int n_targets, std::size_t count, int divisor,
+            bool streaming) noexcept {
+  const DefaultFloatModes modes;
+  compute_reduce(dtype, op, sources, n_sources, targets, n_targets, count, divisor, streaming);
+}
+
+void add_wide(DType half, ReduceOp op, const float* incoming, const void* mine, float* target,
+              std::size_t count) noexcept {
+  const DefaultFloatModes modes;
+  compute_add_wide(half, op, incoming, mine, target, count);
+}
+
+void finish_wide(DType half, ReduceOp op, const float* incoming, const void* mine, void* target,
+                 std::size_t count, int divisor) noexcept {
+  const DefaultFloatModes modes;
+  compute_finish_wide(half, op, incoming, mine, target, count, divisor);
+}
+
+void widen(DType half, const void* source, float* target, std::size_t count) noexcept {
+  const DefaultFloatModes modes;
+  compute_widen(half, source, target, count);
 }
 
 void copy(void* target, const void* source, std::size_t bytes, bool streaming) noexcept {

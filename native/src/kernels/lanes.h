@@ -160,8 +160,8 @@ struct Float16 {
     return (Piece)_mm256_cvtps_ph((__m256)wide, _MM_FROUND_TO_NEAREST_INT);
   }
 #else
-  // Integer arithmetic whose results are bit-identical to those of the F16C instructions, NaN
-  // payloads included.
+  // Integer arithmetic whose results are bit-identical to those of the F16C instructions, the
+  // payloads of converted NaNs included. Chunk::settle() sees to the NaNs that arithmetic makes.
   static constexpr std::int32_t kBiasStep = (127 - 15) << 23;
 
   static Wide widen(Piece piece) {

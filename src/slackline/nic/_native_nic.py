@@ -15,6 +15,7 @@ from functools import partial
 import slackline._native as _native
 from slackline.env import Environment
 from slackline.errors import ClosedError, UsageError
+from slackline.nic._epochs import Epochs
 from slackline.nic._first_links import first_peers
 from slackline.nic._group import NativeGroup
 from slackline.nic._health import Monitor, Monitors
@@ -59,6 +60,7 @@ class NativeNic:
         self._engine: _native.Engine | None = None
         self._completions: Completions | None = None
         self._groups: set[NativeGroup] = set()
+        self._epochs = Epochs()
         environment = Environment.read()
         self._records = Records(
             environment.telemetry,
@@ -87,14 +89,16 @@ class NativeNic:
         limit = opening or timeout
         if not 0 <= rank < size:
             raise UsageError(f"rank must be 0 to {size - 1}, not {rank}", rank=rank)
-        with self._lock:
+        with self._lock, self._epochs.opening() as reserve:
             if self._closed:
                 raise ClosedError("the nic is closed", rank=rank)
             job = tuple(members or range(size))
             self._reports.opening(job[rank])
             device_bytes = self._devices.payload_bytes if self._devices and size > 1 else 0
             descriptor = self._network.descriptor(device_bytes)
-            rendezvous = exchange_descriptors(store, rank, size, descriptor, self._network.key)
+            rendezvous = exchange_descriptors(
+                store, rank, size, descriptor, self._network.key, reserve=reserve
+            )
             engine = self._start(rendezvous)
             deadline = time.monotonic() + limit.total_seconds()
             needed = first_peers(rank, size)
@@ -226,6 +230,7 @@ class NativeNic:
                     eager_bytes=options.eager_bytes,
                     spin_microseconds=_SPIN_CROWDED_MICROSECONDS if crowded else _SPIN_MICROSECONDS,
                 )
+            self._epochs.engine = self._engine
             self._records.follow(self._engine)
             self._completions = Completions(self._engine)
             self._network.start(self._engine, self._records.rail_changed)

@@ -146,6 +146,8 @@ class Records:
         link = "the link" if peer is None else f"link {self._rank}-{peer}"
         part = link if event.rail < 0 else f"rail {event.rail} of {link}"
         self.decided("failover", f"{part}: {event.what}", event.reason)
+        if event.what == "down":
+            self._peers.pop(event.link, None)  # The engine gives no other link this number.
 
     def close(self, counters: Mapping[str, int]) -> None:
         """Write the engine's final counters and close the file; a second call does nothing."""

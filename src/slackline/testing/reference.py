@@ -7,8 +7,9 @@ element type. In a plan's own order ("any"), every ADD rounds its result, and th
 before it rounds.
 
 MIN is (a < b or a is NaN) ? a : b, and MAX likewise, where a is the incoming or accumulated value.
-The result is therefore NaN if any element is NaN; the contract does not say which NaN. Integers
-wrap. On bool, SUM and MAX are the logical "or", PROD and MIN are "and", and AVG is an error.
+The result is therefore NaN if any element is NaN. A NaN of SUM, AVG or PROD is the quiet NaN with
+sign and payload zero; MIN and MAX keep the bits of the NaN that they choose. Integers wrap. On
+bool, SUM and MAX are the logical "or", PROD and MIN are "and", and AVG is an error.
 
 NumPy has no bfloat16, so arrays of bfloat16 are uint16 arrays of the elements' bits.
 """
@@ -83,10 +84,10 @@ def bfloat16_values(bits: Array) -> NDArray[np.float32]:
 
 
 def bfloat16_bits(values: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """Round float32 values to bfloat16 bits, to nearest even; every NaN becomes 0x7FC0."""
+    """Round float32 values to bfloat16 bits, to nearest even; a NaN keeps its upper bits."""
     wide = np.ascontiguousarray(values).view(np.uint32)
     rounded = (wide + np.uint32(0x7FFF) + (wide >> 16 & 1)) >> 16
-    return np.where(np.isnan(values), np.uint32(0x7FC0), rounded).astype(np.uint16)
+    return np.where(np.isnan(values), wide >> 16 | 0x40, rounded).astype(np.uint16)
 
 
 def reduce_arrays(arrays: Sequence[Array], op: ReduceOp, dtype: DType) -> Array:
@@ -259,7 +260,10 @@ def _combine(a: Array, b: Array, op: ReduceOp, dtype: DType) -> Array:
         better = a < b if op is ReduceOp.MIN else a > b
         return np.where(better | (a != a), a, b)
     with np.errstate(all="ignore"):
-        return np.asarray(_ON_NUMBERS[op](a, b))
+        total = np.asarray(_ON_NUMBERS[op](a, b))
+    if dtype in _FLOATS:
+        total[np.isnan(total)] = np.nan
+    return total
 
 
 def _finish(total: Array, ranks: int, op: ReduceOp, dtype: DType) -> Array:

@@ -10,7 +10,7 @@ import dataclasses
 import random
 from dataclasses import dataclass
 
-from conformance_vectors import RANK_ORDERED, REDUCTIONS, Array, vectors
+from conformance_vectors import RANK_ORDERED, REDUCTIONS, THREAD_MODES, Array, vectors
 from matrix_table import FAULTS, RAILS
 
 from slackline.faults import Fault, LinkFault, NicFault, Plan, parse
@@ -39,6 +39,9 @@ class Operation:
     in_place: bool
     registered: bool
     shift: int
+    modes: int
+    """The floating-point modes of rank 0's thread; each further rank has those of the next number,
+    modulo THREAD_MODES."""
 
     def inputs(self, ranks: int) -> list[Array]:
         """Return the contribution of each rank: a part of the vectors of this type."""
@@ -130,6 +133,7 @@ def _draw_operation(dice: random.Random, tag: int) -> Operation:
         in_place=dice.random() < 0.5,
         registered=dice.random() < 0.3,
         shift=dice.randrange(_SHIFTS),
+        modes=dice.randrange(THREAD_MODES),
     )
 
 

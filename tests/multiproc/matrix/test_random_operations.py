@@ -7,7 +7,7 @@ The number in a test's name is the seed of everything except the timing of threa
 from contextlib import ExitStack
 
 import pytest
-from conformance_vectors import at, memory, same_bits
+from conformance_vectors import THREAD_MODES, at, memory, same_bits, thread_modes
 from random_world import OPERATIONS, World, draw_world
 
 from slackline.nic import Group
@@ -29,17 +29,19 @@ def play_batch(group: Group, world: World, batch: int) -> dict[int, Array]:
             mine = operation.inputs(group.size)[group.rank]
             source = room.hold(mine)
             target = source if operation.in_place else room.empty(mine.size, operation.dtype)
-            transfer = group.all_reduce(
-                at(source),
-                at(target),
-                operation.count,
-                operation.dtype,
-                operation.op,
-                tag=operation.tag,
-            )
+            with thread_modes((operation.modes + group.rank) % THREAD_MODES):
+                transfer = group.all_reduce(
+                    at(source),
+                    at(target),
+                    operation.count,
+                    operation.dtype,
+                    operation.op,
+                    tag=operation.tag,
+                )
             posted.append((operation.tag, transfer, target))
-        for _, transfer, _ in posted:
-            transfer.wait()
+        with thread_modes((world.seed + group.rank) % THREAD_MODES):
+            for _, transfer, _ in posted:
+                transfer.wait()
         return {tag: target.copy() for tag, _, target in posted}
 
 

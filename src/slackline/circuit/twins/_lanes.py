@@ -1,10 +1,15 @@
-"""Twins of the lanes: NumPy models whose results are bit-identical to those of the circuits."""
+"""Twins of the lanes: NumPy models whose results are bit-identical to those of the circuits.
+
+NumPy computes under the floating-point modes of the calling thread, which a program may have
+changed; circuits have no modes. The twins therefore compute under the default modes.
+"""
 
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from slackline._native import DefaultFloatModes
 from slackline.circuit.options import CANONICAL_NAN, Element
 from slackline.errors import UsageError
 
@@ -24,7 +29,7 @@ def add(a: Words, b: Words, integer: bool = False) -> Words:
     """
     if integer:
         return np.add(a, b, dtype=np.uint32)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), DefaultFloatModes():
         total = a.view(np.float32) + b.view(np.float32)
     bits = total.view(np.uint32)
     bits[np.isnan(total)] = CANONICAL_NAN
@@ -38,7 +43,8 @@ def widen(halves: npt.NDArray[np.uint16], element: Element) -> Words:
         return bits << np.uint32(16)
     if element is not Element.FLOAT16:
         raise UsageError(f"a half type is BFLOAT16 or FLOAT16, not {element.name}")
-    wide = halves.view(np.float16).astype(np.float32).view(np.uint32)
+    with DefaultFloatModes():
+        wide = halves.view(np.float16).astype(np.float32).view(np.uint32)
     # Processors make a signalling NaN quiet, but the circuit leaves its bits alone.
     nan = (bits & 0x7FFF) > 0x7C00
     return np.where(nan, (bits & 0x8000) << 16 | 0x7F800000 | (bits & 0x3FF) << 13, wide)
@@ -51,7 +57,7 @@ def narrow(wide: Words, element: Element) -> npt.NDArray[np.uint16]:
     if element is Element.BFLOAT16:
         rounded = ((wide.astype(np.uint64) + 0x7FFF + (wide >> 16 & 1)) >> 16).astype(np.uint16)
     else:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), DefaultFloatModes():
             rounded = wide.view(np.float32).astype(np.float16).view(np.uint16)
     nan = (wide & 0x7FFFFFFF) > 0x7F800000
     return np.where(nan, np.uint16(_NAN_HALVES[element]), rounded)

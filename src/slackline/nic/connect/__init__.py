@@ -21,6 +21,7 @@ from slackline.nic.connect._congestion import check_congestion, control_congesti
 from slackline.nic.connect._connection_manager import ConnectionManager
 from slackline.nic.connect._handshake import HandshakeMessage, fresh_nonce
 from slackline.nic.connect._handshake_channel import HandshakeChannel, dial, ready
+from slackline.nic.connect._kernels import check_kernels
 from slackline.nic.connect._messages import MAC_BYTES, MAX_PAYLOAD
 from slackline.nic.connect._netlink import devices
 from slackline.nic.connect._network import Network
@@ -47,6 +48,7 @@ __all__ = [
     "Refusals",
     "Rendezvous",
     "check_congestion",
+    "check_kernels",
     "control_congestion",
     "devices",
     "dial",

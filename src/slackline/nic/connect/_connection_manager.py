@@ -81,6 +81,7 @@ class ConnectionManager:
                 self._loop.call_soon_threadsafe(self._loop.stop)
         if self._thread is not None:
             self._thread.join()
+        self._loop = None
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)

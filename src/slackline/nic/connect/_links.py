@@ -14,6 +14,7 @@ import asyncio
 import builtins
 import logging
 import time
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -36,6 +37,9 @@ _log = logging.getLogger("slackline.nic")
 
 _GRACE_S = 2.0
 """The time that a new group waits for the other rails of a link after the first rail is up."""
+_MOST_DISMISSED = 256
+"""The number of peers that are answered with the reason why their link was closed. A peer whose
+process lives dials again within a second, so that an older one has ended."""
 
 
 class Links:
@@ -54,6 +58,8 @@ class Links:
         self._peers: dict[str, Peer] = {}
         self._by_link: dict[int, Peer] = {}
         self._by_rendezvous: dict[tuple[int, str], Peer] = {}
+        self._dismissed = deque[Peer]()
+        """The peers whose links were closed last, the oldest first."""
 
     def connect(
         self, rendezvous: Rendezvous, rank: int, needed: Collection[int], deadline: float
@@ -106,6 +112,17 @@ class Links:
         elif event.what == "down":
             _log.info("link to rank %d: down: %s", peer.rank, event.reason)
             self._drop(peer, event.reason)
+
+    def release(self) -> None:
+        """Let go of the peers, once the event loop has stopped.
+
+        Peers and links refer to each other. Programs that do without the cyclic garbage collector
+        get the memory of a closed engine back nevertheless.
+        """
+        for peer in self._by_rendezvous.values():
+            peer.release()
+        for table in (self._peers, self._by_link, self._by_rendezvous, self._dismissed):
+            table.clear()
 
     async def _connect(
         self, rendezvous: Rendezvous, rank: int, needed: Collection[int], deadline: float
@@ -182,7 +199,7 @@ class Links:
             calls=calls,
             shared=shared,
             checksums=self._checksums(descriptor),
-            on_rail=lambda plan: self._injector.rail_is_up(_direction(peer, plan)),
+            on_rail=lambda peer, plan: self._injector.rail_is_up(_direction(peer, plan)),
         )
         self._peers[descriptor.engine] = self._by_link[link] = peer
         self._by_rendezvous[rendezvous.code, descriptor.engine] = peer
@@ -271,9 +288,16 @@ class Links:
         """Close the link to a peer.
 
         The peer stays in `_by_rendezvous`, so that a new connection from the peer is answered with
-        the reason.
+        the reason, until many other links have been closed.
         """
         peer.dismiss(why)
+        self._dismissed.append(peer)
+        if len(self._dismissed) > _MOST_DISMISSED:
+            oldest = self._dismissed.popleft()
+            name = oldest.code, oldest.descriptor.engine
+            if self._by_rendezvous.get(name) is oldest:
+                del self._by_rendezvous[name]
+            oldest.release()
         self._injector.forget(peer.link)
         self._by_link.pop(peer.link, None)
         if self._peers.get(peer.descriptor.engine) is peer:

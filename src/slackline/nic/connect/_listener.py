@@ -108,6 +108,7 @@ class Listener:
 
     def close(self) -> None:
         """Close the listening sockets."""
+        self._accepts = None
         for sock in self._sockets:
             sock.close()
 

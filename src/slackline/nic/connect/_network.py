@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 
 import slackline._native as _native
-from slackline.errors import UsageError
+from slackline.errors import ClosedError, UsageError
 from slackline.faults import parse_all
 from slackline.nic._options import NicOptions
 from slackline.nic.connect._addresses import local_interfaces, still_there
@@ -26,6 +26,7 @@ from slackline.nic.connect._congestion import check_congestion
 from slackline.nic.connect._connection_manager import ConnectionManager
 from slackline.nic.connect._handshake_channel import ready
 from slackline.nic.connect._injector import Injector
+from slackline.nic.connect._kernels import kernel_checksums
 from slackline.nic.connect._links import Links
 from slackline.nic.connect._listener import Listener
 from slackline.nic.connect._netlink import open_monitor
@@ -90,6 +91,7 @@ class Network:
             options=self._options.agreed(),
             device_bytes=device_bytes,
             processors=sum(1 << processor for processor in os.sched_getaffinity(0)),
+            kernels=kernel_checksums(),
         )
 
     @property
@@ -133,13 +135,17 @@ class Network:
         self, rendezvous: Rendezvous, rank: int, needed: Collection[int], deadline: float
     ) -> tuple[list[int], bool]:
         """Add links to all ranks, connect the needed links and wait for them; see Links.connect."""
-        assert self._links is not None
+        if self._links is None:
+            raise ClosedError("the nic is closed", rank=rank)
         return self._links.connect(rendezvous, rank, needed, deadline)
 
     def prepare(self, links: Sequence[int]) -> None:
-        """Begin to connect those of `links` that this end dials; the call never blocks."""
-        assert self._links is not None
-        self._manager.post(self._links.prepare, links)
+        """Begin to connect those of `links` that this end dials; the call never blocks.
+
+        Does nothing once the connections are closed.
+        """
+        if (all_links := self._links) is not None:
+            self._manager.post(all_links.prepare, links)
 
     def close(self) -> None:
         """Close all connections and end the threads that serve them; close the engine before."""
@@ -149,6 +155,9 @@ class Network:
             self._tls_proxy.stop()
         self._manager.stop()
         self._listener.close()
+        if self._links is not None:
+            self._links.release()
+        self._links = self._events = self._tls_proxy = None
 
     async def _watch_addresses(self) -> None:
         """Listen at addresses that this host gets later, and tell the peers of any change."""

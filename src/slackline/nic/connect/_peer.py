@@ -77,7 +77,7 @@ class Peer:
         calls: bool,
         shared: bool,
         checksums: bool,
-        on_rail: Callable[[RailPlan], None],
+        on_rail: Callable[[Peer, RailPlan], None],
     ) -> None:
         self.link, self.rank, self.code, self.calls = link, rank, code, calls
         self.descriptor = descriptor
@@ -149,6 +149,16 @@ class Peer:
                 rail.handle = None
         if not self.first.cancel() and not self.first.cancelled():
             self.first.exception()  # Without this read, asyncio would log the exception again.
+
+    def release(self) -> None:
+        """Let go of the tasks, which refer to this peer; the event loop must have stopped."""
+        self._tasks.clear()
+        self._teller = None
+        for rail in self.rails:
+            rail.task = None
+            if rail.handle is not None:
+                rail.handle.close()
+                rail.handle = None
 
     def lost(self, index: int, reason: str) -> None:
         """Handle the loss of a rail: close its connection and let its task reconnect."""
@@ -377,7 +387,7 @@ class Peer:
             )
         else:
             _log.info("link to rank %d: rail %d (%s)", *self._named(rail))
-        self._on_rail(rail.plan)
+        self._on_rail(self, rail.plan)
         if not self.calls and not self.shared and rail.proven_s is None:
             self._tasks.append(self._context.manager.spawn(self._prove(rail)))
         if not self.first.done():

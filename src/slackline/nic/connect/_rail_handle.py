@@ -86,8 +86,9 @@ class RailHandle:
     def close(self) -> None:
         """Free the rail's other resources; the engine must have stopped using the rail."""
         self._closed = True
-        if self._closing is not None:
-            self._closing()
+        closing, self._closing = self._closing, None  # A task that it cancels refers to the handle.
+        if closing is not None:
+            closing()
 
 
 class ParametersMaker:

@@ -7,6 +7,7 @@ import hmac
 import json
 import os
 import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from operator import or_
@@ -16,6 +17,7 @@ from typing import Any
 from slackline.errors import UsageError
 from slackline.nic._interface import Store
 from slackline.nic.connect._addresses import Interface, from_rows, to_rows
+from slackline.nic.connect._kernels import check_kernels
 
 __all__ = [
     "EndpointDescriptor",
@@ -36,8 +38,13 @@ _TYPES = {
     "device_bytes": int,
     "processors": int,
     "aggregates": bool,
+    "kernels": str,
+    "taken": int,
 }
 """The types of a descriptor's fields. The interfaces are checked when they are read."""
+_DRAWS = 4
+"""The number of draws for a group's epochs. A draw that some rank cannot use, since another group
+of the rank has the number, happens once in millions of groups."""
 _READ_BY_ALL = 4
 """The largest group in which every rank reads every descriptor from the store. In a larger group
 rank 0 reads the descriptors and publishes them together: n ranks then make 3 n accesses instead of
@@ -65,6 +72,11 @@ class EndpointDescriptor:
     """The processors that the engine's process may run on: bit i stands for processor i."""
     aggregates: bool = False
     """Whether the engine belongs to an aggregator and not to a rank."""
+    kernels: str = ""
+    """Checksums of the results of the engine's kernels, by element type and reduction; empty if
+    they are not known."""
+    taken: int = 0
+    """The draws for the group's epochs that the engine cannot use: bit i stands for draw i."""
     protocol: int = _PROTOCOL
 
     def __post_init__(self) -> None:
@@ -94,6 +106,8 @@ class Rendezvous:
 
     secret: bytes
     descriptors: tuple[EndpointDescriptor, ...]
+    draw: int = 0
+    """The first draw of the group's epochs that all ranks can use."""
 
     @property
     def device_bytes(self) -> int:
@@ -119,12 +133,17 @@ class Rendezvous:
     @property
     def epoch(self) -> int:
         """The number of this instance of the group, which every frame carries; never 0."""
-        return self._code("epoch") or 1
+        return self.epochs(self.draw)[0]
 
     @property
     def fallback_epoch(self) -> int:
         """The epoch of the fallback group, which replaces a failed aggregator; never 0."""
-        return self._code("fallback") or 1
+        return self.epochs(self.draw)[1]
+
+    def epochs(self, draw: int) -> tuple[int, int]:
+        """Return the epochs of the group and of its fallback group in a draw."""
+        again = f" {draw}" if draw else ""
+        return self._code(f"epoch{again}") or 1, self._code(f"fallback{again}") or 1
 
     @property
     def code(self) -> int:
@@ -142,19 +161,33 @@ class Rendezvous:
 
 
 def exchange_descriptors(
-    store: Store, rank: int, size: int, descriptor: EndpointDescriptor, key: bytes = b""
+    store: Store,
+    rank: int,
+    size: int,
+    descriptor: EndpointDescriptor,
+    key: bytes = b"",
+    *,
+    reserve: Callable[[Sequence[int]], int] = lambda epochs: 0,
 ) -> Rendezvous:
     """Publish this rank's descriptor, read all ranks' descriptors, and check that options agree.
 
     The group's secret is made of a random number that rank 0 stores, and of `key`, which is never
-    stored. Blocks until all ranks have published, limited by the store's own timeout. Raises
-    UsageError that names the rank and the option that differs, or the descriptor that is wrong.
+    stored. `reserve` gets the candidates for the group's epochs, two for each draw, and returns a
+    bit mask of those that this engine cannot use. Blocks until all ranks have published, limited by
+    the store's own timeout. Raises UsageError that names the rank and the option that differs, the
+    ranks whose kernels give other bits, or the descriptor that is wrong.
     """
     if rank == 0:
-        store.set("slackline/secret", secrets.token_hex(32))
-    store.set(f"slackline/rank/{rank}", json.dumps(descriptor.told()))
-    given = bytes.fromhex(store.get("slackline/secret").decode())
+        given = secrets.token_bytes(32)
+        store.set("slackline/secret", given.hex())
+    else:
+        given = bytes.fromhex(store.get("slackline/secret").decode())
     secret = hmac.new(key, given, hashlib.sha256).digest()
+    drawn = Rendezvous(secret=secret, descriptors=())
+    mask = reserve([epoch for draw in range(_DRAWS) for epoch in drawn.epochs(draw)])
+    taken = sum(1 << draw for draw in range(_DRAWS) if mask >> 2 * draw & 0b11)
+    descriptor = replace(descriptor, taken=taken)
+    store.set(f"slackline/rank/{rank}", json.dumps(descriptor.told()))
     descriptors = []
     for peer, stored in enumerate(_descriptors(store, rank, size)):
         try:
@@ -183,7 +216,16 @@ def exchange_descriptors(
                     rank=rank,
                     peer=peer,
                 )
-    return Rendezvous(secret=secret, descriptors=tuple(descriptors))
+    check_kernels([each.kernels for each in descriptors], rank)
+    taken = reduce(or_, (each.taken for each in descriptors))
+    free = [draw for draw in range(_DRAWS) if not taken >> draw & 1]
+    if not free:
+        raise UsageError(
+            f"all {_DRAWS} numbers drawn for the group belong to other groups of its ranks: open "
+            "the group again",
+            rank=rank,
+        )
+    return Rendezvous(secret=secret, descriptors=tuple(descriptors), draw=free[0])
 
 
 def _descriptors(store: Store, rank: int, size: int) -> list[bytes]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 import slackline._native as _native
-from slackline.errors import SlacklineError
+from slackline.errors import LinkError, SlacklineError
 from slackline.nic._host_port import parse_address
 from slackline.nic._interface import Store
 from slackline.nic._options import NicOptions
@@ -25,6 +25,7 @@ from slackline.nic.connect import (
     HandshakeMessage,
     Network,
     Rendezvous,
+    check_kernels,
     dial,
     fresh_nonce,
 )
@@ -182,6 +183,9 @@ def _open(
 ) -> Star:
     """Connect to the aggregator, and open its group and the fallback group."""
     star = rendezvous_with_aggregator(network.key, response, rendezvous.descriptors)
+    check_kernels([each.kernels for each in star.descriptors], rank)
+    if engine.uses_epoch(star.epoch):
+        raise LinkError("another group of this rank has the number drawn for the aggregator's")
     aggregator = len(rendezvous.descriptors)
     all_links, _ = network.connect(star, rank, (aggregator,), time.monotonic() + _REACH_S)
     group = engine.open_group(star.epoch, rank, all_links, True)

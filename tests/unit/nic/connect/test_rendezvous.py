@@ -61,7 +61,7 @@ def run(size: int, body: Callable[[int], Any]) -> None:
         thread.join()
 
 
-@pytest.mark.parametrize(("size", "of_rank_0", "of_another"), [(4, 7, 6), (5, 9, 3), (40, 44, 3)])
+@pytest.mark.parametrize(("size", "of_rank_0", "of_another"), [(4, 6, 6), (5, 8, 3), (40, 43, 3)])
 def test_accesses_to_the_store_grow_in_proportion_to_the_ranks(
     size: int, of_rank_0: int, of_another: int
 ) -> None:
@@ -75,6 +75,58 @@ def test_accesses_to_the_store_grow_in_proportion_to_the_ranks(
     assert store.accesses == {str(rank): of_another if rank else of_rank_0 for rank in range(size)}
     assert [found[rank] for rank in range(size)] == [found[0]] * size
     assert found[0].descriptors == tuple(map(descriptor, range(size)))
+
+
+def test_all_ranks_take_the_first_draw_of_epochs_that_none_of_them_uses() -> None:
+    store = MemoryStore()
+    found: dict[int, Rendezvous] = {}
+    masks = {0: 0b0, 1: 0b10, 2: 0b100}  # rank 1 has the group's fallback epoch, rank 2 a second
+
+    def join(rank: int) -> None:
+        found[rank] = exchange_descriptors(
+            store, rank, 3, descriptor(rank), reserve=lambda epochs: masks[rank]
+        )
+
+    run(3, join)
+    assert [each.draw for each in found.values()] == [2, 2, 2]
+    one = found[0]
+    assert {each.epoch for each in found.values()} == {one.epochs(2)[0]} != {one.epochs(0)[0]}
+    assert len({epoch for draw in range(4) for epoch in one.epochs(draw)}) == 8
+
+
+def test_a_group_whose_every_draw_is_taken_is_refused_on_every_rank() -> None:
+    store = MemoryStore()
+    found: dict[int, str] = {}
+
+    def join(rank: int) -> None:
+        with pytest.raises(UsageError) as error:
+            exchange_descriptors(
+                store, rank, 2, descriptor(rank), reserve=lambda epochs: 0b01010101 << rank
+            )
+        found[rank] = str(error.value)
+
+    run(2, join)
+    text = (
+        "all 4 numbers drawn for the group belong to other groups of its ranks: open the group "
+        "again"
+    )
+    assert found == {0: text, 1: text}
+
+
+def test_ranks_with_other_kernels_are_refused_on_every_rank() -> None:
+    store = MemoryStore()
+    found = set[str]()
+
+    def join(rank: int) -> None:
+        with pytest.raises(UsageError) as error:
+            exchange_descriptors(store, rank, 2, replace(descriptor(rank), kernels=f"{rank:04x}"))
+        found.add(str(error.value))
+
+    run(2, join)
+    assert found == {
+        "rank 1 would give other bits than rank 0: some reductions: install the same build of "
+        "slackline on every host"
+    }
 
 
 @pytest.mark.parametrize("stored", ["{", changed(engine=7), "\x00\u00e9"])
