@@ -2,7 +2,8 @@
 
     engine <- socket pair -> proxy <- TLS over TCP -> the peer's proxy
 
-When one side closes, the proxy passes the close on to the other side at once. A TCP stream that
+An error of any kind ends the connection that it belongs to, with a reason, and no other. When one
+side closes, the proxy passes the close on to the other side at once. A TCP stream that
 ends without TLS's close_notify also counts as closed. A truncated stream is still detected, because
 the engine's protocol marks its end by a BYE frame.
 """
@@ -80,11 +81,15 @@ class _ProxiedConnection:
         return pair, tls | (selectors.EVENT_WRITE if writes else 0)
 
     def close(self) -> None:
-        if self._out.ended:
-            with contextlib.suppress(OSError):  # `unwrap` fails without the peer's close_notify.
-                self.tls.unwrap()
-        self.tls.close()
-        self.pair.close()
+        """Close both sockets, whatever state TLS is in."""
+        try:
+            if self._out.ended:
+                # `unwrap` raises OSError without the peer's close_notify, ValueError without TLS.
+                with contextlib.suppress(OSError, ValueError):
+                    self.tls.unwrap()
+        finally:
+            self.tls.close()
+            self.pair.close()
 
     def _outward(self) -> int:
         """Move bytes from the engine to the peer; return the number sent."""
@@ -197,13 +202,26 @@ class TlsProxy:
     def _serve(self) -> None:
         try:
             while not self._stopping:
-                self._turn(None)
+                try:
+                    self._turn(None)
+                except Exception as error:
+                    self._start_anew(f"the TLS proxy failed: {error!r}")
             deadline = time.monotonic() + _LAST_WORDS_S
             while self._turn(0) and time.monotonic() < deadline:
                 pass
         finally:
-            for connection in self._connections:
-                connection.close()
+            for connection in tuple(self._connections):
+                self._drop(connection)
+
+    def _start_anew(self, reason: str) -> None:
+        """End every connection after an error that belongs to none, and serve later ones."""
+        _log.exception("the TLS proxy met an error of its own: all its connections end")
+        for connection in tuple(self._connections):
+            self._break(connection, reason)
+            self._drop(connection)
+        self._selector.close()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._woken, selectors.EVENT_READ, None)
 
     def _turn(self, timeout_s: float | None) -> bool:
         """Wait for events and run the ready connections; return whether there were any."""
@@ -222,22 +240,40 @@ class TlsProxy:
         return bool(ready)
 
     def _advance(self, connection: _ProxiedConnection) -> None:
-        """Run one connection, then wait for its next events or close it."""
+        """Run one connection, then wait for its next events or close it.
+
+        After an error the engine drops the rail and connects it again. An error that is no OSError
+        is a defect, or a lack of memory, so it is logged with its traceback.
+        """
         try:
-            goes_on = connection.run()
+            if connection.run():
+                sockets = (connection.pair, connection.tls)
+                for sock, events in zip(sockets, connection.wants(), strict=True):
+                    self._watch(sock, events, connection)
+                return
         except OSError as error:
-            connection.broken(f"TLS failed: {error}")
-            goes_on = False
-        if goes_on:
-            for sock, events in zip(
-                (connection.pair, connection.tls), connection.wants(), strict=True
-            ):
-                self._watch(sock, events, connection)
-            return
-        for sock in (connection.pair, connection.tls):
-            self._watch(sock, 0, connection)
+            self._break(connection, f"TLS failed: {error}")
+        except Exception as error:
+            _log.exception("the TLS proxy met an error of its own: one connection ends")
+            self._break(connection, f"the TLS proxy failed: {error!r}")
+        self._drop(connection)
+
+    def _break(self, connection: _ProxiedConnection, reason: str) -> None:
+        """Tell the engine why a connection ends."""
+        try:
+            connection.broken(reason)
+        except Exception:  # The engine then learns it from the end of the socket pair.
+            _log.exception("the engine could not be told that %s", reason)
+
+    def _drop(self, connection: _ProxiedConnection) -> None:
+        """Stop watching a connection, and close it."""
         self._connections.discard(connection)
-        connection.close()
+        try:
+            for sock in (connection.pair, connection.tls):
+                self._watch(sock, 0, connection)
+            connection.close()
+        except Exception:
+            _log.exception("the TLS proxy could not close a connection in good order")
 
     def _watch(self, sock: socket.socket, events: int, connection: _ProxiedConnection) -> None:
         """Set the events that the selector waits for on a socket; 0 stops watching the socket."""
