@@ -3,6 +3,10 @@
 _options     the options of all commands that start a job
 _config      a file of settings for `slackline run --config`
 _hosts       the hosts of a job that runs on several machines
+_following   the time from a job's start to its end: output and signals
+_limits      the processors and the memory that the job may use
+_loopback    the address at which ranks of one machine meet
+_output      the copies of the ranks' output
 _launch      a job: its files, its ranks and its exit codes
 _agent       the process under `slackline run` that runs torchrun
 _orphans     cleanup of the processes that a killed torchrun leaves behind
