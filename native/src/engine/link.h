@@ -197,7 +197,8 @@ class Link {
     std::byte* owned;
     std::uint32_t length;
     std::shared_ptr<Request> request;  // set while the payload is memory of the request
-    // The rail that carried the frame; null when that rail is gone and no other was available.
+    // The rail that carries the frame; null when that rail is gone and no other was up. Invariant:
+    // while any rail is up, the rail of every frame is up.
     const LinkRail* rail;
   };
 
@@ -206,8 +207,9 @@ class Link {
                           std::size_t bytes);
   Outcome transmit_wire(const SendItem& item, wire::Header& header, const std::byte* data,
                         std::size_t bytes);
-  // Choose the rail for a frame, never `except`. With `crowded` also accept a rail without room.
-  LinkRail* pick_rail(const LinkRail* except = nullptr, bool crowded = false);
+  // Choose the rail for a frame among those that are up. With `crowded` also accept a rail without
+  // room.
+  LinkRail* pick_rail(bool crowded = false);
   void condemn(const std::string& reason);
   RailStatus status_of(const ShmRail& shm) const;
   RailStatus status_of(const LinkRail& rail) const;
@@ -218,7 +220,7 @@ class Link {
   double typical_rate() const;
   LinkRail* any_rail();  // for frames that must not wait for room
   void resend(Retained& frame, LinkRail& rail);
-  void move_frames(const LinkRail* from);
+  void place_frames();
   void suspect(LinkRail& rail, std::int64_t now_ns, const std::string& why);
   void restore(LinkRail& rail);
   bool carries(const LinkRail& rail) const;
@@ -230,7 +232,7 @@ class Link {
   void put_on_wire(LinkRail& rail, wire::Header& header, const std::byte* payload, std::byte* owned,
                    std::uint32_t length, std::shared_ptr<Request> request);
 
-  // Lets the model checker compare the private state below.
+  // Lets tests and the model checker look at the private state below.
   friend struct LinkView;
 
   Engine& engine_;

@@ -38,6 +38,9 @@ struct LinkRail {
     return static_cast<double>(wire->queued_bytes()) / (measured ? rate : typical);
   }
 
+  // Return whether the rail may carry frames.
+  bool up() const { return state == RailState::kUp && !wire->failure(); }
+
   const int index;  // same index at both ends
   const std::string name;
   std::unique_ptr<WireRail> wire;

@@ -63,7 +63,6 @@ LinkRail* Link::rail(int index) {
 
 void Link::add_rail(int index, std::string name, std::unique_ptr<WireRail> wire) {
   LinkRail* old = rail(index);
-  const bool no_rail = rails_.empty();
   rails_.push_back(std::make_unique<LinkRail>(index, std::move(name), std::move(wire)));
   LinkRail& rail = *rails_.back();
   if (rails_.size() > 1) {
@@ -77,7 +76,8 @@ void Link::add_rail(int index, std::string name, std::unique_ptr<WireRail> wire)
     rail.slow_start_window = kFirstSlowStartWindow;
     ++counters.rails_restored;
   }
-  if (no_rail && counters.rails_lost > 0) move_frames(nullptr);
+  if (condemned()) rail.wire->give_up(condemned_);
+  if (counters.rails_lost > 0 || counters.rails_suspected > 0 || said_bye) place_frames();
   links_.announce(*this, rail.index, "up", rail.name);
   note_made();
 }
@@ -102,14 +102,14 @@ double Link::typical_rate() const {
 }
 
 // Return the rail whose queue will be sent first. Rails with empty queues take turns.
-LinkRail* Link::pick_rail(const LinkRail* except, bool crowded) {
+LinkRail* Link::pick_rail(bool crowded) {
   LinkRail* best = nullptr;
   const double typical = typical_rate();
   const auto up =
       std::ranges::count_if(rails_, [](const auto& rail) { return rail->state == RailState::kUp; });
   for (auto& entry : rails_) {
     LinkRail& rail = *entry;
-    if (&rail == except || rail.state != RailState::kUp || rail.wire->failure()) continue;
+    if (!rail.up()) continue;
     if (!crowded && !rail.wire->room()) continue;
     if (best != nullptr) {
       const double mine = rail.backlog_ns(typical);
@@ -166,14 +166,22 @@ void Link::resend(Retained& frame, LinkRail& rail) {
   rail.wire->enqueue(header, intact ? frame.payload : nullptr, intact ? frame.length : 0);
 }
 
-// Resend the undelivered frames of `from` over the other rails.
-void Link::move_frames(const LinkRail* from) {
-  acknowledge_now_ = true;  // acknowledgements may have been lost with the rail
+// Resend, over the rails that are up, each undelivered frame whose rail is gone or suspect. While
+// no rail is up, such frames stay where they are or, if their rail is gone, without a rail. Every
+// event after which a rail is up and such a frame may exist must therefore call this function: the
+// loss, the suspicion, the addition and the return of a rail.
+void Link::place_frames() {
+  acknowledge_now_ = true;  // acknowledgements may have been lost with a rail
   links_.mark_dirty(*this);
   for (Retained& r : retained_) {
-    if (r.rail != from) continue;
-    r.rail = nullptr;
-    if (LinkRail* other = pick_rail(from, true)) resend(r, *other);
+    if (r.rail != nullptr && r.rail->up()) continue;
+    const bool gone = r.rail == nullptr || r.rail->wire->failure();
+    if (LinkRail* other = pick_rail(true)) {
+      if (!gone) r.rail->wire->release(r.header.sequence);
+      resend(r, *other);
+    } else if (gone) {
+      r.rail = nullptr;
+    }
   }
 }
 
@@ -182,10 +190,7 @@ void Link::suspect(LinkRail& rail, std::int64_t now_ns, const std::string& why) 
   rail.suspected_ns = now_ns;
   rail.next_probe_ns = now_ns;
   ++counters.rails_suspected;
-  for (const Retained& r : retained_) {
-    if (r.rail == &rail) rail.wire->release(r.header.sequence);
-  }
-  move_frames(&rail);
+  place_frames();
   links_.announce(*this, rail.index, "suspect", rail.name + " " + why);
 }
 
@@ -194,9 +199,8 @@ void Link::restore(LinkRail& rail) {
   rail.slow_start_window = kFirstSlowStartWindow;
   rail.proved_bytes = 0;
   ++counters.rails_restored;
-  move_frames(nullptr);
+  place_frames();
   links_.announce(*this, rail.index, "up", rail.name + " answers again");
-  links_.mark_dirty(*this);
 }
 
 bool Link::carries(const LinkRail& rail) const {
@@ -240,7 +244,7 @@ void Link::measure(LinkRail& rail, std::int64_t now_ns) {
 
 bool Link::another_is_well(const LinkRail& rail, std::int64_t now_ns) const {
   return std::ranges::any_of(rails_, [&](const auto& other) {
-    return other.get() != &rail && other->state == RailState::kUp && !other->wire->failure() &&
+    return other.get() != &rail && other->up() &&
            !(other->last.in_flight &&
              now_ns - other->last.quiet_since_ns > silence_limit(*other) / 2);
   });
@@ -371,7 +375,7 @@ bool Link::reap() {
     dead->wire->abandon(engine_);
     links_.announce(*this, dead->index, said_bye ? "closed" : "lost",
                     dead->name + ": " + failure.message);
-    move_frames(dead.get());
+    place_frames();
   }
   if (no_rail || !rails_.empty()) return false;
   no_rail_since_ns_ = now_ns();

@@ -1,5 +1,6 @@
 #include "search.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -10,6 +11,8 @@ namespace slackline::model {
 namespace {
 
 using Number = std::uint32_t;
+
+constexpr int kMostToFinish = 1000;  // events; the longest walk of the tests needs a tenth
 
 struct Fork {
   Number state;
@@ -128,6 +131,41 @@ class Search {
 
 Explored explore(const Setting& setting, std::uint64_t most_states) {
   return Search(setting, most_states).run();
+}
+
+void finish(World& world, std::mt19937& random, std::vector<Event>& way) {
+  for (int left = kMostToFinish; !world.quiet(); --left) {
+    std::vector<Event> events = world.events();
+    std::erase_if(events, [](const Event& event) { return !World::normal(event); });
+    if (events.empty() || left == 0) test::fail("no event leads on from here");
+    way.push_back(events[random() % events.size()]);
+    world.happen(way.back());
+  }
+}
+
+Walked walk(const Setting& setting, unsigned seed, int walks, int most) {
+  std::mt19937 random(seed);
+  Walked walked;
+  for (int i = 0; i < walks; ++i) {
+    std::vector<Event> way;
+    try {
+      World world(setting);
+      for (int steps = 0; steps < most; ++steps) {
+        const std::vector<Event> events = world.events();
+        if (events.empty()) break;
+        way.push_back(events[random() % events.size()]);
+        world.happen(way.back());
+      }
+      finish(world, random, way);
+    } catch (const test::Failure& failure) {
+      throw test::Failure(std::string(setting.name) + ", seed " + std::to_string(seed) + ": " +
+                          failure.what() + "\n" + text(way));
+    }
+    walked.events += way.size();
+    walked.faults += static_cast<std::uint64_t>(
+        std::ranges::count_if(way, [](const Event& event) { return !World::normal(event); }));
+  }
+  return walked;
 }
 
 std::string text(const std::vector<Event>& events) {

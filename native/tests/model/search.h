@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,21 @@ struct Explored {
 // Explore all orders of events. Throws test::Failure, with the events that lead to it, when a
 // guarantee of the link is broken.
 Explored explore(const Setting& setting, std::uint64_t most_states);
+
+struct Walked {
+  std::uint64_t events = 0;
+  std::uint64_t faults = 0;  // failures of rails and suspicions among the events
+};
+
+// Follow `walks` random orders of events, for settings that have too many orders to explore. Each
+// walk begins with at most `most` events of any sort, and goes on with events that are no faults
+// until every operation is finished. The seed decides all choices. Throws test::Failure, with the
+// events that lead to it, when a guarantee of the link is broken or a walk leads nowhere.
+Walked walk(const Setting& setting, unsigned seed, int walks, int most);
+
+// Follow random events that are no faults, and append them to `way`, until the world is quiet.
+// Throws test::Failure if that takes too many events, or if none is left before.
+void finish(World& world, std::mt19937& random, std::vector<Event>& way);
 
 std::string text(const std::vector<Event>& events);
 

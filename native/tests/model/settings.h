@@ -9,6 +9,8 @@ namespace slackline::model {
 
 inline std::vector<Setting> settings() {
   return {
+      {"one message over streams", Work::kMessage, RailKind::kTcp},
+      {"one message over datagrams", Work::kMessage, RailKind::kUdp},
       {"messages over streams", Work::kMessages, RailKind::kTcp},
       {"segments over streams", Work::kSegments, RailKind::kTcp},
       {"sums over streams", Work::kSums, RailKind::kTcp},

@@ -7,6 +7,7 @@
 
 #include "../../src/base/clock.h"
 #include "../frames.h"
+#include "../link_view.h"
 
 namespace slackline::model {
 namespace {
@@ -166,6 +167,10 @@ void World::post_divided(int end) {
 
 void World::post_work() {
   switch (setting_.work) {
+    case Work::kMessage:
+      post(1, true, kBorrowed, 1, 1);
+      post(0, false, kBorrowed, 1, 1);
+      break;
     case Work::kMessages:  // each way, one message that needs an ACK and one that is copied
       for (int end = 0; end < 2; ++end) {
         for (int tag = 1; tag <= 2; ++tag) {
@@ -302,6 +307,8 @@ void World::check() {
     End& end = ends_[static_cast<std::size_t>(e)];
     if (end.link->down) test::fail("the link is down: " + end.link->failure.message);
     if (end.group->broken) test::fail("the group is broken: " + end.group->broken.message);
+    if (!LinkView::every_frame_has_rail(*end.link))
+      test::fail("a rail is up, but a frame is on no rail, or on one that is suspect or lost");
     const auto finished = [](Memory& memory) {
       if (!memory.request->finished()) return false;
       if (memory.request->failure)

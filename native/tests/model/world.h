@@ -11,7 +11,7 @@
 
 namespace slackline::model {
 
-enum class Work { kMessages, kSegments, kSums, kShares };
+enum class Work { kMessage, kMessages, kSegments, kSums, kShares };
 
 // The scenario that is explored, and the number of faults in it.
 struct Setting {

@@ -2,33 +2,8 @@
 // on.
 #include <string>
 
+#include "../link_view.h"
 #include "world.h"
-
-namespace slackline {
-
-// Access to that private state of a link on which the link's further behaviour depends.
-struct LinkView {
-  static void write(const Link& link, std::string& state) {
-    const auto put = [&](auto value) {
-      state.append(reinterpret_cast<const char*>(&value), sizeof value);
-    };
-    put(link.next_sequence_);
-    put(link.expected_);
-    for (const std::uint32_t sequence : link.early_) put(sequence);
-    put('|');
-    for (const Link::Retained& r : link.retained_) {
-      put(r.header.sequence);
-      put(r.rail == nullptr ? -1 : r.rail->index);
-      put(r.request != nullptr);
-    }
-    put('|');
-    put(link.acknowledgement_owed_);
-    put(link.acknowledge_now_);
-    for (const auto& [priority, queue] : link.ready_) put(queue.size());
-  }
-};
-
-}  // namespace slackline
 
 namespace slackline::model {
 namespace {
