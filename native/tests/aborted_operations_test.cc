@@ -40,18 +40,49 @@ TEST("an operation that a peer has aborted is found by the peer, the group and t
   CHECK(!aborted.told_by(2, 1, role_receive(0)));
 }
 
-TEST("of too many aborted operations the oldest are forgotten") {
+constexpr std::uint64_t kStream = std::uint64_t{1} << 32;  // the first operation of another tag
+
+TEST("any number of aborted operations in sequence are remembered") {
   AbortedOperations aborted;
-  const std::uint64_t most = AbortedOperations::kMost;
-  for (std::uint64_t tag = 0; tag < most; ++tag) aborted.remember(key_of(tag), reason("first"));
-  aborted.remember(key_of(0), reason("again"));  // known already: nothing is forgotten for it
-  CHECK(aborted.contains(key_of(0)) && aborted.contains(key_of(most - 1)));
-  aborted.remember(key_of(most), reason("one more"));
-  CHECK(!aborted.contains(key_of(0)) && aborted.contains(key_of(1)));
-  CHECK_EQUAL(aborted.find(key_of(most))->message, "one more");
+  const std::uint64_t many = 5 * AbortedOperations::kMost;
+  for (std::uint64_t sequence = 7; sequence < many; ++sequence) {
+    CHECK(!aborted.remember(key_of(sequence), reason("late")));
+    CHECK(!aborted.remember(key_of(sequence), reason("again")));
+  }
+  for (std::uint64_t sequence = 7; sequence < many; ++sequence)
+    CHECK(aborted.contains(key_of(sequence)));
+  CHECK_EQUAL(aborted.find(key_of(many - 1))->message, "late");
+  CHECK_EQUAL(aborted.find(key_of(100))->message, "aborted as sequence 7 was: late");
+  CHECK(!aborted.contains(key_of(6)) && !aborted.contains(key_of(many)));
+  CHECK(!aborted.contains(key_of(kStream + 100)) && !aborted.contains(key_of(100, 2)));
+}
+
+TEST("operations between aborted ones count as aborted only if they were") {
+  AbortedOperations aborted;
+  const std::uint64_t far = kStream - 2 * AbortedOperations::kMost;
+  for (const std::uint64_t sequence : {3, 4, 6, 5, 9})
+    aborted.remember(key_of(sequence), reason("x"));
+  for (std::uint64_t i = 0; i < AbortedOperations::kMost; ++i)
+    aborted.remember(key_of(far + i), reason("y"));
+  for (std::uint64_t sequence = 0; sequence < 12; ++sequence) {
+    const bool was = (sequence >= 3 && sequence <= 6) || sequence == 9;
+    CHECK_EQUAL(aborted.contains(key_of(sequence)), was);
+  }
+}
+
+TEST("of too many runs of aborted operations the oldest is forgotten, and its end is named") {
+  AbortedOperations aborted;
+  aborted.remember(key_of(0), reason("first"));
+  aborted.remember(key_of(1), reason("first"));
+  const std::uint64_t most = AbortedOperations::kMost + AbortedOperations::kMostRuns;
+  for (std::uint64_t stream = 1; stream < most; ++stream)
+    CHECK(!aborted.remember(key_of(stream * kStream), reason("each alone")));
+  CHECK(aborted.contains(key_of(1)));
+  CHECK(aborted.remember(key_of(most * kStream), reason("one more")) == key_of(1));
+  CHECK(!aborted.contains(key_of(0)) && !aborted.contains(key_of(1)));
+  CHECK(aborted.contains(key_of(kStream)) && aborted.contains(key_of(most * kStream)));
   aborted.remember(key_of(0), reason("anew"));
   CHECK_EQUAL(aborted.find(key_of(0))->message, "anew");
-  CHECK(!aborted.contains(key_of(1)));
 }
 
 }  // namespace

@@ -92,11 +92,8 @@ void Engine::arrive(Link& link, const wire::Header& header, const Payload& paylo
 // operation was not posted, or when it failed.
 std::shared_ptr<Group> Engine::finished_in(const Key& key) const {
   const std::shared_ptr<Group> group = membership_.find(key.epoch);
-  if (group == nullptr || aborted_.contains(key)) return nullptr;
-  const auto& sequences = group->sequences;
-  const auto posted = sequences.find((key.tag & ~std::uint64_t{0xFFFFFFFF}) | key.role);
-  if (posted == sequences.end() || posted->second <= static_cast<std::uint32_t>(key.tag))
-    return nullptr;
+  if (group == nullptr || was_aborted(key)) return nullptr;
+  if (group->posted(key) <= static_cast<std::uint32_t>(key.tag)) return nullptr;
   return operations_.waits_to_start(key) ? nullptr : group;
 }
 
@@ -128,7 +125,7 @@ bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
   if (const std::shared_ptr<Group> group = finished_in(key)) {
     if (eager) link.eager_consumed(header.length);
     break_group(*group, stray(*group, header));
-  } else if (wanted && !aborted_.contains(key) && !membership_.was_closed(header.epoch)) {
+  } else if (wanted && !was_aborted(key) && !membership_.was_closed(header.epoch)) {
     unexpected_.keep(key, link, header, payload);
     early(key);
   } else if (eager) {
@@ -232,7 +229,7 @@ void Engine::on_grant(Link& link, const wire::Header& header) {
   const Key key = key_of(header);
   const std::shared_ptr<Request> request = operations_.find(key);
   if (!request) {
-    const bool over = aborted_.contains(key) || membership_.was_closed(header.epoch) ||
+    const bool over = was_aborted(key) || membership_.was_closed(header.epoch) ||
                       (!eager_request && finished_in(key) != nullptr);
     if (over) return;
     // The peer was the first to post the operation, so keep its grant. Otherwise this rank would

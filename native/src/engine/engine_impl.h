@@ -259,6 +259,7 @@ class Engine final : public FrameSink {
   // fail.cc
   void fail(Request& request, Failure failure, bool tell_peers);
   void remember_abort(const Key& key, Failure failure);
+  bool was_aborted(const Key& key) const;
   Failure no_room(const Request& request, std::size_t bytes, const char* what) const;
   void broke_down(const std::exception& error);
   void fail_everything(const Failure& failure);

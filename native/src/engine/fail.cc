@@ -3,6 +3,7 @@
 #include <exception>
 #include <iterator>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -92,7 +93,25 @@ void Engine::on_abort(Link& link, const wire::Header& header, const Payload& pay
 // arrival.
 void Engine::remember_abort(const Key& key, Failure failure) {
   unexpected_.drop_all(key);
-  aborted_.remember(key, std::move(failure));
+  const std::optional<Key> forgotten = aborted_.remember(key, std::move(failure));
+  if (!forgotten) return;
+  // Operations of one stream are posted in the order of their numbers. Of those that were posted
+  // here up to the forgotten one, late frames are dropped without a further question.
+  const std::shared_ptr<Group> group = membership_.find(forgotten->epoch);
+  const std::uint32_t next = group == nullptr ? 0 : group->posted(*forgotten);
+  if (next == 0) return;
+  std::uint32_t& last = group->forgotten[Group::stream_of(*forgotten)];
+  last = std::max(last, std::min(next - 1, static_cast<std::uint32_t>(forgotten->tag)));
+}
+
+// Return whether an operation was aborted, or may have been: it was posted here before an aborted
+// operation that is forgotten by now.
+bool Engine::was_aborted(const Key& key) const {
+  if (aborted_.contains(key)) return true;
+  const std::shared_ptr<Group> group = membership_.find(key.epoch);
+  if (group == nullptr || group->forgotten.empty()) return false;
+  const auto last = group->forgotten.find(Group::stream_of(key));
+  return last != group->forgotten.end() && static_cast<std::uint32_t>(key.tag) <= last->second;
 }
 
 Failure Engine::no_room(const Request& request, std::size_t bytes, const char* what) const {

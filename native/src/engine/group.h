@@ -34,6 +34,15 @@ class Group : public std::enable_shared_from_this<Group> {
     }
     return -1;
   }
+  // Return the key in `sequences` of an operation: the operations of one key are numbered together.
+  static std::uint64_t stream_of(const Key& key) {
+    return (key.tag & ~std::uint64_t{0xFFFFFFFF}) | key.role;
+  }
+  // Return the number of operations that were posted here under the stream of this operation.
+  std::uint32_t posted(const Key& key) const {
+    const auto found = sequences.find(stream_of(key));
+    return found == sequences.end() ? 0 : found->second;
+  }
   bool all_left() const { return !left.empty() && left.size() + 1 == links.size(); }
 
   const std::uint32_t epoch;
@@ -53,6 +62,8 @@ class Group : public std::enable_shared_from_this<Group> {
   bool closed = false;
   // Operations posted so far, per (class, tag, role).
   std::map<std::uint64_t, std::uint32_t> sequences;
+  // The last posted operation, per (class, tag, role), that was aborted and is remembered no more.
+  std::map<std::uint64_t, std::uint32_t> forgotten;
   std::shared_ptr<Aggregation> aggregation;  // set at an aggregator
   std::shared_ptr<Offload> device;           // the device that adds in place of the engine, or null
 
