@@ -20,6 +20,7 @@
 namespace slackline {
 namespace {
 
+constexpr std::int64_t kMillisecondNs = 1'000'000;
 constexpr std::int64_t kRepairNs = 1'000'000;  // smallest time that TCP needs to repair a loss
 
 }  // namespace
@@ -324,15 +325,14 @@ Confirmation StreamRail::confirmation(std::int64_t now_ns) {
   if (::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
       ::ioctl(fd_, SIOCOUTQ, &outstanding) != 0)
     return result;
-  result.in_flight = info.tcpi_unacked > 0 || held_;
+  silence_.look({held_, info.tcpi_unacked, info.tcpi_probes, info.tcpi_bytes_acked,
+                 now_ns - std::int64_t{info.tcpi_last_ack_recv} * kMillisecondNs},
+                now_ns);
+  result.in_flight = silence_.in_flight();
+  result.quiet_since_ns = silence_.quiet_since_ns();
   result.unconfirmed = queued_bytes_ + static_cast<std::uint64_t>(outstanding);
   result.round_trip_ns = std::int64_t{info.tcpi_rtt} * 1000;
   result.tries = info.tcpi_retransmits;
-  const bool waited = was_in_flight_ && info.tcpi_bytes_acked == confirmed_;
-  if (!result.in_flight || !waited) quiet_since_ns_ = now_ns;
-  was_in_flight_ = result.in_flight;
-  confirmed_ = info.tcpi_bytes_acked;
-  result.quiet_since_ns = quiet_since_ns_;
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "median_rate.h"
+#include "stream_silence.h"
 #include "wire_rail.h"
 
 namespace slackline {
@@ -126,9 +127,7 @@ class StreamRail final : public WireRail {
   Bulk bulk_;
   int awaited_ = 1;  // in bytes: the current SO_RCVLOWAT
   bool at_end_ = false;
-  std::uint64_t confirmed_ = 0;
-  bool was_in_flight_ = false;
-  std::int64_t quiet_since_ns_ = 0;
+  StreamSilence silence_;
 };
 
 }  // namespace slackline

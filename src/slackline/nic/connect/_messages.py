@@ -33,6 +33,7 @@ _NONCE = re.compile(r"[0-9a-f]{64}")
 _HEX = re.compile(r"(?:[0-9a-f]{2})*")
 _MAX_RAILS = 1 << 12
 _MAX_INTEGER = 1 << 63
+_MAX_JOB = 1 << 32
 
 
 def _require(good: bool, what: str) -> None:
@@ -55,8 +56,12 @@ class Hello:
     """32 fresh random bytes in hexadecimal."""
     certificate: str = ""
     """The connecting engine's certificate, DER in hexadecimal; empty without TLS."""
+    lost: int = 0
+    """In a "liveness" call, the number (Session.job) of the last connection of this rail, which
+    the connecting engine has lost; 0 if it never had a connection of this rail."""
 
     def __post_init__(self) -> None:
+        _require(0 <= self.lost < _MAX_JOB, "number of the lost connection")
         _require(self.kind in ("shm", "tcp", "udp", "liveness", "news"), "kind of rail")
         _require(0 <= self.rail < _MAX_RAILS, "rail")
         _require(_NONCE.fullmatch(self.nonce) is not None, "nonce")

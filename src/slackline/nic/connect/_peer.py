@@ -8,9 +8,10 @@ listening side whose operation needs the link makes a *liveness connect* to the 
 listener, and the caller then dials. The lower rank therefore always dials.
 
 The caller reconnects a lost rail every 200 ms while the link lives. Meanwhile the listening side
-repeats liveness connects, to learn whether the caller's process lives. A connection that is
-refused where a connect succeeded before means that the peer's process has ended; the engine then
-closes the link.
+repeats liveness connects, to learn whether the caller's process lives. A liveness connect names the
+connection that the listening side has lost. If the caller has not noticed that loss, it drops the
+connection too and makes a new one. A liveness connect that is refused where a connect succeeded
+before means that the peer's process has ended; the engine then closes the link.
 """
 
 from __future__ import annotations
@@ -204,6 +205,8 @@ class Peer:
             self.start()  # An operation of the peer needs the link.
             if self._gone or talks_only:
                 channel.close()
+                if hello.kind == "liveness":
+                    self._missed(hello)
                 if hello.kind == "news" and not self._gone:
                     self._heard(read_addresses(session.theirs))
                 return
@@ -214,6 +217,16 @@ class Peer:
             if self._context.identity is not None and hello.kind == "tcp":
                 sock = await secure(sock, self._context.identity, session.certificate, server=True)
             self._put_up(rail, self._hand_over(rail, sock, session, parameters))
+
+    def _missed(self, hello: Hello) -> None:
+        """Drop the rail's connection if it is the one that the peer says it has lost.
+
+        This end may not have noticed the loss, because its own host drops the rail's packets. A
+        call that the peer began before the present connection was made names an earlier one.
+        """
+        rail = self.rails.get(hello.rail)
+        if rail is not None and rail.handle is not None and hello.lost == rail.job:
+            rail.handle.broke("the peer has lost the connection")
 
     def _expects(self, hello: Hello) -> bool:
         """Return whether the peer may send this HELLO, before it has authenticated itself."""
@@ -344,6 +357,7 @@ class Peer:
             kind=kind,
             nonce=fresh_nonce(),
             certificate=context.certificate.hex(),
+            lost=rail.job if kind == "liveness" else 0,
         )
         where = (
             unix_name(self.descriptor.engine) if plan.kind == "shm" else self.rails.attempts(rail)
@@ -369,6 +383,7 @@ class Peer:
         self, rail: RailState, sock: socket.socket, session: Session, parameters: ParametersMaker
     ) -> RailHandle:
         context, checks = self._context, self._checksums
+        rail.job = session.job
         return hand_over(context, self.link, rail.plan, sock, session, parameters, checksums=checks)
 
     def _put_up(self, rail: RailState, handle: RailHandle) -> None:

@@ -45,6 +45,8 @@ class RailState:
     """The handle of the rail's connection; None while the rail is missing."""
     added: int = 0
     """The number of connections of this rail that were handed to the engine so far."""
+    job: int = 0
+    """The number (Session.job) of the latest connection of this rail; 0 before the first one."""
     ended: int = 0
     """The number of this rail's connections that have ended; equal to `added` if all have ended."""
     tries: int = 0
