@@ -28,6 +28,7 @@ from slackline.cli._job._failed_job import explain
 from slackline.cli._job._following import Ender, follow, format_time, shutdown_time
 from slackline.cli._job._hosts import DEFAULT_PORT, Hosts, find_hosts
 from slackline.cli._job._interrupts import collected_signals
+from slackline.cli._job._key import job_key
 from slackline.cli._job._launch import (
     Job,
     on_this_machine,
@@ -241,6 +242,7 @@ def run(
                 write_job(keep, kept)
         settings = {**stage.settings, **asked, "SLACKLINE_TELEMETRY": str(telemetry)}
         settings["SLACKLINE_REPORTS"] = str(telemetry)  # they are kept with the telemetry
+        settings |= while_running.enter_context(job_key(chosen, alone=machines is None))
         cores = usable_cores()
         for said in given.replaced(os.environ, asked):
             screen.note(said)

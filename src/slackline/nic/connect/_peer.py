@@ -305,8 +305,17 @@ class Peer:
                 if not self.has_rail:
                     self._context.engine.hindered(self.link, self.missing())
                 if self.rails.peer_has_ended(time.monotonic()):
-                    self._give_up(f"its process has ended ({self.missing()})")
+                    self._give_up(f"its process has ended ({self.missing()}){self._doubt()}")
                 await asyncio.sleep(self.rails.pause_s(rail))
+
+    def _doubt(self) -> str:
+        """Return what else may be true where shared memory never led to the peer; else ""."""
+        if not self.shared or any(rail.proven_s is not None for rail in self.rails):
+            return ""
+        return (
+            "; or it runs on another machine with this machine's boot id, as machines cloned from "
+            "one snapshot have: then set SLACKLINE_RAILS=tcp on all ranks"
+        )
 
     async def _prove(self, rail: RailState) -> None:
         """Connect once to the peer's listener, to learn that the network allows such connections.

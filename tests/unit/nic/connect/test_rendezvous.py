@@ -1,15 +1,18 @@
 """Tests of the rendezvous: what all ranks learn, accesses to the store, and wrong descriptors."""
 
 import json
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slackline.errors import UsageError
+from slackline.errors import PeerError, UsageError
 from slackline.nic import NicOptions
 from slackline.nic.connect._rendezvous import (
     EndpointDescriptor,
@@ -17,7 +20,7 @@ from slackline.nic.connect._rendezvous import (
     exchange_descriptors,
     host_identity,
 )
-from slackline.testing import MemoryStore
+from slackline.testing import MemoryStore, run_ranks
 
 MINE = EndpointDescriptor(
     engine="0" * 32,
@@ -209,3 +212,38 @@ def test_the_fullest_host_gives_the_ranks_of_a_processor() -> None:
     assert ranks(a=[0b0110, 0b0010, 0b0110, 0b1000, 0b0010, 0b0010]) == 2
     with pytest.raises(ValueError, match="processors must name one or more, not 0"):
         ranks(a=[0])
+
+
+def test_a_host_whose_boot_id_is_masked_has_an_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Path.read_text
+
+    def masked(path: Path, *given: Any, **named: Any) -> str:
+        if path.name == "boot_id":
+            raise FileNotFoundError(path)
+        return read(path, *given, **named)
+
+    usual = host_identity()
+    monkeypatch.setattr(Path, "read_text", masked)
+    assert host_identity() == host_identity() != usual
+    assert host_identity().startswith(f"{os.uname().nodename} ")
+
+
+class ClonedStore(MemoryStore):
+    """A store in which rank 1 has rank 0's host identity, but an engine that is not on the host."""
+
+    def set(self, key: str, value: str, /) -> None:
+        if key == "slackline/rank/1":
+            value = json.dumps({**json.loads(value), "engine": "f" * 32})
+        super().set(key, value)
+
+
+def test_a_rank_of_a_cloned_machine_is_an_error_that_says_what_to_do() -> None:
+    options = NicOptions(rails=("shm",), arena_bytes=64 << 20)
+    with pytest.raises(PeerError, match=r"set SLACKLINE_RAILS=tcp on all ranks$"):
+        run_ranks(
+            2,
+            lambda group: group.size,
+            options=options,
+            store=ClonedStore(),
+            timeout=timedelta(seconds=5),
+        )
