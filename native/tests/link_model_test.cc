@@ -23,7 +23,7 @@ void explore_all(int failures, int suspicions) {
   for (Setting setting : settings()) {
     const bool large = setting.kind == RailKind::kUdp
                            ? setting.work != Work::kSegments
-                           : setting.late && setting.work == Work::kShares;
+                           : setting.late && (failures > 0 || setting.work == Work::kShares);
     if (large && failures + suspicions > 0) continue;
     setting.failures = failures;
     setting.suspicions = suspicions;
