@@ -8,6 +8,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <optional>
 #include <tuple>
@@ -45,6 +47,14 @@ std::vector<std::tuple<int, int, int>> kernel_fingerprints() {
 // Convert an address from Python. The caller keeps the memory alive until the operation has
 // finished.
 std::byte* at(std::uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
+
+// Run the handlers of the signals that have arrived, and throw the exception of a handler. Python
+// runs handlers on the main thread alone.
+void run_signal_handlers() {
+  if (::syscall(SYS_gettid) != ::getpid()) return;
+  const nb::gil_scoped_acquire held;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
 
 Operation reduction(const std::shared_ptr<Program>& program, int dtype, int op, int tag,
                     int priority, std::int64_t timeout_ns) {
@@ -242,6 +252,7 @@ NB_MODULE(_native, m) {
             options.memory_segment_bytes = memory_segment_bytes;
             options.eager_bytes = eager_bytes;
             options.spin_microseconds = spin_microseconds;
+            options.look = run_signal_handlers;
             new (self) Engine(options);
           },
           "arena_bytes"_a, "wire_segment_bytes"_a, "memory_segment_bytes"_a, "eager_bytes"_a,

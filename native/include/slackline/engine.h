@@ -18,6 +18,9 @@ struct EngineOptions {
   // Without a progress thread only the calling threads make progress, so the work of a
   // single-threaded caller happens in a fixed order.
   bool progress_thread = true;
+  // A function that a thread calls about ten times a second while it is blocked in a call of the
+  // engine, without the engine's lock. An exception of the function ends the call.
+  void (*look)() = nullptr;
 };
 
 }  // namespace slackline

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-namespace slackline {
+#include "request.h"
 
-struct Request;
+namespace slackline {
 
 class CompletionQueue {
  public:
@@ -20,17 +20,28 @@ class CompletionQueue {
 
   // --- under the engine's lock ---
   std::int64_t waiting_since_ns = 0;  // 0 while no thread is blocked on the queue
-  void push(std::shared_ptr<Request> request) {
-    ended_.push_back(std::move(request));
-    count_.store(ended_.size(), std::memory_order_release);
+  // Takes no memory, so that no end is lost when there is none.
+  void push(std::shared_ptr<Request> request) noexcept {
+    Request* last = request.get();
+    (last_ == nullptr ? first_ : last_->next_in_queue) = std::move(request);
+    last_ = last;
+    count_.fetch_add(1, std::memory_order_release);
   }
   std::vector<std::shared_ptr<Request>> take() {
+    std::vector<std::shared_ptr<Request>> taken;
+    taken.reserve(count_.load(std::memory_order_relaxed));
     count_.store(0, std::memory_order_release);
-    return std::exchange(ended_, {});
+    last_ = nullptr;
+    while (first_ != nullptr) {
+      std::shared_ptr<Request> next = std::move(first_->next_in_queue);
+      taken.push_back(std::exchange(first_, std::move(next)));
+    }
+    return taken;
   }
 
  private:
-  std::vector<std::shared_ptr<Request>> ended_;
+  std::shared_ptr<Request> first_;  // each operation refers to the next
+  Request* last_ = nullptr;
   std::atomic<std::size_t> count_{0};
 };
 

@@ -33,7 +33,12 @@ std::vector<std::shared_ptr<Request>> Engine::next(CompletionQueue& queue,
   Lock lock = lock_for_post();
   if (queue.empty()) {
     queue.waiting_since_ns = now_ns();
-    drive(lock, queue, later(queue.waiting_since_ns, timeout_ns));
+    try {
+      drive(lock, queue, later(queue.waiting_since_ns, timeout_ns));
+    } catch (...) {
+      queue.waiting_since_ns = 0;
+      throw;
+    }
     queue.waiting_since_ns = 0;
   }
   return queue.take();

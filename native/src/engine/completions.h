@@ -3,24 +3,25 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <utility>
 
 #include "../base/renew.h"
+#include "request.h"
 
 namespace slackline {
 
-struct Request;
-
 class Completions {
  public:
-  // Add an ended operation, and wake one thread that waits in next().
-  void push(std::shared_ptr<Request> ended) {
+  // Add an ended operation, and wake one thread that waits in next(). Takes no memory, so that no
+  // end is lost when there is none.
+  void push(std::shared_ptr<Request> ended) noexcept {
     {
       const std::lock_guard lock(mutex_);
-      ended_.push_back(std::move(ended));
+      Request* last = ended.get();
+      (last_ == nullptr ? first_ : last_->next_completed) = std::move(ended);
+      last_ = last;
     }
     changed_.notify_one();
   }
@@ -29,10 +30,11 @@ class Completions {
   // return null after close() when none is left.
   std::shared_ptr<Request> next() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !ended_.empty() || closed_; });
-    if (ended_.empty()) return nullptr;
-    std::shared_ptr<Request> first = std::move(ended_.front());
-    ended_.pop_front();
+    changed_.wait(lock, [this] { return first_ != nullptr || closed_; });
+    if (first_ == nullptr) return nullptr;
+    std::shared_ptr<Request> first = std::move(first_);
+    first_ = std::move(first->next_completed);
+    if (first_ == nullptr) last_ = nullptr;
     return first;
   }
 
@@ -56,7 +58,8 @@ class Completions {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<Request>> ended_;
+  std::shared_ptr<Request> first_;  // each operation refers to the next
+  Request* last_ = nullptr;
   bool closed_ = false;
 };
 

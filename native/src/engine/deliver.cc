@@ -125,6 +125,9 @@ bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
   if (const std::shared_ptr<Group> group = finished_in(key)) {
     if (eager) link.eager_consumed(header.length);
     break_group(*group, stray(*group, header));
+  } else if (refuses(key)) {
+    refuse_message(link, *membership_.find(header.epoch), header);
+    if (eager) link.eager_consumed(header.length);
   } else if (wanted && !was_aborted(key) && !membership_.was_closed(header.epoch)) {
     unexpected_.keep(key, link, header, payload);
     early(key);
@@ -177,8 +180,12 @@ void Engine::accept(Request& request, Link& link, const wire::Header& header,
   if (written ? segment.readers == 0 : payload.length != (refers ? sizeof(Reference) : bytes))
     return refuse(mismatch(request, header));
 
-  PendingPayload* pending = idle_pending_.empty() ? new PendingPayload : idle_pending_.back();
-  if (!idle_pending_.empty()) idle_pending_.pop_back();
+  if (idle_pending_.empty()) {
+    idle_pending_.reserve(++pending_made_);  // so that each can be returned without memory
+    idle_pending_.push_back(new PendingPayload);
+  }
+  PendingPayload* pending = idle_pending_.back();
+  idle_pending_.pop_back();
   *pending = PendingPayload{};
   pending->link = &link;
   pending->peer = static_cast<std::uint16_t>(peer);
@@ -232,6 +239,7 @@ void Engine::on_grant(Link& link, const wire::Header& header) {
     const bool over = was_aborted(key) || membership_.was_closed(header.epoch) ||
                       (!eager_request && finished_in(key) != nullptr);
     if (over) return;
+    if (refuses(key)) return refuse_message(link, *membership_.find(header.epoch), header);
     // The peer was the first to post the operation, so keep its grant. Otherwise this rank would
     // have to request one, and the answer would wait behind the data that the peer sends.
     unexpected_.keep(key, link, header);
@@ -256,7 +264,8 @@ void Engine::on_grant(Link& link, const wire::Header& header) {
 
 void Engine::on_release(Link& link, const wire::Header& header) {
   const std::shared_ptr<Request> request = operations_.find(key_of(header));
-  if (!request || request->group->rank_of(link) < 0) return;
+  const int peer = request ? request->group->rank_of(link) : -1;
+  if (peer < 0) return;
   const int index = request->program->local(header.chunk);
   if (index < 0) return;
   Chunk& chunk = request->chunks[static_cast<std::size_t>(index)];
@@ -264,6 +273,8 @@ void Engine::on_release(Link& link, const wire::Header& header) {
   if (segment >= chunk.segments.size()) return;
   Segment& s = chunk.segments[segment];
   if (s.readers == 0) return;
+  PeerFlow& flow = request->flows[static_cast<std::size_t>(peer)];
+  if (flow.lent > 0) --flow.lent;
   if (--s.readers == 0) release_slot(*request, s);
   send_finished(*request);
 }

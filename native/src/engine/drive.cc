@@ -21,6 +21,10 @@ constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kWatchNs = 5'000'000;
 constexpr std::int64_t kDeadlineCheckNs = 10'000'000;
 constexpr auto kStepAside = std::chrono::milliseconds(10);
+// Time between two looks of a blocked thread at the program's signals.
+constexpr std::int64_t kLookNs = 100'000'000;
+// Number of rounds with progress after which a driving thread reads the clock for the next look.
+constexpr unsigned kLookRounds = 256;
 // A waiting caller that polls without a pause for longer than this lets other threads run.
 constexpr std::int64_t kAloneNs = 2'000;
 // How many times longer callers poll once their waits have ended soon after the polling.
@@ -97,7 +101,7 @@ bool Engine::serve_rails(Link& link, bool poll) {
   bool failed = false;
   for (auto& rail : link.rails()) {
     WireRail& wire = *rail->wire;
-    if (poll) any = poll_rail(link, wire) || any;
+    if (poll || wire.ending()) any = poll_rail(link, wire) || any;
     if (wire.due_ns() != WireRail::kNever) {
       const std::int64_t now = now_ns();
       if (wire.due_ns() <= now) {
@@ -162,6 +166,7 @@ bool Engine::progress() try {
 
 void Engine::watch_links(std::int64_t now) {
   last_watch_ = now;
+  end_told_losses(now);
   const bool asking = operations_.any_open();
   for (Link* link : links_.made()) {
     link->watch(now, asking);
@@ -171,7 +176,18 @@ void Engine::watch_links(std::int64_t now) {
   drain_dirty();
 }
 
-void Engine::sleep(Lock& lock, std::int64_t until_ns) {
+// Sleep until something happens or the time `until_ns` has passed. A failure of the engine, such as
+// a lack of memory, fails all operations, as in progress().
+void Engine::sleep(Lock& lock, std::int64_t until_ns) try {
+  wait_for_events(lock, until_ns);
+} catch (const std::exception& error) {
+  if (!lock.owns_lock()) lock.lock();
+  asleep_ = false;
+  std::launder(reinterpret_cast<Doorbell*>(arena_.at(0)))->sleeping.store(0);
+  broke_down(error);
+}
+
+void Engine::wait_for_events(Lock& lock, std::int64_t until_ns) {
   auto* doorbell = std::launder(reinterpret_cast<Doorbell*>(arena_.at(0)));
   doorbell->sleeping.store(1, std::memory_order_seq_cst);
   store_before_load();
@@ -180,7 +196,8 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
     pending = pending || (!link->down && link->shm() != nullptr &&
                           (link->shm()->pending() || link->shm()->room_again()));
     links_.watch_room(*link);
-    for (auto& rail : link->rails()) pending = pending || rail->wire->failure();
+    for (auto& rail : link->rails())
+      pending = pending || rail->wire->failure() || rail->wire->ending();
   }
   if (pending) {
     doorbell->sleeping.store(0, std::memory_order_relaxed);
@@ -189,8 +206,8 @@ void Engine::sleep(Lock& lock, std::int64_t until_ns) {
   asleep_ = true;
   ++sleeps_;
   const std::int64_t now = now_ns();
-  const std::int64_t until = std::min(
-      {until_ns, operations_.next_deadline_ns(), links_.due_ns(now, operations_.any_open())});
+  const std::int64_t until = std::min({until_ns, operations_.next_deadline_ns(), next_told_loss_ns_,
+                                       links_.due_ns(now, operations_.any_open())});
   asleep_until_ = until;
   const std::int64_t left = until == kForever ? -1 : std::max<std::int64_t>(0, until - now);
   lock.unlock();
@@ -230,14 +247,45 @@ void Engine::drive(Lock& lock, const CompletionQueue& queue, std::int64_t until_
   drive_until(lock, [&queue] { return !queue.empty(); }, until_ns, kForever);
 }
 
+// A thread that drives the engine in its own call, for as long as the object lives.
+struct Engine::Driving {
+  explicit Driving(Engine& driven) : engine(driven) {
+    ++engine.callers_driving_;
+    ++engine.inline_operations_;
+  }
+  ~Driving() {
+    --engine.callers_driving_;
+    if (engine.async_open_ > 0) engine.work_.notify_one();
+    if (engine.waiters_ > 0) engine.finished_.notify_all();
+  }
+  Driving(const Driving&) = delete;
+  Driving& operator=(const Driving&) = delete;
+  Engine& engine;
+};
+
+void Engine::look_around(Lock& lock, std::int64_t now, std::int64_t& due_ns) const {
+  if (options_.look == nullptr || now < due_ns) return;
+  const bool due = due_ns != 0;
+  due_ns = now + kLookNs;
+  if (!due) return;
+  lock.unlock();
+  try {
+    options_.look();
+  } catch (...) {
+    lock.lock();
+    throw;
+  }
+  lock.lock();
+}
+
 // Drive the engine until ended() is true or the time `until_ns` has passed. After `deadline_ns`
 // return only when ended() is true, since the engine soon ends the awaited operation by a timeout.
 template <class Ended>
 void Engine::drive_until(Lock& lock, const Ended& ended, std::int64_t until_ns,
                          std::int64_t deadline_ns) {
-  ++callers_driving_;
-  ++inline_operations_;
-  std::int64_t spin_since = 0, spin_until = 0;
+  const Driving driving(*this);
+  std::int64_t spin_since = 0, spin_until = 0, look_ns = 0;
+  unsigned rounds = 0;
   while (!ended() && !stopped_) {
     const bool any = progress();
     if (ended()) break;
@@ -246,6 +294,7 @@ void Engine::drive_until(Lock& lock, const Ended& ended, std::int64_t until_ns,
     // delivering a device's answer or an abort.
     if (any || ended()) {
       spin_until = 0;
+      if (++rounds % kLookRounds == 0) look_around(lock, now_ns(), look_ns);
       continue;
     }
     const std::int64_t now = now_ns();
@@ -264,20 +313,19 @@ void Engine::drive_until(Lock& lock, const Ended& ended, std::int64_t until_ns,
       continue;
     }
     spin_until = 0;
+    look_around(lock, now, look_ns);
+    if (ended() || stopped_) break;
     if (asleep_) {
       ++waiters_;
       finished_.wait_for(lock, kStepAside);
       --waiters_;
     } else {
       caller_asleep_ = true;
-      sleep(lock, until_ns);
+      sleep(lock, options_.look == nullptr ? until_ns : std::min(until_ns, look_ns));
       caller_asleep_ = false;
       note_pause(now_ns() - now);
     }
   }
-  --callers_driving_;
-  if (async_open_ > 0) work_.notify_one();
-  if (waiters_ > 0) finished_.notify_all();
 }
 
 // Learn from a caller's sleep how long callers should poll. A sleep costs tens of microseconds

@@ -1,4 +1,4 @@
-// The engine's lifetime, its groups, and the calls that other threads make.
+// The engine's beginning, its groups, and the calls that other threads make.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -16,8 +16,6 @@ namespace {
 // would take longer.
 constexpr std::uint64_t kInlineStart = 64u << 10;
 
-constexpr auto kCloseStep = std::chrono::milliseconds(1);
-
 }  // namespace
 
 Engine::Engine(const EngineOptions& options)
@@ -34,7 +32,12 @@ Engine::Engine(const EngineOptions& options)
 
 Engine::~Engine() {
   unregister_at_fork();
-  close(0);
+  try {
+    close(0);
+  } catch (const std::bad_alloc&) {
+    // close() has ended all operations and threads; there was no memory to tell the peers, which
+    // find the connections closed.
+  }
   for (PendingPayload* pending : idle_pending_) delete pending;
 }
 
@@ -95,7 +98,7 @@ std::shared_ptr<Group> Engine::open_group(std::uint32_t epoch, int rank,
 
 std::shared_ptr<Request> Engine::post(Group& group, const Operation& operation, bool drive_it) {
   Lock lock = lock_for_post();
-  if (closing_ || group.closed) throw std::runtime_error("the group is closed");
+  if (closing_ || group.leaving) throw std::runtime_error("the group is closed");
   std::shared_ptr<Request> request = build(group, operation);
   if (operation.any_source) {
     request->any = true;
@@ -125,7 +128,13 @@ std::shared_ptr<Request> Engine::post(Group& group, const Operation& operation, 
     fail(*request, Failure(group.broken), false);  // the request may not be in any table yet
   }
   if (drive_it) {
-    drive(lock, *request, request->deadline_ns);
+    try {
+      drive(lock, *request, request->deadline_ns);
+    } catch (...) {
+      // The caller has no handle to wait on, and will take its memory back.
+      interrupt(*request);
+      throw;
+    }
   } else if (!request->finished()) {
     wake();
   }
@@ -138,45 +147,19 @@ bool Engine::wait(Request& request, std::int64_t timeout_ns) {
   const std::int64_t since = now_ns();
   if (request.waiting_threads++ == 0 && request.waiting_since_ns == 0)
     request.waiting_since_ns = since;
-  drive(lock, request, timeout_ns < 0 ? request.deadline_ns : later(since, timeout_ns));
-  if (--request.waiting_threads == 0 && !request.finished()) {
+  const auto note_end = [&request] {
+    if (--request.waiting_threads > 0 || request.finished()) return;
     request.waited_ns += now_ns() - request.waiting_since_ns;
     request.waiting_since_ns = 0;
+  };
+  try {
+    drive(lock, request, timeout_ns < 0 ? request.deadline_ns : later(since, timeout_ns));
+  } catch (...) {
+    note_end();
+    throw;
   }
+  note_end();
   return request.finished();
-}
-
-void Engine::close_group(Group& group, std::int64_t timeout_ns) {
-  Lock lock = lock_for_post();
-  if (group.closed) return;
-  const std::int64_t until = later(now_ns(), timeout_ns);
-  // Finish all posted operations. An operation that cannot finish fails with a reason of its own.
-  for (;;) {
-    std::shared_ptr<Request> open;
-    for (const auto& request : operations_.open_in(group)) {
-      if (!request->any || request->any_source >= 0) open = request;
-    }
-    if (!open || now_ns() >= until) break;
-    drive(lock, *open, until);
-  }
-  group.closed = true;
-  close_device(group);
-  for (const auto& request : operations_.open_in(group))
-    fail(*request,
-         Failure{Fault::kClosed, "the group was closed while this was outstanding", group.rank, -1,
-                 -1, -1},
-         false);
-  const std::shared_ptr<Group> alive = group.shared_from_this();
-  const GroupNotice notice = membership_.close(group);
-  for (Link* link : group.links) {
-    if (link != nullptr && !link->down && link->made()) tell_left(*link, notice);
-  }
-  drain_dirty();
-  unexpected_.drop_group(group.epoch);
-  group.sequences.clear();
-  for (Link* link : group.links) {
-    if (link != nullptr) release_memory(*link);
-  }
 }
 
 // Tell the peer that the group has failed, and because of which rank.
@@ -214,56 +197,12 @@ void Engine::abort_group(Group& group, const std::string& reason) {
   drain_dirty();
 }
 
-void Engine::close(std::int64_t timeout_ns) {
-  if (elsewhere_) return;
-  {
-    Lock lock = lock_for_post();
-    if (closing_) return;
-    closing_ = true;
-    for (const auto& [epoch, group] : membership_.groups()) close_device(*group);
-    for (Link* link : links_.made()) {
-      if (!link->down) link->control(blank_header(wire::FrameKind::kBye));
-    }
-    drain_dirty();
-    // Wait until the peers have acknowledged all sent data before closing the sockets, but not
-    // longer than the timeout, because a stopped peer never acknowledges.
-    const std::int64_t until = later(now_ns(), timeout_ns);
-    while (now_ns() < until && !links_.idle()) {
-      if (progress()) {
-        hand_over_lock(lock);
-      } else if (asleep_) {
-        finished_.wait_for(lock, kCloseStep);  // the thread in epoll_wait watches the links
-      } else {
-        sleep(lock, std::min(until, now_ns() + 1'000'000));
-      }
-    }
-    fail_everything(Failure{Fault::kClosed, "the engine was closed while this was outstanding", -1,
-                            -1, -1, -1});
-    stopped_ = true;
-    work_.notify_all();
-    completions_.close();
-    links_.wake_readers();
-    finished_.notify_all();
-    loop_.ring();
-  }
-  if (thread_.joinable()) thread_.join();
-  Lock lock(mutex_);
-  while (callers_driving_ > 0) {  // waiting callers find their operations finished once they wake
-    loop_.ring();
-    finished_.notify_all();
-    finished_.wait_for(lock, kCloseStep);
-  }
-  last_counters_ = count();
-  for (const auto& [epoch, group] : membership_.groups())
-    group->closed = true;  // the links are destroyed next
-  links_.clear();
-}
-
 int Engine::take_slot() {
   if (free_slots_.empty()) {
     std::byte* memory = arena_.allocate(slot_bytes());
     if (memory == nullptr) return -1;
     slots_.push_back(memory);
+    free_slots_.reserve(slots_.size());  // so that release_slot() needs no memory
     return static_cast<int>(slots_.size()) - 1;
   }
   const int index = free_slots_.back();

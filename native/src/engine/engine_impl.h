@@ -49,8 +49,9 @@ struct Elsewhere : std::logic_error {
   using std::logic_error::logic_error;
 };
 
-// The way in which a peer left a group: by closing it, or by a loss or an abort.
-enum class Leave : std::uint8_t { kOrderly, kBroken };
+// The way in which a peer left a group: by closing it, by an end of its process or of the link
+// after all that it had sent was read, or by an abort.
+enum class Leave : std::uint8_t { kOrderly, kLost, kBroken };
 
 class Engine final : public FrameSink {
  public:
@@ -143,6 +144,8 @@ class Engine final : public FrameSink {
   // Drive the engine in the caller's thread until an operation of the queue has ended; return all
   // that have ended, or none after `timeout_ns` or once the engine is closed.
   std::vector<std::shared_ptr<Request>> next(CompletionQueue& queue, std::int64_t timeout_ns);
+  // Leave the group. Receives whose message has not begun to arrive fail at once. Other operations
+  // get up to `timeout_ns` to finish, and fail then.
   void close_group(Group& group, std::int64_t timeout_ns);
   void abort_group(Group& group, const std::string& reason);
   void close(std::int64_t timeout_ns);
@@ -261,12 +264,18 @@ class Engine final : public FrameSink {
   void remember_abort(const Key& key, Failure failure);
   bool was_aborted(const Key& key) const;
   Failure no_room(const Request& request, std::size_t bytes, const char* what) const;
-  void broke_down(const std::exception& error);
+  void broke_down(const std::exception& error) noexcept;
+  void tell_failure_of(Request& request, bool tell_peers, bool bound);
+  void fail_without_memory() noexcept;
   void fail_everything(const Failure& failure);
   void on_abort(Link& link, const wire::Header& header, const Payload& payload);
   void on_bye(Link& link, const wire::Header& header);
   void link_lost(Link& link);
   static bool needs(const Request& request, int rank);
+  bool ends_with(const Request& request, int rank, Leave how) const;
+  bool told_of_loss(Group& group, int rank, const Failure& failure);
+  void end_told_losses(std::int64_t now);
+  bool may_outlive_loss(const Request& request) const;
   static bool sends_to(const Request& request, int rank);
   void peer_left(Group& group, int rank, const Failure& failure, Leave how);
   void check_deadlines(std::int64_t now);
@@ -301,6 +310,15 @@ class Engine final : public FrameSink {
   void abort_over(Link& link, const GroupNotice& notice);
   Lock lock_for_post();
 
+  // leave.cc
+  void leave(Lock& lock, Group& group, std::int64_t until_ns);
+  bool refuses(const Key& key) const;
+  void refuse_message(Link& link, const Group& group, const wire::Header& header);
+  static Failure closed_here(const Group& group);
+  void end_group(Group& group);
+  void interrupt(Request& request);
+  void say_bye(Lock& lock, std::int64_t until_ns);
+
   // fork.cc
   // Register this engine for the handlers that run when the process forks.
   void register_at_fork();
@@ -310,6 +328,7 @@ class Engine final : public FrameSink {
   void leave_to_parent();
 
   // drive.cc
+  struct Driving;
   bool progress();
   void watch_links(std::int64_t now);
   // Release the lock for a moment if posting threads wait for it.
@@ -317,6 +336,10 @@ class Engine final : public FrameSink {
   // Send all that may be sent on the links that are marked dirty.
   void drain_dirty();
   void sleep(Lock& lock, std::int64_t until_ns);
+  void wait_for_events(Lock& lock, std::int64_t until_ns);
+  // Call `look` of the options without the lock if it is due. `due_ns`, 0 at the first call, is the
+  // time of the next look.
+  void look_around(Lock& lock, std::int64_t now, std::int64_t& due_ns) const;
   void run();
   void wake();
   bool poll_rail(Link& link, WireRail& wire);
@@ -356,6 +379,7 @@ class Engine final : public FrameSink {
   // Number of posting threads that want the lock; the driving thread releases it for them.
   std::atomic<int> wanting_{0};
   std::int64_t last_deadline_check_ = 0, last_watch_ = 0;
+  std::int64_t next_told_loss_ns_ = WireRail::kNever;  // see Group::told_losses
 
   Links links_{loop_};
   std::vector<LoopEvent> woken_by_;
@@ -367,6 +391,7 @@ class Engine final : public FrameSink {
   std::vector<int> free_slots_;
   std::set<std::uint64_t> rings_;  // offsets in the arena
   std::vector<PendingPayload*> idle_pending_;
+  std::size_t pending_made_ = 0;
   std::vector<const void*> reduce_sources_;  // sources and targets of the current reduction
   std::vector<void*> reduce_targets_;
   Durations durations_;

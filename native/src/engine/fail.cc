@@ -7,9 +7,17 @@
 #include <string>
 #include <utility>
 
+#include "../base/clock.h"
 #include "engine_impl.h"
 
 namespace slackline {
+namespace {
+
+// Time for which a member that another member has lost may still be heard. The end of a process
+// reaches all its peers within one round trip, but not in the same moment.
+constexpr std::int64_t kToldLossNs = 1'000'000'000;
+
+}  // namespace
 
 // Break the group: fail its open operations and refuse new ones.
 void Engine::break_group(Group& group, const Failure& failure) {
@@ -34,17 +42,35 @@ void Engine::fail(Request& request, Failure failure, bool tell_peers) {
   if (failure.sequence < 0) failure.sequence = request.sequence();
   request.failure = std::move(failure);
   note_failure(request);
-  if (request.offloaded) request.group->device->withdraw(request);
   operations_.forget(alive);
   request.undivided = nullptr;
-  const bool bound = !request.any || request.any_source >= 0;
-  if (bound) {
-    remember_abort(request.key, request.failure);
+  std::exception_ptr failed;
+  try {
+    if (request.offloaded) request.group->device->withdraw(request);
+    tell_failure_of(request, tell_peers, !request.any || request.any_source >= 0);
+  } catch (...) {
+    failed = std::current_exception();
   }
+  finish(request, RequestState::kFailed);
+  if (failed) std::rethrow_exception(failed);
+}
+
+// Tell the peers that a request has failed, and remember it so that its frames are dropped. A
+// request that is not `bound` to a sender is known to no peer.
+void Engine::tell_failure_of(Request& request, bool tell_peers, bool bound) {
+  std::exception_ptr failed;
+  for (Link* link : request.group->links) {  // first of all, nothing may touch the memory any more
+    try {
+      if (link != nullptr) link->forget(request);
+    } catch (...) {
+      failed = std::current_exception();
+    }
+  }
+  if (failed) std::rethrow_exception(failed);
+  if (bound) remember_abort(request.key, request.failure);
   for (std::size_t rank = 0; rank < request.group->links.size(); ++rank) {
     Link* link = request.group->links[rank];
     if (link == nullptr) continue;
-    link->forget(request);
     const bool concerned = request.key.role == kRoleCollective ||
                            request.key.role == role_receive(static_cast<int>(rank)) ||
                            request.key.role == role_send(static_cast<int>(rank));
@@ -53,9 +79,10 @@ void Engine::fail(Request& request, Failure failure, bool tell_peers) {
     if (request.key.role == role_receive(static_cast<int>(rank)))
       header.flags |= wire::kFlagToSender;
     header.offset = static_cast<std::uint64_t>(request.failure.fault);
+    if (request.failure.fault == Fault::kPeer)
+      header.total = static_cast<std::uint64_t>(request.failure.peer + 1);
     link->control(header, request.failure.message);
   }
-  finish(request, RequestState::kFailed);
 }
 
 void Engine::on_abort(Link& link, const wire::Header& header, const Payload& payload) {
@@ -75,10 +102,15 @@ void Engine::on_abort(Link& link, const wire::Header& header, const Payload& pay
     const int left = other ? culprit : group->rank_of(link);
     if (left == culprit && header.chunk == static_cast<std::uint16_t>(Departure::kAborted))
       failure.departure = Departure::kAborted;
+    if (left == culprit && told_of_loss(*group, left, failure)) return;
     peer_left(*group, left, failure, Leave::kBroken);
     return;
   }
   if (const std::shared_ptr<Request> request = operations_.find(key)) {
+    const std::uint64_t culprit = header.total;
+    const bool other = culprit >= 1 && culprit <= request->group->links.size() &&
+                       static_cast<int>(culprit) - 1 != request->group->rank;
+    if (failure.fault == Fault::kPeer && other) failure.peer = static_cast<int>(culprit) - 1;
     fail(*request, std::move(failure), sparse(*request->group));
   } else if (const auto group = finished_in(key); group && failure.fault == Fault::kMismatch) {
     failure.rank = group->rank;
@@ -133,11 +165,45 @@ void Engine::lacks_slot(Request& request) {
 // Fail every operation after an exception in the engine itself, most likely a lack of memory. The
 // interrupted work is half done (a frame may have a number without being sent), so no operation can
 // safely continue.
-void Engine::broke_down(const std::exception& error) {
+void Engine::broke_down(const std::exception& error) noexcept {
   reserve_.reset();
-  fail_everything(
-      Failure{Fault::kInternal, std::string("the engine failed: ") + error.what(), -1, -1, -1, -1});
+  try {
+    fail_everything(Failure{Fault::kInternal, std::string("the engine failed: ") + error.what(), -1,
+                            -1, -1, -1});
+  } catch (const std::exception&) {
+    fail_without_memory();
+  }
   reserve_.reset(new (std::nothrow) std::byte[kReserveBytes]);
+}
+
+// Fail every operation where the memory does not even suffice to tell the peers, which find the
+// links cut.
+void Engine::fail_without_memory() noexcept {
+  constexpr const char* kBrief = "out of memory";  // fits into a string without an allocation
+  for (const auto& [epoch, group] : membership_.groups()) {
+    if (group->broken) continue;
+    group->broken.fault = Fault::kInternal;
+    group->broken.message = kBrief;
+  }
+  for (Link* link : links_.made()) {
+    try {
+      link->cut(kBrief);
+    } catch (const std::bad_alloc&) {
+      // The rail has failed all the same; only its mark for the next round is missing.
+    }
+  }
+  while (const std::shared_ptr<Request> request = operations_.take_any()) {
+    if (request->finished()) continue;
+    request->failure = Failure{};
+    request->failure.fault = Fault::kInternal;
+    request->failure.message = kBrief;
+    request->failure.rank = request->group->rank;
+    try {
+      finish(*request, RequestState::kFailed);
+    } catch (const std::exception&) {
+      // finish() has published the end of the operation; this function fails the others.
+    }
+  }
 }
 
 void Engine::fail_everything(const Failure& failure) {
@@ -197,6 +263,8 @@ bool Engine::sends_to(const Request& request, int rank) {
 // later may still use that data. After any other end nothing new can be posted.
 void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how) {
   const bool orderly = how == Leave::kOrderly;
+  const bool serves = group.aggregation != nullptr || group.fallback != nullptr;
+  if (how == Leave::kLost && serves) how = Leave::kBroken;
   Failure reason = failure;
   reason.rank = group.rank;
   reason.peer = rank;
@@ -206,6 +274,12 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how
     if (orderly) reason.message = "the aggregator has ended its service";
     return abandon(group, std::move(reason));
   }
+  // A member that leaves because of another one's loss is not the cause.
+  const bool consequence = orderly && !group.told_losses.empty();
+  if (how == Leave::kLost) {
+    group.told_losses.erase(rank);
+    group.lost.emplace(rank, reason);
+  }
   if (orderly) {
     group.left.emplace(rank, std::move(reason));
   } else if (!group.broken) {
@@ -213,26 +287,93 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how
     pass_on(group, rank);
   }
   std::vector<std::shared_ptr<Request>> victims = operations_.started_in(group);
-  std::erase_if(victims, [&](const auto& request) {
-    const bool between_us =
-        request->key.role == role_send(rank) || request->key.role == role_receive(rank);
-    if (!between_us && request->key.role != kRoleCollective) return true;
-    return orderly && !needs(*request, rank);
-  });
+  std::erase_if(victims, [&](const auto& request) { return !ends_with(*request, rank, how); });
   if (!orderly || group.all_left())
     std::ranges::move(operations_.receives_in(group), std::back_inserter(victims));
   // Every rank owns a share, so an operation without shares needs each rank, as a barrier does.
   std::ranges::move(operations_.held_in(group), std::back_inserter(victims));
   for (const auto& request : victims) {
-    Failure each = failure;
+    Failure each = consequence ? group.told_losses.begin()->second.first : failure;
     each.rank = group.rank;
-    each.peer = rank;
+    each.peer = consequence ? group.told_losses.begin()->first : rank;
     each.message += " (during " + describe(*request) + " tag " +
                     std::to_string(request->user_tag()) + " sequence " +
                     std::to_string(request->sequence()) + ")";
     // Tell the peers, because a peer that waits for this rank does not see the cause.
-    fail(*request, std::move(each), orderly);
+    fail(*request, std::move(each), how != Leave::kBroken);
   }
+}
+
+// Return whether `rank`, which takes no further part in the group, ends the request. After an abort
+// every collective ends. Otherwise only those end that lack data from the rank, or that the rank
+// has not taken data of.
+bool Engine::ends_with(const Request& request, int rank, Leave how) const {
+  const bool sends = request.key.role == role_send(rank);
+  if (!sends && request.key.role != role_receive(rank) && request.key.role != kRoleCollective)
+    return false;
+  if (how == Leave::kBroken || (how == Leave::kLost && sends)) return true;
+  return needs(request, rank) || request.flows[static_cast<std::size_t>(rank)].lent > 0;
+}
+
+// Note that another member has lost `rank`, while this rank has not: what `rank` sent to this rank
+// before its end may still be unread. Wait for the data, or for the end of the link, for a limited
+// time, in which nothing new can be posted. Return false if there is nothing to wait for.
+bool Engine::told_of_loss(Group& group, int rank, const Failure& failure) {
+  const Link* link = group.links[static_cast<std::size_t>(rank)];
+  const bool serves = group.aggregation != nullptr || group.fallback != nullptr;
+  if (link->down || !link->made() || serves || failure.departure == Departure::kAborted)
+    return group.lost.contains(rank);
+  if (group.told_losses.contains(rank)) return true;
+  const std::int64_t until = now_ns() + kToldLossNs;
+  group.told_losses.emplace(rank, std::pair(failure, until));
+  next_told_loss_ns_ = std::min(next_told_loss_ns_, until);
+  if (!group.broken) {
+    group.broken = failure;
+    group.broken.rank = group.rank;
+    group.broken.peer = rank;
+    pass_on(group, rank);
+  }
+  return true;
+}
+
+// End the operations that still wait for a member that another member has lost.
+void Engine::end_told_losses(std::int64_t now) {
+  if (now < next_told_loss_ns_) return;
+  next_told_loss_ns_ = WireRail::kNever;
+  std::vector<std::pair<std::shared_ptr<Group>, int>> over;
+  for (const auto& [epoch, group] : membership_.groups()) {
+    for (const auto& [rank, loss] : group->told_losses) {
+      if (loss.second <= now)
+        over.emplace_back(group, rank);
+      else
+        next_told_loss_ns_ = std::min(next_told_loss_ns_, loss.second);
+    }
+  }
+  for (const auto& [group, rank] : over) {
+    const Failure failure = group->told_losses.at(rank).first;
+    peer_left(*group, rank, failure, Leave::kLost);
+  }
+}
+
+// Return whether a request of a group that has lost a member may still succeed: the operation may
+// have completed at that member before its end. A collective may if the member takes no data of
+// this rank, a message if the member has sent it.
+bool Engine::may_outlive_loss(const Request& request) const {
+  const Group& group = *request.group;
+  const auto gone = [&](int rank) {
+    return group.lost.contains(rank) || group.told_losses.contains(rank);
+  };
+  if (!gone(group.broken.peer)) return false;  // the group was aborted, or the engine has failed
+  if (request.key.role == kRoleCollective) {
+    for (int rank = 0; rank < group.size(); ++rank) {
+      if (gone(rank) && sends_to(request, rank)) return false;
+    }
+    return true;
+  }
+  const auto* frames = unexpected_.find(request.key);
+  return frames != nullptr && std::ranges::any_of(*frames, [&](const Unexpected& frame) {
+           return gone(group.rank_of(*frame.link));
+         });
 }
 
 void Engine::link_lost(Link& link) {
@@ -251,8 +392,9 @@ void Engine::link_lost(Link& link) {
                       ") closed unexpectedly: " + link.failure.message;
     // The peer may run into the same limit later than this rank, so tell the peer that the link is
     // unusable.
-    peer_left(*group, rank, failure, Leave::kBroken);
+    peer_left(*group, rank, failure, Leave::kLost);
   }
+  link.finish_borrowed();  // of the operations that go on without the peer
   release_memory(link);
 }
 

@@ -1,5 +1,6 @@
 // The end of an operation, successful or failed: its threads are woken and its memory is returned.
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "../base/clock.h"
@@ -22,21 +23,29 @@ void Engine::maybe_finish(Request& request) {
 
 void Engine::finish(Request& request, RequestState state) {
   const std::shared_ptr<Request> alive = request.shared_from_this();
-  retire(request);
-  ++ended_operations_;
+  // The end of the operation is published even if there is no memory for what it causes: the caller
+  // of finish() then fails all other operations.
+  std::exception_ptr failed;
   request.ended_ns = now_ns();
-  if (state == RequestState::kDone)
-    durations_.add(request.collective, request.total, request.ended_ns - request.posted_ns);
-  if (operation_log.enabled()) operation_log.add(record_of(request));
+  try {
+    retire(request);
+    if (state == RequestState::kDone)
+      durations_.add(request.collective, request.total, request.ended_ns - request.posted_ns);
+    if (operation_log.enabled()) operation_log.add(record_of(request));
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  ++ended_operations_;
   request.replay_copy.reset();
   request.state.store(state, std::memory_order_release);
   if (request.async_counted) --async_open_;
-  if (request.group->aggregation) served(request);
-  operations_.release_barriers(*request.group);
   if (request.queue) std::exchange(request.queue, nullptr)->push(alive);
   if (waiters_ > 0) finished_.notify_all();
   if (caller_asleep_) loop_.ring();  // the sleeping caller may wait for this operation
   if (request.wants_callback) completions_.push(alive);
+  if (failed) std::rethrow_exception(failed);
+  if (request.group->aggregation) served(request);
+  operations_.release_barriers(*request.group);
 }
 
 void Engine::retire(Request& request) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "operation_log.h"
@@ -59,6 +60,12 @@ class Group : public std::enable_shared_from_this<Group> {
   std::map<int, Failure> left;
   // Members whose BYE has arrived: no frame of the group comes from them any more.
   std::set<int> parted;
+  // Members whose link to this rank has ended without a goodbye. Data that they sent is still used.
+  std::map<int, Failure> lost;
+  // Members that are lost according to another member, while the link to them still seems to live:
+  // the failure, and the time until which data of the member, or the end of the link, is awaited.
+  std::map<int, std::pair<Failure, std::int64_t>> told_losses;
+  bool leaving = false;  // this rank closes the group and posts nothing any more
   bool closed = false;
   // Operations posted so far, per (class, tag, role).
   std::map<std::uint64_t, std::uint32_t> sequences;

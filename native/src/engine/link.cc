@@ -60,6 +60,29 @@ void Link::unblock(Request& request, int peer) {
 
 void Link::transmit_queued() {
   if (down || !made_) return;
+  transmit_all();
+  if (!departing_.empty()) note_departures();
+}
+
+// End the sends whose frames would reach the peer even if this process ended now.
+void Link::note_departures() {
+  std::vector<std::shared_ptr<Request>> gone;
+  std::erase_if(departing_, [&](Departing& each) {
+    if (each.rail == nullptr || !each.rail->wire->departed(each.place)) return false;
+    gone.push_back(std::move(each.request));
+    return true;
+  });
+  for (const auto& request : gone) engine_.send_finished(*request);
+}
+
+// Let the sends whose frames the rail carries end only when the peer has acknowledged the frames.
+void Link::await_acknowledgement(const LinkRail& rail) {
+  for (Departing& each : departing_) {
+    if (each.rail == &rail) each.rail = nullptr;
+  }
+}
+
+void Link::transmit_all() {
   while (!control_.empty()) {
     auto& [header, text] = control_.front();
     if (shm_ == nullptr) {
@@ -183,6 +206,7 @@ Link::Outcome Link::transmit_shared(const SendItem& item, wire::Header& header,
     return Outcome::kNoRoom;
   }
   ++segment.readers;
+  ++flow.lent;
   flow.sent += bytes;
   counters.reference_bytes += bytes;
   return Outcome::kSent;
@@ -227,7 +251,8 @@ Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, co
   const bool borrowed = holder != nullptr;
   if (request.priority > 0) rail->wire->expect_urgent();
   put_on_wire(*rail, header, data, owned, length, std::move(holder));
-  if (!borrowed) engine_.send_finished(request);
+  if (!borrowed)
+    departing_.push_back({header.sequence, item.request, rail, rail->wire->enqueued()});
   return Outcome::kSent;
 }
 
@@ -313,6 +338,7 @@ void Link::finish_borrowed() {
   for (Retained& r : retained_) {
     if (r.request) engine_.send_finished(*std::exchange(r.request, nullptr));
   }
+  for (const Departing& each : std::exchange(departing_, {})) engine_.send_finished(*each.request);
 }
 
 void Link::grant(Request& request, int peer) {
@@ -325,13 +351,22 @@ void Link::grant(Request& request, int peer) {
 
 void Link::forget(const Request& request) {
   for (auto& rail : rails_) rail->wire->forget(&request, engine_);
+  std::erase_if(departing_, [&](const Departing& each) { return each.request.get() == &request; });
   for (Retained& r : retained_) {
     if (r.request.get() != &request) continue;
     r.request.reset();
     if (r.owned != nullptr) continue;
     // The frame may have to be resent although its memory returns to the caller, so copy the
     // payload.
-    r.owned = engine_.take_buffer(r.length);
+    try {
+      r.owned = engine_.take_buffer(r.length);
+    } catch (const std::bad_alloc&) {
+      r.payload = nullptr;
+      r.length = 0;
+      condemned_ = "out of memory";  // as short as this, it needs none
+      cut(condemned_);
+      throw;
+    }
     std::memcpy(r.owned, r.payload, r.length);
     for (auto& rail : rails_) rail->wire->repoint(r.header.sequence, r.owned);
     r.payload = r.owned;

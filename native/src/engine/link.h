@@ -201,7 +201,19 @@ class Link {
     // while any rail is up, the rail of every frame is up.
     const LinkRail* rail;
   };
+  // A send whose payload was copied. It ends when its frame has departed (see WireRail::departed),
+  // so that a process may end right after its last operation without a loss for the peer.
+  struct Departing {
+    std::uint32_t sequence;
+    std::shared_ptr<Request> request;
+    // Null once the rail failed or fell silent: the send then ends with the acknowledgement.
+    const LinkRail* rail;
+    std::uint64_t place;
+  };
 
+  void transmit_all();
+  void note_departures();
+  void await_acknowledgement(const LinkRail& rail);
   Outcome transmit(const SendItem& item);
   Outcome transmit_shared(const SendItem& item, wire::Header& header, const std::byte* data,
                           std::size_t bytes);
@@ -252,6 +264,7 @@ class Link {
   std::map<int, std::deque<SendItem>> ready_;  // by priority; in each queue by the requests' order
   std::list<std::pair<wire::Header, std::string>> control_;
   std::deque<Retained> retained_;
+  std::vector<Departing> departing_;
   std::uint32_t next_sequence_;
   std::uint32_t expected_;
   std::set<std::uint32_t> early_;

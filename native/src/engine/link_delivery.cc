@@ -65,6 +65,14 @@ void Link::acknowledged(std::uint32_t next_expected) {
     if (r.owned != nullptr) engine_.give_buffer(r.owned);
     if (r.request) engine_.send_finished(*r.request);
   }
+  if (departing_.empty()) return;
+  std::vector<std::shared_ptr<Request>> gone;
+  std::erase_if(departing_, [&](Departing& each) {
+    if (!before(each.sequence, next_expected)) return false;
+    gone.push_back(std::move(each.request));
+    return true;
+  });
+  for (const auto& request : gone) engine_.send_finished(*request);
 }
 
 bool Link::within_window(std::uint32_t sequence) {
@@ -139,6 +147,7 @@ void Link::flush_acks() {
     control(blank_header(wire::FrameKind::kAck));
   }
   for (auto& rail : rails_) rail->wire->flush(now_ns());
+  if (!departing_.empty()) note_departures();
 }
 
 }  // namespace slackline

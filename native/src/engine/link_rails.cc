@@ -190,6 +190,7 @@ void Link::suspect(LinkRail& rail, std::int64_t now_ns, const std::string& why) 
   rail.suspected_ns = now_ns;
   rail.next_probe_ns = now_ns;
   ++counters.rails_suspected;
+  await_acknowledgement(rail);
   place_frames();
   links_.announce(*this, rail.index, "suspect", rail.name + " " + why);
 }
@@ -336,6 +337,7 @@ bool Link::give_up(const std::string& reason) {
   if (down) return false;
   failure = Failure{Fault::kPeer, reason, -1, -1, -1, -1};
   for (auto& rail : rails_) {
+    await_acknowledgement(*rail);
     note_end(status_of(*rail));
     links_.rail_removed(*rail->wire);
     rail->wire->abandon(engine_);
@@ -373,6 +375,7 @@ bool Link::reap() {
     note_end(status_of(*dead));
     links_.rail_removed(*dead->wire);
     dead->wire->abandon(engine_);
+    await_acknowledgement(*dead);
     links_.announce(*this, dead->index, said_bye ? "closed" : "lost",
                     dead->name + ": " + failure.message);
     place_frames();

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "completion_queue.h"
 #include "group.h"
 #include "request.h"
 

@@ -135,9 +135,28 @@ std::vector<Pointer> Operations::take_all() {
   std::vector<Pointer> all(any_source_);
   for (const auto& [key, request] : started_) all.push_back(request);
   all.insert(all.end(), queued_.begin(), queued_.end());
-  queued_.clear();
   all.insert(all.end(), held_.begin(), held_.end());
+  queued_.clear();
   return all;
+}
+
+Pointer Operations::take_any() noexcept {
+  Pointer taken;
+  if (!started_.empty()) {
+    taken = started_.begin()->second;
+    taken->active = false;
+    started_.erase(started_.begin());
+  } else if (!queued_.empty()) {
+    taken = std::move(queued_.front());
+    queued_.pop_front();
+  } else if (!any_source_.empty()) {
+    taken = std::move(any_source_.back());
+    any_source_.pop_back();
+  } else if (!held_.empty()) {
+    taken = std::move(held_.back());
+    held_.pop_back();
+  }
+  return taken;
 }
 
 std::vector<Pointer> Operations::late(std::int64_t now_ns) const {

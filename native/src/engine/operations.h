@@ -72,6 +72,8 @@ class Operations {
   std::vector<Pointer> receives_in(const Group& group) const;
   // Return all operations, which the caller ends, and empty the queue.
   std::vector<Pointer> take_all();
+  // Remove and return one operation, or null if there is none. Takes no memory.
+  Pointer take_any() noexcept;
   // Return the operations whose deadline has passed. A queued operation has none before its start.
   std::vector<Pointer> late(std::int64_t now_ns) const;
   // Return the earliest deadline of these operations, or the largest number without one.

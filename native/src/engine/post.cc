@@ -238,7 +238,7 @@ void Engine::start(const std::shared_ptr<Request>& request) {
   if (request->finished()) return;
   if (operation_log.enabled() && request->started_ns == 0) request->started_ns = now_ns();
   request->refused = true;
-  if (request->group->broken) {
+  if (request->group->broken && !may_outlive_loss(*request)) {
     Failure failure = request->group->broken;
     fail(*request, std::move(failure), false);
     return;
@@ -247,10 +247,12 @@ void Engine::start(const std::shared_ptr<Request>& request) {
     fail(*request, std::exchange(request->failure, {}), true);
     return;
   }
-  for (const auto& [rank, reason] : request->group->left) {
-    if (!sends_to(*request, rank)) continue;
-    fail(*request, Failure(reason), true);
-    return;
+  for (const auto* gone : {&request->group->left, &request->group->lost}) {
+    for (const auto& [rank, reason] : *gone) {
+      if (!sends_to(*request, rank)) continue;
+      fail(*request, Failure(reason), true);
+      return;
+    }
   }
   operations_.start(request);
   if (const Failure* aborted = aborted_.find(request->key)) {
@@ -285,20 +287,18 @@ void Engine::start(const std::shared_ptr<Request>& request) {
       }
     }
   }
-  for (const auto& [rank, reason] : request->group->left) {
-    if (request->finished()) return;
-    if (needs(*request, rank)) fail(*request, Failure(reason), true);
+  for (const auto* gone : {&request->group->left, &request->group->lost}) {
+    for (const auto& [rank, reason] : *gone) {
+      if (request->finished()) return;
+      if (needs(*request, rank)) fail(*request, Failure(reason), true);
+    }
   }
   maybe_finish(*request);
 }
 
 void Engine::start_any_source(const std::shared_ptr<Request>& request) {
-  if (request->group->broken) {
-    Failure failure = request->group->broken;
-    fail(*request, std::move(failure), false);
-    return;
-  }
-  for (int peer = 0; peer < request->group->size(); ++peer) {
+  const bool aborted = request->group->broken && request->group->lost.empty();
+  for (int peer = aborted ? request->group->size() : 0; peer < request->group->size(); ++peer) {
     if (peer == request->group->rank) continue;
     const std::uint32_t next =
         request->group->sequences[sequence_key(2, request->user_tag(), role_receive(peer))];
@@ -307,6 +307,11 @@ void Engine::start_any_source(const std::shared_ptr<Request>& request) {
       bind_any_source(request, peer);
       return;
     }
+  }
+  if (request->group->broken) {
+    Failure failure = request->group->broken;
+    fail(*request, std::move(failure), false);
+    return;
   }
   if (request->group->all_left()) {
     fail(*request, Failure(request->group->left.begin()->second), false);

@@ -109,6 +109,10 @@ void Engine::unreachable(int link, const std::string& reason) {
   const Lock lock = lock_for_post();
   if (links_.empty()) return;  // the engine is closed
   Link& target = links_.at(link);
+  for (auto& rail : target.rails()) {  // what the peer sent before its end comes first
+    while (poll_rail(target, *rail->wire)) {
+    }
+  }
   if (target.give_up(reason)) link_lost(target);
   wake();
 }

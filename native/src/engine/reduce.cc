@@ -26,6 +26,8 @@ void Engine::consume(Request& request, Chunk& chunk, std::uint32_t segment, Pend
     if (s.slot >= 0)
       kernels::copy(chunk.target + first * request.item_size, slot(s.slot), bytes,
                     request.total >= kStreamFrom);
+    PeerFlow& flow = request.flows[pending->peer];
+    if (flow.lent > 0) --flow.lent;
     if (s.readers > 0 && --s.readers == 0) release_slot(request, s);
     --request.open_sends;
     pending->answered = true;

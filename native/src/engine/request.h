@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "blocks.h"
-#include "completion_queue.h"
 #include "program.h"
 #include "shares.h"
 #include "slackline/failure.h"
 #include "slackline/wire.h"
 
 namespace slackline {
+
+class CompletionQueue;
 
 class Group;
 class Link;
@@ -123,6 +124,8 @@ struct PeerFlow {
   // Staging slots in use for this peer. Each peer has its own limit, so that no peer waits for
   // slots that another peer uses.
   int slots = 0;
+  // References to memory of this rank that the peer has not released yet.
+  std::uint32_t lent = 0;
   // Items that wait for credit or for a slot, in order.
   std::vector<SendItem> credit_blocked;
 
@@ -180,6 +183,8 @@ struct Request : std::enable_shared_from_this<Request> {
   bool active = false;              // registered in the engine's table
   bool refused = false;             // failed before any of its data moved
   bool wants_callback = false;
+  // The next ended operation in Completions, and in `queue`.
+  std::shared_ptr<Request> next_completed, next_in_queue;
   std::shared_ptr<CompletionQueue> queue;  // of the thread that waits for the end, or null
   bool async_counted = false;
   int any_source = -1;  // for a receive from any source: the rank that sent

@@ -39,6 +39,7 @@ StreamRail::~StreamRail() { ::close(fd_); }
 void StreamRail::enqueue(const wire::Header& header, const std::byte* payload,
                          std::uint32_t length) {
   Outgoing frame{header, payload, length, nullptr, 0};
+  ++enqueued_;
   if (injector_ != nullptr) {
     apply_faults(std::move(frame));
     return;
@@ -110,7 +111,7 @@ void StreamRail::release(std::uint32_t sequence) {
 
 void StreamRail::flush(std::int64_t now_ns) {
   held_ = false;
-  while (!queue_.empty() && !full_ && !failure()) {
+  while (!queue_.empty() && !full_ && !failure() && send_error_ == 0) {
     held_ = front_sent_ == 0 && queue_.front().release_ns > now_ns;
     if (held_) return;
     std::array<iovec, 32> parts;
@@ -137,7 +138,7 @@ void StreamRail::flush(std::int64_t now_ns) {
       if (errno == EINTR) continue;
       full_ = errno == EAGAIN || errno == EWOULDBLOCK;
       if (full_) return follow_rate(now_ns);
-      fail(Fault::kLink, std::string("sending failed: ") + std::strerror(errno));
+      send_error_ = errno;  // poll() first reads what the peer sent before its end
       return;
     }
     counters_.bytes_sent += static_cast<std::uint64_t>(n);
@@ -290,20 +291,31 @@ void StreamRail::await_payload(bool drained) {
 bool StreamRail::poll(Link& link, FrameSink& sink, std::int64_t) {
   bool any = false;
   bool drained = false;
+  bool empty = false;
   for (int round = 0; round < 8 && !drained && !failure() && !(any && sink.lock_wanted());
        ++round) {
-    if (!read_some(&drained)) break;
+    empty = !read_some(&drained);
+    if (empty) break;
     any = true;
     if (in_bulk_ && bulk_.got == bulk_.header.length) finish_bulk(link, sink);
     if (!in_bulk_) parse(link, sink);
   }
+  if (empty && ending())
+    fail(Fault::kLink, std::string("sending failed: ") + std::strerror(send_error_));
   if (far_) await_payload(drained);
   return any;
 }
 
 void StreamRail::forget(const Request* owner, FrameSink& sink) {
   if (!in_bulk_ || bulk_.owned || bulk_.owner != owner) return;
-  std::byte* buffer = sink.take_buffer(bulk_.header.length);
+  std::byte* buffer = nullptr;
+  try {
+    buffer = sink.take_buffer(bulk_.header.length);
+  } catch (const std::bad_alloc&) {
+    // The owner's memory must not be written to any more, so the rail ends in mid-frame.
+    in_bulk_ = false;
+    return fail(Fault::kLink, "no memory for the rest of a frame");
+  }
   std::memcpy(buffer, bulk_.data, bulk_.got);
   bulk_.data = buffer;
   bulk_.owned = true;

@@ -21,10 +21,17 @@ class StreamRail final : public WireRail {
 
   RailKind kind() const override { return RailKind::kTcp; }
   int fd() const override { return fd_; }
-  bool room() const override { return queued_bytes_ < queue_bytes_ && !failure(); }
+  bool room() const override {
+    return queued_bytes_ < queue_bytes_ && !failure() && send_error_ == 0;
+  }
   std::size_t queued_bytes() const override { return queued_bytes_; }
   std::size_t queued_frames() const override { return queue_.size(); }
   void enqueue(const wire::Header& header, const std::byte* payload, std::uint32_t length) override;
+  std::uint64_t enqueued() const override { return enqueued_; }
+  bool departed(std::uint64_t number) const override {
+    return queue_.empty() || (injector_ == nullptr && counters_.frames_sent >= number);
+  }
+  bool ending() const override { return send_error_ != 0 && !failure(); }
   void repoint(std::uint32_t sequence, const std::byte* to) override;
   void release(std::uint32_t sequence) override;
   void flush(std::int64_t now_ns) override;
@@ -110,6 +117,8 @@ class StreamRail final : public WireRail {
   std::size_t queue_bytes_ = kQueueBytes;
   std::deque<Outgoing> queue_;
   std::size_t queued_bytes_ = 0;
+  std::uint64_t enqueued_ = 0;  // frames queued so far
+  int send_error_ = 0;          // the error that ended sending, or 0
   std::size_t front_sent_ = 0;
   bool full_ = false;  // the socket is full
   bool held_ = false;  // a fault delays the first frame in the queue

@@ -31,6 +31,10 @@ class UdpRail final : public WireRail {
   }
   std::size_t queued_bytes() const override { return protocol_.sender().waiting_bytes(); }
   std::size_t queued_frames() const override { return protocol_.sender().waiting_frames(); }
+  std::uint64_t enqueued() const override { return 0; }
+  bool departed(std::uint64_t) const override {
+    return !protocol_.sender().in_flight() && protocol_.sender().waiting_frames() == 0;
+  }
   void enqueue(const wire::Header& header, const std::byte* payload,
                std::uint32_t length) override {
     protocol_.sender().enqueue(header, payload, length);

@@ -70,6 +70,14 @@ class WireRail {
   // flush().
   virtual void enqueue(const wire::Header& header, const std::byte* payload,
                        std::uint32_t length) = 0;
+  // Return a number that stands for all frames that have been queued so far.
+  virtual std::uint64_t enqueued() const = 0;
+  // Return whether the frames that `number` stands for would reach the peer even if this process
+  // ended now: the system has taken them and delivers them, or the peer's rail has confirmed them.
+  virtual bool departed(std::uint64_t number) const = 0;
+  // Return whether sending has failed while frames that the peer sent earlier may still be unread.
+  // The rail fails once poll() has read them.
+  virtual bool ending() const { return false; }
   // Replace the payload address of the frame with this number by `to`.
   virtual void repoint(std::uint32_t sequence, const std::byte* to) = 0;
   // Note that the peer has received the frame with this number, over any rail. The frame's payload

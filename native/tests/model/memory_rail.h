@@ -75,6 +75,8 @@ class MemoryRail : public WireRail {
   bool room() const override { return !failure(); }
   std::size_t queued_bytes() const override { return 0; }
   std::size_t queued_frames() const override { return 0; }
+  std::uint64_t enqueued() const override { return 0; }
+  bool departed(std::uint64_t) const override { return true; }
   void enqueue(const wire::Header& header, const std::byte* payload,
                std::uint32_t length) override {
     CHECK_EQUAL(header.length, length);
