@@ -24,6 +24,7 @@ import importlib
 import sys
 from types import ModuleType
 
+from slackline import _process_end as _process_end  # registers its handler now
 from slackline import errors
 from slackline._registration import register
 

@@ -3,22 +3,23 @@
 The engine is opened with the first group and closed with the last.
 """
 
-import atexit
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from weakref import WeakSet
 
+from slackline._process_end import process_end
 from slackline.backend._group import SlacklineGroup
 from slackline.backend._membership import first_membership
 from slackline.backend._store_prefix import agree_on_prefix
 from slackline.backend._torch import BackendOptions, PrefixStore, Store
 from slackline.backend.flight import FlightRecorder, RecordedNic, recorded_nic
 from slackline.env import Environment
-from slackline.errors import UsageError
+from slackline.errors import SlacklineError, UsageError
 from slackline.nic import Group, NativeNic, Nic, NicOptions
 from slackline.nic import Store as NicStore
 
@@ -26,7 +27,9 @@ __all__ = ["Context", "create"]
 
 
 MakeGroup = Callable[[Group, Store, Callable[[], None]], SlacklineGroup]
-_GRACE_AT_EXIT = timedelta(seconds=5)
+_GRACE_AT_EXIT_S = 3.0
+"""The time that all groups together have for their posted operations at the end of the process.
+With the time that the engine takes for its own end, the process ends within five seconds."""
 
 
 class Context:
@@ -167,7 +170,7 @@ class Context:
             if self._nic is None:
                 self._nic = self._open_nic(options)
                 self._options = options
-                atexit.register(self._end_of_process)
+                process_end.add(self._end_of_process)
             elif options is not None and options != self._options:
                 raise UsageError(
                     f"the engine runs with {self._options}; a later group cannot ask for {options}"
@@ -193,14 +196,37 @@ class Context:
                 return
             nic, self._nic = self._nic, None
         if nic is not None:
-            atexit.unregister(self._end_of_process)
+            process_end.remove(self._end_of_process)
             nic.close()
 
     def _end_of_process(self) -> None:
-        """Close the process groups still open at exit; posted operations get a few seconds."""
-        for group in list(self._groups):
-            group.close(_GRACE_AT_EXIT)
-            self._release(group)
+        """Close the groups still open at exit; their posted operations share a few seconds."""
+        with self._lock:
+            groups = list(self._groups)
+        _hush_daemon_threads()
+        until_s = time.monotonic() + _GRACE_AT_EXIT_S
+        for group in groups:
+            try:
+                group.close(timedelta(seconds=max(0.0, until_s - time.monotonic())))
+            except KeyboardInterrupt:
+                until_s = 0.0  # The user does not want to wait.
+            finally:
+                self._release(group)
+
+
+def _hush_daemon_threads() -> None:
+    """Let daemon threads end without a message if their operation fails from now on.
+
+    The process is ending, and the interpreter is about to stop these threads anyway.
+    """
+    shown = threading.excepthook
+
+    def show(args: threading.ExceptHookArgs) -> None:
+        daemon = args.thread is not None and args.thread.daemon
+        if not (daemon and issubclass(args.exc_type, SlacklineError)):
+            shown(args)
+
+    threading.excepthook = show
 
 
 def open_native(options: NicOptions | None) -> Nic:

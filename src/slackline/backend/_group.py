@@ -73,6 +73,9 @@ class SlacklineGroup(Reductions, DataMovement, PointToPoint):
             self._nic.close()
             if self._staging is not None:
                 self._staging.end()
+        except BaseException:  # such as KeyboardInterrupt: what is posted is given up
+            self._nic.close(timedelta())
+            raise
         finally:
             self._dropped.clear()
             self._on_end()

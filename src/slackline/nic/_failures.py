@@ -2,7 +2,7 @@
 
 import slackline.errors as errors
 
-__all__ = ["FailureTuple", "to_error"]
+__all__ = ["FailureTuple", "interrupted", "to_error"]
 
 FailureTuple = tuple[int, str, int, int, int, int]
 """The engine's form of a failure: (fault, message, rank, peer, tag, sequence); -1 for none."""
@@ -29,3 +29,8 @@ def to_error(failure: FailureTuple) -> errors.SlacklineError:
         tag=None if tag < 0 else tag,
         sequence=None if sequence < 0 else sequence,
     )
+
+
+def interrupted(rank: int, what: str) -> FailureTuple:
+    """Return the failure of an operation whose blocking call a signal handler has ended."""
+    return (3, f"a signal interrupted rank {rank} in {what}", rank, -1, -1, -1)

@@ -221,13 +221,20 @@ class NativeGroup(Operations):
         self._all_reduces.clear()
         self._early_all_reduces.clear()
         limit = self._timeout_ns if timeout is None else nanoseconds(timeout)
-        if self._star is not None:
-            self._star.close(limit)
         begin = time.monotonic_ns()
-        if self._sharing is not None:
-            self._sharing.close(limit)
-        self._native.close(max(0, limit - (time.monotonic_ns() - begin)))
-        self._on_close(self)
+        try:
+            if self._star is not None:
+                self._star.close(limit)
+            if self._sharing is not None:
+                self._sharing.close(max(0, limit - (time.monotonic_ns() - begin)))
+            self._native.close(max(0, limit - (time.monotonic_ns() - begin)))
+        except BaseException:  # such as KeyboardInterrupt: what is posted is given up
+            if self._star is not None:
+                self._star.close(0)
+            self._native.close(0)
+            raise
+        finally:
+            self._on_close(self)
 
     def abort(self, reason: str) -> None:
         if not self._closed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import threading
@@ -13,6 +12,7 @@ from datetime import timedelta
 from functools import partial
 
 import slackline._native as _native
+from slackline._process_end import process_end
 from slackline.env import Environment
 from slackline.errors import ClosedError, UsageError
 from slackline.nic._epochs import Epochs
@@ -72,7 +72,7 @@ class NativeNic:
         self._closed = False
         self._process = os.getpid()
         # The engine's threads must end before the interpreter does.
-        atexit.register(self._end)
+        process_end.add(self._end)
 
     def open_group(
         self,
@@ -202,7 +202,7 @@ class NativeNic:
 
     def _end(self) -> None:
         """Close the engine and its connections, at `close` or at the interpreter's exit."""
-        atexit.unregister(self._end)
+        process_end.remove(self._end)
         if os.getpid() != self._process:
             return  # In a forked child the engine and its threads belong to the parent.
         self._reports.close()

@@ -1,5 +1,6 @@
 """Tests of the group's properties that torch queries, and of the engine that all groups share."""
 
+import threading
 from datetime import timedelta
 
 import pytest
@@ -8,7 +9,7 @@ from torch import distributed as dist
 
 from slackline.backend import Context
 from slackline.backend._torch import BackendOptions
-from slackline.errors import UsageError
+from slackline.errors import PeerError, UsageError
 from slackline.nic import NicOptions
 from slackline.testing import LoopbackNic
 
@@ -95,3 +96,57 @@ def test_a_later_group_cannot_ask_for_other_options():
     ):
         create(options(), NicOptions(plan="mesh"))
     group.shutdown()
+
+
+class Clock:
+    """A clock that only stuck operations move."""
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def monotonic(self):
+        return self.now_s
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_all_groups_share_one_limit_at_the_end_of_the_process(monkeypatch, interrupted):
+    clock, engines = Clock(), Engines()
+    monkeypatch.setattr("slackline.backend._context.time", clock)
+    monkeypatch.setattr("threading.excepthook", threading.excepthook)
+    context = Context(engines)
+    groups = [context(options()) for _ in range(50)]
+    closed = []
+
+    def close(timeout=None):
+        if timeout is None:
+            return  # the engine's own end, after that of its groups
+        closed.append(timeout)
+        clock.now_s += timeout.total_seconds()  # operations of the group never end
+        if interrupted and len(closed) == 1:
+            raise KeyboardInterrupt
+
+    for group in groups:
+        monkeypatch.setattr(group.nic, "close", close)
+    context._end_of_process()
+    assert len(closed) == 50
+    assert clock.now_s == 3.0
+    assert context.open_groups() == []
+    with pytest.raises(UsageError, match="no open group"):
+        context.recorder()
+
+
+def test_a_daemon_thread_whose_operation_fails_at_the_end_of_the_process_prints_nothing(
+    monkeypatch,
+):
+    shown = []
+    monkeypatch.setattr("threading.excepthook", lambda args: shown.append(args.exc_type))
+    Context(Engines())._end_of_process()
+
+    def fail(error):
+        raise error
+
+    for error, daemon in ((PeerError("gone"), True), (KeyError(1), True), (PeerError("x"), False)):
+        thread = threading.Thread(target=fail, args=(error,), daemon=daemon)
+        thread.start()
+        thread.join()
+    assert shown == [KeyError, PeerError]

@@ -16,10 +16,6 @@ from slackline.nic.collectives._transfer import NativeTransfer
 __all__ = ["NativeCompletionQueue"]
 
 
-_SLICE_NS = 100_000_000
-"""The longest wait without a look at Python's signals: Ctrl-C takes effect within this time."""
-
-
 class NativeCompletionQueue:
     """A completion queue of the native engine; see slackline.nic.CompletionQueue.
 
@@ -57,15 +53,7 @@ class NativeCompletionQueue:
         return self._take(0)
 
     def wait(self, timeout: timedelta) -> list[Completion]:
-        left_ns = 0 if self._ended else nanoseconds(timeout)
-        begin_ns = time.monotonic_ns()
-        while not (found := self._take(min(left_ns, _SLICE_NS))) and left_ns > _SLICE_NS:
-            now_ns = time.monotonic_ns()
-            if now_ns - begin_ns < _SLICE_NS:
-                break  # The engine is closed, so nothing can end any more.
-            left_ns -= now_ns - begin_ns
-            begin_ns = now_ns
-        return found
+        return self._take(0 if self._ended else nanoseconds(timeout))
 
     def _take(self, timeout_ns: int) -> list[Completion]:
         found, self._ended = self._ended, []

@@ -27,9 +27,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 import slackline._native as _native
-from slackline.errors import ClosedError
+from slackline.errors import ClosedError, SlacklineError
 from slackline.health import Balance, Traffic, observe
-from slackline.nic._failures import FailureTuple, to_error
+from slackline.nic._failures import FailureTuple, interrupted, to_error
 from slackline.nic._interface import TimedTransfer
 from slackline.nic.collectives._chunks import own_to_each
 from slackline.nic.collectives._plans import PlanBook
@@ -161,7 +161,13 @@ class Sharing:
                 then = self._then(series, part.number, each, whole)
                 self._completions.add(NativeTransfer(each, self._completions), each, then)
         if blocking:
-            whole.wait()
+            try:
+                whole.wait()
+            except SlacklineError:
+                raise
+            except BaseException:  # such as KeyboardInterrupt: the caller takes its memory back
+                whole.cancel(interrupted(self._native.rank, "all_reduce"))
+                raise
         return whole if any(each is not None for _, each in posted) else DONE
 
     def _wait_alone(
