@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "../src/rail/udp_protocol.h"
+#include "bottleneck.h"
 #include "frames.h"
 
 namespace slackline::test {
@@ -29,29 +30,6 @@ struct Weather {
   std::int64_t delay_ns = 50 * kMicrosecond;
   std::int64_t jitter_ns = 0;  // drawn for each packet, so packets may overtake each other
   bool down = false;
-};
-
-// A queue that several flows share; it drops packets that arrive while it is full.
-struct Bottleneck {
-  double bytes_per_second = 125e6;
-  std::int64_t buffer_bytes = 256 << 10;
-  std::int64_t busy_until_ns = 0;
-  std::uint64_t dropped = 0;
-  std::int64_t longest_ns = 0;
-
-  // Return the time at which the packet has passed the queue, or nothing when the queue is full.
-  std::optional<std::int64_t> pass(std::size_t bytes, std::int64_t now_ns) {
-    const std::int64_t waits = std::max<std::int64_t>(0, busy_until_ns - now_ns);
-    const double queued = static_cast<double>(waits) * bytes_per_second / 1e9;
-    if (queued + static_cast<double>(bytes) > static_cast<double>(buffer_bytes)) {
-      ++dropped;
-      return std::nullopt;
-    }
-    longest_ns = std::max(longest_ns, waits);
-    busy_until_ns = std::max(busy_until_ns, now_ns) +
-                    static_cast<std::int64_t>(static_cast<double>(bytes) * 1e9 / bytes_per_second);
-    return busy_until_ns;
-  }
 };
 
 // Return payload memory of up to 1 MiB whose content differs from frame to frame.

@@ -80,12 +80,12 @@ void UdpSender::repeat(Piece piece) {
   }
 }
 
-void UdpSender::lose(Record& record) {
+void UdpSender::lose(Record& record, std::uint64_t number) {
   const std::size_t bytes = sizeof(UdpHeader) + record.piece.bytes;
   record.state = State::kLost;
   in_flight_bytes_ -= bytes;
   --in_flight_packets_;
-  congestion_.lost(bytes);
+  congestion_.lost(bytes, number);
   repeat(record.piece);
 }
 
@@ -150,7 +150,7 @@ void UdpSender::detect_losses(std::int64_t now_ns) {
       loss_due_ns_ = record.sent_ns + wait;
       return;
     }
-    lose(record);
+    lose(record, n);
   }
 }
 
@@ -162,7 +162,7 @@ void UdpSender::drop_old_records(std::int64_t now_ns) {
                       (record.state == State::kLost && first_record_ < latest_ &&
                        record.sent_ns + remembered < now_ns);
     if (!past && records_.size() <= kMostRecords) break;
-    if (record.state == State::kInFlight) lose(record);
+    if (record.state == State::kInFlight) lose(record, first_record_);
     records_.pop_front();
     ++first_record_;
     if (copied_ > 0) --copied_;

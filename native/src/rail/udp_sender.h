@@ -114,7 +114,7 @@ class UdpSender {
   void finish(Frame& frame);
   void skip(std::uint64_t number, Frame& frame);
   void confirm(Record& record);
-  void lose(Record& record);
+  void lose(Record& record, std::uint64_t number);
   void repeat(Piece piece);
   void note_reordering(std::int64_t needed_ns, std::int64_t now_ns);
   void detect_losses(std::int64_t now_ns);
