@@ -10,6 +10,7 @@ namespace {
 constexpr std::size_t kPool = 4u << 20;
 constexpr std::uint32_t kMostHeld = 139'264;
 constexpr std::uint32_t kMostAhead = 262'144;
+constexpr int kUnused = 1 << 20;  // a tag that no message of these tests has
 
 // Send a message that the engine has not asked for, as frame `sequence` of the link.
 void say(Hand& hand, std::uint32_t sequence, int tag, const Bytes& words) {
@@ -20,7 +21,7 @@ void say(Hand& hand, std::uint32_t sequence, int tag, const Bytes& words) {
 std::string last_words(Played& p) {
   until([&] { return !p.engine.link_alive(p.link); }, "the end of the link");
   std::byte got{};
-  const auto request = p.engine.post(*p.group, receive_from(1, &got, 1, 99), true);
+  const auto request = p.engine.post(*p.group, receive_from(1, &got, 1, kUnused), true);
   CHECK(request->failure.fault == Fault::kPeer);
   CHECK_EQUAL(request->failure.peer, 1);
   return request->failure.message;
