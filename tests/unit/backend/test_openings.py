@@ -87,7 +87,9 @@ def reduced(group: SlacklineGroup) -> float:
 
 
 @pytest.mark.parametrize("kind", STORES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 9))]
+)
 def test_ranks_that_do_not_come_are_named_when_the_group_s_own_time_is_up(
     kind: str, seed: int, tmp_path: Path
 ) -> None:
@@ -220,7 +222,9 @@ def check_failures(results: list[Any], cause: str) -> None:
     assert any(text.startswith("UsageError") for text in texts)
 
 
-@pytest.mark.parametrize("n", range(8))
+@pytest.mark.parametrize(
+    "n", [0, 2, 5, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3, 4, 6, 7))]
+)
 def test_an_opening_without_its_nth_thread_fails_with_that_cause_and_leaves_nothing(
     n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,13 +241,16 @@ def test_an_opening_without_its_nth_thread_fails_with_that_cause_and_leaves_noth
     assert open_both() == [2.0, 2.0]
 
 
+@pytest.mark.parametrize(
+    "tried", [(7, 30, 60), pytest.param((0, 14, *range(20, 60)), marks=pytest.mark.slow)]
+)
 def test_an_opening_without_its_nth_descriptor_fails_with_that_cause_and_leaves_nothing(
-    caplog: pytest.LogCaptureFixture,
+    tried: tuple[int, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Below 20, both ranks together already lack what one of them needs before it begins."""
     open_both()
     threads, descriptors = slackline_threads(), open_descriptors()
-    for n in (0, 7, 14, *range(20, 60)):
+    for n in tried:
         with descriptors_left(n):
             results = open_both()
         caplog.clear()  # A record of the log keeps an error, which keeps its engine.
