@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <optional>
+#include <system_error>
 #include <tuple>
 #include <utility>
 
@@ -238,6 +239,8 @@ NB_MODULE(_native, m) {
     } catch (const Elsewhere& error) {
       const nb::object type = nb::module_::import_("slackline.errors").attr("UsageError");
       PyErr_SetString(type.ptr(), error.what());
+    } catch (const std::system_error& error) {
+      PyErr_SetObject(PyExc_OSError, nb::make_tuple(error.code().value(), error.what()).ptr());
     }
   });
 

@@ -28,5 +28,8 @@ class FolderStore:
             time.sleep(0.005)
         return path.read_bytes()
 
+    def check(self, keys: list[str], /) -> bool:
+        return all(self._path(key).exists() for key in keys)
+
     def _path(self, key: str) -> Path:
         return self._folder / key.replace("/", "-")

@@ -36,6 +36,9 @@ class Store(dict):
         with self.changed:
             assert self.changed.wait_for(lambda: key in self, 60), key
             return self[key]
+    def check(self, keys):
+        with self.changed:
+            return all(key in self for key in keys)
 
 def reduced(rank):
     nic = NativeNic(options)

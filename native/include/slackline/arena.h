@@ -44,6 +44,8 @@ class Arena {
   std::size_t capacity() const { return capacity_; }
   std::size_t used() const;
   int fd() const { return fd_; }
+  // Close the descriptor in a forked child; the memory stays mapped there.
+  void leave_to_parent();
 
  private:
   int fd_ = -1;

@@ -13,6 +13,8 @@
 #include <string>
 #include <system_error>
 
+#include "../base/descriptor.h"
+
 namespace slackline {
 namespace {
 
@@ -53,14 +55,21 @@ Arena::Arena(std::size_t capacity, std::size_t kept_bytes)
     ::close(fd_);
     throw std::system_error(error, std::generic_category(), "sealing the size of the arena");
   }
-  base_ = map(fd_, capacity_);
+  try {
+    base_ = map(fd_, capacity_);
+  } catch (...) {
+    ::close(fd_);
+    throw;
+  }
   free_[0] = capacity_;
 }
 
 Arena::~Arena() {
   ::munmap(base_, capacity_);
-  ::close(fd_);
+  close_once(fd_);
 }
+
+void Arena::leave_to_parent() { close_once(fd_); }
 
 std::size_t Arena::rounded(std::size_t bytes) {
   return round_up(bytes == 0 ? 1 : bytes, bytes >= kPage ? kPage : kLine);

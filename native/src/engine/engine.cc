@@ -27,7 +27,12 @@ Engine::Engine(const EngineOptions& options)
   auto* doorbell = new (arena_.allocate(sizeof(Doorbell))) Doorbell;
   doorbell->sleeping.store(0);
   register_at_fork();
-  if (options.progress_thread) thread_ = std::thread([this] { run(); });
+  try {
+    if (options.progress_thread) thread_ = std::thread([this] { run(); });
+  } catch (...) {
+    unregister_at_fork();  // the destructor does not run
+    throw;
+  }
 }
 
 Engine::~Engine() {

@@ -12,6 +12,8 @@
 #include <iterator>
 #include <system_error>
 
+#include "../base/descriptor.h"
+
 namespace slackline {
 namespace {
 
@@ -40,13 +42,10 @@ LoopEvent event_of(const epoll_event& reported) {
 
 // The pacing of UDP needs a finer resolution than the milliseconds of epoll_wait.
 int wait_for_events(int fd, std::array<epoll_event, kMostEvents>& events, std::int64_t left_ns) {
-  static const bool fine = [] {
+  static const bool fine = [fd] {
     const timespec none{0, 0};
     epoll_event event{};
-    const int probe = ::epoll_create1(EPOLL_CLOEXEC);
-    const bool works = ::epoll_pwait2(probe, &event, 1, &none, nullptr) >= 0;
-    ::close(probe);
-    return works;  // available from Linux 5.11
+    return ::epoll_pwait2(fd, &event, 1, &none, nullptr) >= 0;  // available from Linux 5.11
   }();
   const int room = static_cast<int>(events.size());
   if (left_ns <= 0) return ::epoll_wait(fd, events.data(), room, left_ns < 0 ? -1 : 0);
@@ -73,9 +72,11 @@ EventLoop::EventLoop()
   watch(doorbell_fd_, kDoorbellToken, false);
 }
 
-EventLoop::~EventLoop() {
-  ::close(epoll_fd_);
-  ::close(doorbell_fd_);
+EventLoop::~EventLoop() { leave_to_parent(); }
+
+void EventLoop::leave_to_parent() {
+  close_once(epoll_fd_);
+  close_once(doorbell_fd_);
 }
 
 void EventLoop::watch(int fd, std::uint64_t token, bool room) {

@@ -29,6 +29,9 @@ class EventLoop {
 
   // Return the eventfd to which peers in other processes write.
   int doorbell_fd() const { return doorbell_fd_; }
+  // Close the descriptors in a forked child. Nothing is unwatched there, because the parent's event
+  // loop is the same object of the kernel.
+  void leave_to_parent();
   // Watch a rail's socket for data. Until watch_room() a wait does not end when the socket has
   // room.
   void watch_rail(int fd, int link, int rail);

@@ -1,5 +1,7 @@
 // Fork safety. A forked process has a copy of every engine but none of the engine's threads. The
-// copy must not act, because its actions on sockets and shared memory would affect the parent.
+// copy must not act, because its actions on sockets and shared memory would affect the parent. The
+// copy's descriptors are closed, because a connection ends only with its last descriptor: peers of
+// a parent that was killed would otherwise wait for the end of the child.
 #include <pthread.h>
 
 #include <mutex>
@@ -72,6 +74,8 @@ void Engine::leave_to_parent() {
   }
   if (thread_.joinable()) thread_.detach();
   links_.leave_to_parent();
+  loop_.leave_to_parent();
+  arena_.leave_to_parent();
 }
 
 void Engine::check_process() const {

@@ -76,6 +76,8 @@ class Link {
   const ShmRail* shm() const { return shm_.get(); }
   std::vector<std::unique_ptr<LinkRail>>& rails() { return rails_; }
   const std::vector<std::unique_ptr<LinkRail>>& rails() const { return rails_; }
+  // Close the descriptors of all rails in a forked child.
+  void leave_to_parent();
   void set_shm(std::unique_ptr<ShmRail> rail);
   // Remove the shared-memory rail of a link that is down, and return the rail.
   std::unique_ptr<ShmRail> take_shm();

@@ -50,6 +50,11 @@ void Link::note_made() {
   links_.mark_dirty(*this);
 }
 
+void Link::leave_to_parent() {
+  if (shm_ != nullptr) shm_->leave_to_parent();
+  for (const auto& rail : rails_) rail->wire->leave_to_parent();
+}
+
 void Link::set_shm(std::unique_ptr<ShmRail> rail) {
   shm_ = std::move(rail);
   shared_ = true;

@@ -47,6 +47,7 @@ void Links::clear() {
 
 void Links::leave_to_parent() {
   renew(event_);
+  for (const auto& link : links_) link->leave_to_parent();
   new std::vector<std::unique_ptr<Link>>(std::move(links_));
 }
 

@@ -44,8 +44,8 @@ class Links {
   bool idle() const;
   // Destroy all links.
   void clear();
-  // Keep the links alive in a forked child: their destruction would shut down connections that the
-  // parent still uses.
+  // Close the descriptors of all rails in a forked child, so that the peers see the end of the
+  // parent when it ends. The links themselves stay alive there, since groups point to them.
   void leave_to_parent();
 
   // Mark a link as having frames to send, until take_dirty().

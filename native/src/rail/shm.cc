@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "../base/clock.h"
+#include "../base/descriptor.h"
 
 namespace slackline {
 namespace {
@@ -69,9 +70,11 @@ ShmRail::ShmRail(const Arena& own, std::unique_ptr<PeerArena> peer, int doorbell
     throw std::invalid_argument("a peer's ring has entries that begin within a line");
 }
 
-ShmRail::~ShmRail() {
-  ::close(doorbell_fd_);
-  ::close(control_fd_);
+ShmRail::~ShmRail() { leave_to_parent(); }
+
+void ShmRail::leave_to_parent() {
+  close_once(doorbell_fd_);
+  close_once(control_fd_);
 }
 
 bool ShmRail::push(const wire::Header& header, const void* payload, std::size_t length,

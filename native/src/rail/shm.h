@@ -70,6 +70,8 @@ class ShmRail {
   ShmRail& operator=(const ShmRail&) = delete;
 
   int control_fd() const { return control_fd_; }
+  // Close the descriptors in a forked child, whose parent goes on using its own.
+  void leave_to_parent();
   const void* receive_ring() const { return receive_; }
   // Append a frame to the send ring. Return false when the ring has no room; the peer then writes
   // to this rank's eventfd once there is room. `stands_for` is the number of bytes that a reference

@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "../base/clock.h"
+#include "../base/descriptor.h"
 #include "slackline/crc32c.h"
 
 namespace slackline {
@@ -34,7 +35,9 @@ StreamRail::StreamRail(int fd, std::uint32_t job, bool checksums, bool far)
   begin_limits();
 }
 
-StreamRail::~StreamRail() { ::close(fd_); }
+StreamRail::~StreamRail() { close_once(fd_); }
+
+void StreamRail::leave_to_parent() { close_once(fd_); }
 
 void StreamRail::enqueue(const wire::Header& header, const std::byte* payload,
                          std::uint32_t length) {

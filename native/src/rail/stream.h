@@ -21,6 +21,7 @@ class StreamRail final : public WireRail {
 
   RailKind kind() const override { return RailKind::kTcp; }
   int fd() const override { return fd_; }
+  void leave_to_parent() override;
   bool room() const override {
     return queued_bytes_ < queue_bytes_ && !failure() && send_error_ == 0;
   }

@@ -26,6 +26,7 @@ class UdpRail final : public WireRail {
 
   RailKind kind() const override { return RailKind::kUdp; }
   int fd() const override { return socket_.fd(); }
+  void leave_to_parent() override { socket_.leave_to_parent(); }
   bool room() const override {
     return protocol_.sender().queued_bytes() < kQueueBytes && !failure();
   }

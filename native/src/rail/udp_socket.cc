@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "../base/descriptor.h"
 #include "udp_device.h"
 
 namespace slackline {
@@ -66,7 +67,9 @@ UdpSocket::UdpSocket(int fd) : fd_(fd), memory_(new std::byte[kSlots * kSlotByte
   if (!segments_) ++segment_refusals_;
 }
 
-UdpSocket::~UdpSocket() { ::close(fd_); }
+UdpSocket::~UdpSocket() { close_once(fd_); }
+
+void UdpSocket::leave_to_parent() { close_once(fd_); }
 
 std::size_t UdpSocket::packet_bytes() const {
   const int mtu = v6_ ? get(fd_, IPPROTO_IPV6, IPV6_MTU, 1500) : get(fd_, IPPROTO_IP, IP_MTU, 1500);

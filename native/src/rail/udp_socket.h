@@ -26,6 +26,8 @@ class UdpSocket {
   UdpSocket& operator=(const UdpSocket&) = delete;
 
   int fd() const { return fd_; }
+  // Close the socket in a forked child.
+  void leave_to_parent();
   // Return the size of the longest datagram that the path takes uncut, as far as the kernel knows;
   // at most kUdpMaxPacket.
   std::size_t packet_bytes() const;

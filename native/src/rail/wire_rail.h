@@ -97,6 +97,8 @@ class WireRail {
   // Stop writing to the memory of `owner`: a payload that is being received there goes to a buffer
   // instead.
   virtual void forget(const Request* owner, FrameSink& sink) = 0;
+  // Close the sockets in a forked child, whose parent goes on using its own descriptors of them.
+  virtual void leave_to_parent() {}
   // Return the buffers of payloads that will not be completed to `sink`.
   virtual void abandon(FrameSink& sink) = 0;
 

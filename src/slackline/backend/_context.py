@@ -20,8 +20,9 @@ from slackline.backend._torch import BackendOptions, PrefixStore, Store
 from slackline.backend.flight import FlightRecorder, RecordedNic, recorded_nic
 from slackline.env import Environment
 from slackline.errors import SlacklineError, UsageError
-from slackline.nic import Group, NativeNic, Nic, NicOptions
+from slackline.nic import Group, NativeNic, Nic, NicOptions, clean_up, limits_named
 from slackline.nic import Store as NicStore
+from slackline.nic.connect import tell_failure
 
 __all__ = ["Context", "create"]
 
@@ -71,10 +72,15 @@ class Context:
                 self._groups.add(group)
         if group is not None:
             return self._make(make, group, opts.store)
-        life = agree_on_prefix(opts.store, opts.group_rank, opts.group_size, opts.timeout)
+        deadline_s = time.monotonic() + opts.timeout.total_seconds()
+        life = agree_on_prefix(opts.store, opts.group_rank, opts.group_size, deadline_s)
         store = PrefixStore(life, opts.store)
-        group = self._open(store, opts, options)
-        made = self._make(make, group, opts.store)
+        group = self._open(store, opts, options, deadline_s)
+        try:
+            made = self._make(make, group, opts.store)
+        except BaseException as error:
+            clean_up(error, partial(group.close, timedelta()), partial(self._release, group))
+            raise
         made.membership = first_membership(group, store)
         return made
 
@@ -144,19 +150,30 @@ class Context:
         finally:
             self._opened(None)
 
-    def _open(self, store: Store, opts: BackendOptions, options: NicOptions | None) -> Group:
-        nic = self._acquire(options)
-        group: Group | None = None
+    def _open(
+        self, store: Store, opts: BackendOptions, options: NicOptions | None, deadline_s: float
+    ) -> Group:
+        rank = opts.group_rank
+        try:
+            with limits_named(rank):
+                nic = self._acquire(options)
+        except BaseException as error:
+            if opts.group_size > 1:
+                tell_failure(store, rank, error)
+            raise
         try:
             group = nic.open_group(
                 store,
-                opts.group_rank,
+                rank,
                 opts.group_size,
                 timeout=opts.timeout,
+                opening=timedelta(seconds=max(0.0, deadline_s - time.monotonic())),
                 members=tuple(opts.global_ranks_in_group) or None,
             )
-        finally:
-            self._opened(group)
+        except BaseException as error:
+            clean_up(error, partial(self._opened, None))
+            raise
+        self._opened(group)
         return group
 
     def _make(self, make: MakeGroup, group: Group, store: Store) -> SlacklineGroup:
@@ -235,7 +252,12 @@ def open_native(options: NicOptions | None) -> Nic:
     The engine's operations are recorded if a variable asks for the flight recorder.
     """
     environment = Environment.read()
-    return recorded_nic(NativeNic(options or NicOptions.from_env(environment)), environment)
+    nic = NativeNic(options or NicOptions.from_env(environment))
+    try:
+        return recorded_nic(nic, environment)
+    except BaseException as error:
+        clean_up(error, nic.close)
+        raise
 
 
 create = Context(open_native)

@@ -1,5 +1,6 @@
 """The process group that torch sees, composed of classes for each family of operations."""
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -39,6 +40,7 @@ class SlacklineGroup(Reductions, DataMovement, PointToPoint):
         super().__init__(nic, store, device_of)
         self._on_end = on_end
         self._ended = False
+        self._process = os.getpid()
         self.membership: Membership | None = None
         """The members that can shrink the group, and their store; None if torch did not make it."""
 
@@ -62,9 +64,10 @@ class SlacklineGroup(Reductions, DataMovement, PointToPoint):
 
         torch's destroy_process_group calls this method. If an operation on an accelerator failed
         after a stream had begun to wait for the operation, and no call has raised such an error
-        before, raises the operation's error.
+        before, raises the operation's error. In a forked child the call only forgets the group,
+        which belongs to the parent.
         """
-        if self._ended:
+        if self._ended or self._inherited():
             return
         self._ended = True
         try:
@@ -81,8 +84,11 @@ class SlacklineGroup(Reductions, DataMovement, PointToPoint):
             self._on_end()
 
     def abort(self) -> None:
-        """End the process group at once; pending operations fail on every rank."""
-        if self._ended:
+        """End the process group at once; pending operations fail on every rank.
+
+        In a forked child the call only forgets the group.
+        """
+        if self._ended or self._inherited():
             return
         self._ended = True
         try:
@@ -93,3 +99,14 @@ class SlacklineGroup(Reductions, DataMovement, PointToPoint):
         finally:
             self._dropped.clear()
             self._on_end()
+
+    def _inherited(self) -> bool:
+        """Forget the group in a forked child; return whether this process is one.
+
+        torch's destroy_process_group thus succeeds there, and the child can open its own groups.
+        """
+        if os.getpid() == self._process:
+            return False
+        self._ended = True
+        self._dropped.clear()
+        return True

@@ -13,78 +13,103 @@ process therefore chooses a random name, and rank 0's name becomes the prefix:
 
 import json
 import secrets
-import time
-from datetime import timedelta
+from collections.abc import Callable
 
 from slackline.backend._torch import Store
 from slackline.errors import TimeoutError
+from slackline.nic.connect import absent_keys, answering, ranks_text, wait_until
 
 __all__ = ["agree_on_prefix"]
 
-_POLL_S, _MOST_POLL_S = 0.002, 0.02
-"""The first and the longest pause between two reads of the store, which many ranks share."""
 
-
-def agree_on_prefix(store: Store, rank: int, size: int, timeout: timedelta) -> str:
+def agree_on_prefix(store: Store, rank: int, size: int, deadline_s: float) -> str:
     """Agree with all ranks on a fresh key prefix, and return it.
 
-    Blocks until every rank has made the call. If a rank is missing, the wait ends with the store's
-    own timeout error, or with TimeoutError if an earlier process of that rank has left values in
-    the store.
+    Blocks until every rank has made the call, or raises TimeoutError at `deadline_s` of
+    time.monotonic(), with the ranks that have not come; the store's own timeout has no effect. If
+    an earlier process of a rank has left values in the store, the rank may be missing from the
+    error. Raises LinkError if the store does not answer.
     """
     mine = secrets.token_hex(8)
     if size == 1:
         return f"slackline/life/{mine}"
-    deadline_s = time.monotonic() + timeout.total_seconds()
-    leader = _lead(store, mine, size, deadline_s) if rank == 0 else None
-    return f"slackline/life/{leader or _follow(store, mine, rank, deadline_s)}"
+    with answering(rank):
+        if rank == 0:
+            leader = _lead(store, mine, size, deadline_s)
+        else:
+            leader = _follow(store, mine, rank, size, deadline_s)
+    return f"slackline/life/{leader}"
 
 
 def _lead(store: Store, mine: str, size: int, deadline_s: float) -> str:
     told: dict[int, str] = {}
     names: dict[int, str] = {}
-    pause_s = _POLL_S
-    while True:
-        for peer in range(1, size):
-            if peer in names:
+    keys = {peer: f"slackline/rank/{peer}" for peer in range(1, size)}
+
+    def all_here() -> bool:
+        """Answer each rank that has come; return whether all have heard this rank."""
+        waiting = [peer for peer in keys if peer not in names]
+        together = store.check([keys[peer] for peer in waiting])
+        for peer in waiting:
+            if not together and not store.check([keys[peer]]):
                 continue
-            name, heard = json.loads(store.get(f"slackline/rank/{peer}"))
+            name, heard = json.loads(store.get(keys[peer]))
             if heard == mine:
                 names[peer] = name
             elif name != told.get(peer):
                 store.set(f"slackline/to/{name}", json.dumps([mine, False]))
                 told[peer] = name
-        missing = next((peer for peer in range(1, size) if peer not in names), None)
-        if missing is None:
-            break
-        pause_s = _wait(0, missing, deadline_s, pause_s)
+        return len(names) == len(keys)
+
+    def late() -> list[int]:
+        return [peer for peer in keys if peer not in names]
+
+    _wait(all_here, late, 0, size, deadline_s)
     for name in names.values():
         store.set(f"slackline/to/{name}", json.dumps([mine, True]))
     return mine
 
 
-def _follow(store: Store, mine: str, rank: int, deadline_s: float) -> str:
-    heard, pause_s = "", _POLL_S
+def _follow(store: Store, mine: str, rank: int, size: int, deadline_s: float) -> str:
+    heard = ""
+    leader = ""
     store.set(f"slackline/rank/{rank}", json.dumps([mine, heard]))
-    while True:
-        leader: str
-        leader, all_here = json.loads(store.get(f"slackline/to/{mine}"))
-        if all_here:
-            return leader
+
+    def all_here() -> bool:
+        """Answer rank 0; return whether rank 0 has heard all ranks."""
+        nonlocal heard, leader
+        if not store.check([f"slackline/to/{mine}"]):
+            return False
+        leader, complete = json.loads(store.get(f"slackline/to/{mine}"))
         if leader != heard:
             heard = leader
             store.set(f"slackline/rank/{rank}", json.dumps([mine, heard]))
-        pause_s = _wait(rank, 0, deadline_s, pause_s)
+        return bool(complete)
+
+    def late() -> list[int]:
+        if not heard:
+            return [0]
+        keys = {peer: f"slackline/rank/{peer}" for peer in range(1, size)}
+        absent = absent_keys(store, list(keys.values()))
+        return [peer for peer, key in keys.items() if key in absent] or [0]
+
+    _wait(all_here, late, rank, size, deadline_s)
+    return leader
 
 
-def _wait(rank: int, peer: int, deadline_s: float, pause_s: float) -> float:
-    """Sleep for `pause_s` seconds and return the next pause; raise TimeoutError at the deadline."""
-    if time.monotonic() >= deadline_s:
+def _wait(
+    all_here: Callable[[], bool],
+    late: Callable[[], list[int]],
+    rank: int,
+    size: int,
+    deadline_s: float,
+) -> None:
+    """Wait until `all_here` returns True; raise TimeoutError with the ranks that are `late`."""
+    if not wait_until(all_here, deadline_s, size):
+        ranks = late()
         raise TimeoutError(
-            f"the rendezvous Timed out: rank {rank} waits for rank {peer}, or for a rank that "
-            f"rank {peer} waits for",
+            "the rendezvous Timed out, at the agreement on a key prefix in the store: rank "
+            f"{rank} waits for {ranks_text(ranks)}",
             rank=rank,
-            peer=peer,
+            peer=ranks[0],
         )
-    time.sleep(pause_s)
-    return min(2 * pause_s, _MOST_POLL_S)

@@ -97,20 +97,29 @@ class RendezvousStore:
 
     def get(self, key: str, /) -> bytes:
         membership = self._membership
-        name = f"{membership.key_prefix}/{key}"
+        while not self.check([key]):
+            time.sleep(_POLL_S)
         with _answering(membership.me):
-            while not membership.store.check([name]):
-                self.check()
-                if time.monotonic_ns() >= self._deadline_ns:
-                    raise TimeoutError(
-                        f"shrink Timed out: the ranks {membership.members} did not all open their "
-                        "group",
-                        rank=membership.me,
-                    )
-                time.sleep(_POLL_S)
-            return membership.store.get(name)
+            return membership.store.get(f"{membership.key_prefix}/{key}")
 
-    def check(self) -> None:
+    def check(self, keys: list[str], /) -> bool:
+        """Return whether all `keys` have been set; raise TimeoutError if not at the deadline.
+
+        Raises PeerError while a key is missing if a member is lost.
+        """
+        membership = self._membership
+        with _answering(membership.me):
+            if membership.store.check([f"{membership.key_prefix}/{key}" for key in keys]):
+                return True
+            self.require_members()
+        if time.monotonic_ns() >= self._deadline_ns:
+            raise TimeoutError(
+                f"shrink Timed out: the ranks {membership.members} did not all open their group",
+                rank=membership.me,
+            )
+        return False
+
+    def require_members(self) -> None:
         """Raise PeerError if a member is lost, or has begun the next generation of the group."""
         membership = self._membership
         gone = sorted(membership.lost() & set(membership.members))

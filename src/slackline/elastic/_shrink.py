@@ -88,7 +88,7 @@ def _meet_again(
         rendezvous = RendezvousStore(membership, deadline_ns)
         left_us = max(1, (deadline_ns - time.monotonic_ns()) // 1000)
         try:
-            rendezvous.check()
+            rendezvous.require_members()
             # After this meeting, no rank's engine accesses memory of the old groups any more.
             return membership, create.reopen(
                 rendezvous,

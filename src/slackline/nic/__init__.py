@@ -20,6 +20,7 @@ from slackline.nic._interface import (
     TimedTransfer,
     Transfer,
 )
+from slackline.nic._limits import clean_up, limits_named
 from slackline.nic._native_nic import NativeNic
 from slackline.nic._options import NicOptions
 from slackline.nic._tags import TagAllocator
@@ -38,4 +39,6 @@ __all__ = [
     "TagAllocator",
     "TimedTransfer",
     "Transfer",
+    "clean_up",
+    "limits_named",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -64,11 +65,14 @@ class NativeGroup(Operations):
         self.lost, self.health, self.counters = lost, health, counters
         self.link_reports = link_reports
         self._run = native.run
+        self._process = os.getpid()
         self._star: Star | None = None
         self._sharing: Sharing | None = None
         self._all_reduces: Prepared = {}
         self._early_all_reduces: Prepared = {}
         self._connects_later = book.connects_later
+        self._opening_ends_ns: int | None = None
+        """The end of the opening's time by time.monotonic_ns(); None once the group is open."""
         self.tag_allocator = TagAllocator()
         self.rank_ordered = book.order == "rank"
 
@@ -96,6 +100,10 @@ class NativeGroup(Operations):
         self._star = star
         self._book.reach_star(star.most_bytes)
 
+    def opens_until(self, deadline_s: float) -> None:
+        """Have the operations before the end of `calibrate` end by a time of time.monotonic()."""
+        self._opening_ends_ns = int(deadline_s * 1e9)
+
     def calibrate(self, links: Sequence[int] | None = None) -> None:
         """Time the candidate plans, to use the fastest from now on; every rank must call this once.
 
@@ -106,6 +114,7 @@ class NativeGroup(Operations):
             measured = measure(self._book.timed(), self._timed, self.size, self._agreeing)
             (self._book.learn_few if self._connects_later else self._book.learn)(measured)
             self._all_reduces.clear()
+        self._opening_ends_ns = None
         if links is not None:
             self._sharing = Sharing(
                 self._engine,
@@ -138,6 +147,8 @@ class NativeGroup(Operations):
         program, run = self._book.program(Collective.ALL_REDUCE, name), self._runner(name)
         op = ReduceOp.SUM if dtype is DType.FLOAT32 else ReduceOp.MAX
         count, limit = nbytes // dtype.itemsize, self._timeout_ns
+        if self._opening_ends_ns is not None:
+            limit = max(0, self._opening_ends_ns - time.monotonic_ns())
         request = run(program, address, address, count, dtype, op, nbytes, -1, 0, limit, True)
         if request is not None:
             self._transfer(request, True)
@@ -218,6 +229,8 @@ class NativeGroup(Operations):
         if self._closed:
             return
         self._closed = True
+        if os.getpid() != self._process:
+            return  # In a forked child the group belongs to the parent.
         self._all_reduces.clear()
         self._early_all_reduces.clear()
         limit = self._timeout_ns if timeout is None else nanoseconds(timeout)
@@ -237,7 +250,7 @@ class NativeGroup(Operations):
             self._on_close(self)
 
     def abort(self, reason: str) -> None:
-        if not self._closed:
+        if not self._closed and os.getpid() == self._process:
             self._native.abort(reason)
             if self._star is not None:
                 self._star.abort(reason)

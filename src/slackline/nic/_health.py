@@ -144,10 +144,11 @@ class Monitor:
         """Start the monitor's thread, unless no link has or can get a rail over TCP or UDP."""
         if not (any(self._wires()) or (self._grows and self._peers)):
             return
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=self._watch, name=f"slackline-health-{self._rank}", daemon=True
         )
-        self._thread.start()
+        thread.start()
+        self._thread = thread
 
     def stop(self) -> None:
         """Stop the thread and return once the monitor no longer uses the engine."""
@@ -292,8 +293,8 @@ class Monitors:
         mine = [-1 if link in known else link for link in links]
         write = self._records.write if self._records.wanted else None
         monitor = Monitor(engine, mine, rank, members=members, write=write, grows=grows)
-        self._open.append(monitor)
         monitor.start()
+        self._open.append(monitor)
         return monitor
 
     def end(self, monitor: Monitor) -> None:

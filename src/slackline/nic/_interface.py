@@ -26,7 +26,10 @@ class Store(Protocol):
         """Publish `value` under `key`."""
 
     def get(self, key: str, /) -> bytes:
-        """Return the value under `key`; block until a rank has set it."""
+        """Return the value under `key`; it is called once `check` has said that it is there."""
+
+    def check(self, keys: list[str], /) -> bool:
+        """Return whether all `keys` have been set; never block."""
 
 
 @runtime_checkable

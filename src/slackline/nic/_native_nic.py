@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
@@ -20,12 +20,13 @@ from slackline.nic._first_links import first_peers
 from slackline.nic._group import NativeGroup
 from slackline.nic._health import Monitor, Monitors
 from slackline.nic._interface import Store
+from slackline.nic._limits import clean_up, limits_named, require_descriptors, run_all
 from slackline.nic._numa import SYSFS, on_the_nodes_processors
 from slackline.nic._options import NicOptions
 from slackline.nic._records import Records
 from slackline.nic._reports import Reports
 from slackline.nic.collectives import Completions, PlanBook, plan_number, starts
-from slackline.nic.connect import Network, Rendezvous, exchange_descriptors
+from slackline.nic.connect import Network, OpeningStore, Rendezvous, exchange_descriptors
 from slackline.nic.offload import Devices, DeviceThread, reach
 from slackline.plan.collective import Collective, generate
 
@@ -39,6 +40,27 @@ _CROWDED = 2
 """The number of ranks per processor above which waiting ranks hardly poll: they would mostly hand
 the processor on to each other."""
 _CLOSE_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Running:
+    """The engine of a nic after its start."""
+
+    engine: _native.Engine
+    completions: Completions
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Met:
+    """The ranks of a new group that have met, with the links between them."""
+
+    running: _Running
+    rendezvous: Rendezvous
+    job: tuple[int, ...]
+    """The members' ranks in the job."""
+    rank: int
+    links: list[int]
+    book: PlanBook
 
 
 class NativeNic:
@@ -57,8 +79,7 @@ class NativeNic:
         self._device_threads = set[DeviceThread]()
         self._network = Network(self.identity, self.options)
         self._lock = threading.Lock()
-        self._engine: _native.Engine | None = None
-        self._completions: Completions | None = None
+        self._running: _Running | None = None
         self._groups: set[NativeGroup] = set()
         self._epochs = Epochs()
         environment = Environment.read()
@@ -86,45 +107,92 @@ class NativeNic:
     ) -> NativeGroup:
         if os.getpid() != self._process:
             raise UsageError("this process was forked from the one whose nic it is", rank=rank)
-        limit = opening or timeout
         if not 0 <= rank < size:
             raise UsageError(f"rank must be 0 to {size - 1}, not {rank}", rank=rank)
-        with self._lock, self._epochs.opening() as reserve:
-            if self._closed:
-                raise ClosedError("the nic is closed", rank=rank)
-            job = tuple(members or range(size))
+        limit_s = (timeout if opening is None else opening).total_seconds()
+        meeting = OpeningStore(store, rank, size, limit_s=limit_s, closed=lambda: self._closed)
+        group: NativeGroup | None = None
+        try:
+            with meeting.telling(), limits_named(rank):
+                with self._epochs.opening() as reserve:
+                    met = self._meet(meeting, tuple(members or range(size)), reserve)
+                    group = self._made(met, self.options.timeout or timeout)
+                group.opens_until(meeting.deadline_s)
+                group.barrier(blocking=True, timeout=timedelta(seconds=meeting.left_s))
+                if self.options.aggregator and size > 1:
+                    self._reach_aggregator(group, met, meeting)
+                group.calibrate(met.links if met.book.shares_ports else None)
+        except BaseException as error:
+            if group is not None:  # The others know the reason; now the links may end.
+                clean_up(error, partial(group.close, timedelta(0)))
+            raise
+        return group
+
+    def _meet(
+        self, meeting: OpeningStore, job: tuple[int, ...], reserve: Callable[[Sequence[int]], int]
+    ) -> _Met:
+        """Meet the other ranks of a new group and connect its first links.
+
+        `job` are the members' ranks in the job. Other threads may open groups meanwhile: no lock is
+        held while this rank waits for other ranks.
+        """
+        rank, size = meeting.rank, meeting.size
+        needed = first_peers(rank, size)
+        with self._lock:
+            self._require_open(rank)
+            require_descriptors(len(needed), starts=self._running is None, rank=rank)
             self._reports.opening(job[rank])
             device_bytes = self._devices.payload_bytes if self._devices and size > 1 else 0
             descriptor = self._network.descriptor(device_bytes)
-            rendezvous = exchange_descriptors(
-                store, rank, size, descriptor, self._network.key, reserve=reserve
-            )
-            engine = self._start(rendezvous)
-            deadline = time.monotonic() + limit.total_seconds()
-            needed = first_peers(rank, size)
-            links, shared = self._network.connect(rendezvous, rank, needed, deadline)
-            book = PlanBook(
-                rank,
-                size,
-                self.options,
-                all_shared=shared,
-                hosts=[descriptor.host for descriptor in rendezvous.descriptors],
-                device_bytes=rendezvous.device_bytes,
-                ranks_per_processor=rendezvous.ranks_per_processor,
-                decide=self._records.decided,
-            )
-            native = engine.open_group(rendezvous.epoch, rank, links, book.order == "rank")
-            device_thread = self._attach(native, rendezvous, book.device_plan) if size > 1 else None
-            assert self._completions is not None
-            self._records.opened(job[rank], size, epoch=rendezvous.epoch, members=job, links=links)
-            monitor = self._monitors.watch(engine, links, rank, members, grows=not shared)
-            self._reports.opened(engine, rendezvous.epoch, job, links, monitor.sentences)
+        rendezvous = exchange_descriptors(meeting, descriptor, self._network.key, reserve=reserve)
+        with self._lock:
+            self._require_open(rank)
+            running = self._start(rendezvous)
+        links, shared = self._network.connect(
+            rendezvous, rank, needed, meeting.deadline_s, meeting.glance, job=job
+        )
+        book = PlanBook(
+            rank,
+            size,
+            self.options,
+            all_shared=shared,
+            hosts=[descriptor.host for descriptor in rendezvous.descriptors],
+            device_bytes=rendezvous.device_bytes,
+            ranks_per_processor=rendezvous.ranks_per_processor,
+            decide=self._records.decided,
+        )
+        return _Met(
+            running=running, rendezvous=rendezvous, job=job, rank=rank, links=links, book=book
+        )
+
+    def _made(self, met: _Met, timeout: timedelta) -> NativeGroup:
+        """Make the group of ranks that have met; `timeout` limits its operations."""
+        engine, rank, links, book = met.running.engine, met.rank, met.links, met.book
+        epoch, size = met.rendezvous.epoch, len(met.job)
+        with self._lock:
+            self._require_open(rank)
+            native = engine.open_group(epoch, rank, links, book.order == "rank")
+            undo: list[Callable[[], object]] = [partial(native.close, 0)]
+            try:
+                device_thread = None
+                if size > 1:
+                    device_thread = self._attach(native, met.rendezvous, book.device_plan)
+                if device_thread is not None:
+                    undo.append(partial(self._device_ended, device_thread))
+                self._records.opened(met.job[rank], size, epoch=epoch, members=met.job, links=links)
+                grows = not native.all_shared
+                monitor = self._monitors.watch(engine, links, rank, met.job, grows=grows)
+                undo.append(partial(self._monitors.end, monitor))
+                self._reports.opened(engine, epoch, met.job, links, monitor.sentences)
+            except BaseException as error:
+                clean_up(error, *undo)
+                raise
             group = NativeGroup(
                 engine,
                 native,
                 book,
-                self._completions,
-                timeout=self.options.timeout or timeout,
+                met.running.completions,
+                timeout=timeout,
                 on_close=partial(self._forget, monitor, device_thread),
                 lost=partial(_lost, engine, links),
                 health=monitor.judgements,
@@ -133,29 +201,31 @@ class NativeNic:
                 prepare=partial(self._network.prepare, links),
             )
             self._groups.add(group)
-        try:
-            group.barrier(blocking=True, timeout=limit)
-            if self.options.aggregator and size > 1:
-                star = reach(
-                    engine,
-                    self._network,
-                    store,
-                    rendezvous,
-                    rank,
-                    links,
-                    book,
-                    self.options,
-                    group.agree,
-                )
-                if star is not None:
-                    group.use(star)
-            group.calibrate(links if book.shares_ports else None)
-        except BaseException:
-            group.close(timedelta(0))  # The peers learn that the group does not open.
-            raise
         return group
 
+    def _reach_aggregator(self, group: NativeGroup, met: _Met, meeting: OpeningStore) -> None:
+        """Connect a new group to the aggregator, if all ranks can reach it."""
+        star = reach(
+            met.running.engine,
+            self._network,
+            meeting,
+            met.rendezvous,
+            met.rank,
+            met.links,
+            met.book,
+            self.options,
+            group.agree,
+        )
+        if star is not None:
+            group.use(star)
+
+    def _require_open(self, rank: int) -> None:
+        if self._closed:
+            raise ClosedError("the nic is closed", rank=rank)
+
     def close(self) -> None:
+        if os.getpid() != self._process:
+            return  # The engine belongs to the parent, whose thread may have held the lock.
         with self._lock:
             if self._closed:
                 return
@@ -197,44 +267,63 @@ class NativeNic:
         self._groups.discard(group)
         self._monitors.end(monitor)
         if device_thread is not None:
-            device_thread.join()
-            self._device_threads.discard(device_thread)
+            self._device_ended(device_thread)
+
+    def _device_ended(self, device_thread: DeviceThread) -> None:
+        """Wait for the device thread of a group that has been closed."""
+        device_thread.join()
+        self._device_threads.discard(device_thread)
 
     def _end(self) -> None:
-        """Close the engine and its connections, at `close` or at the interpreter's exit."""
+        """Close the engine and its connections, at `close` or at the interpreter's exit.
+
+        Every part is closed, also after an error of another part, which is raised at the end.
+        """
         process_end.remove(self._end)
         if os.getpid() != self._process:
             return  # In a forked child the engine and its threads belong to the parent.
-        self._reports.close()
-        self._monitors.close()
-        if self._engine is not None:
-            self._engine.close(_CLOSE_NS)
-        for device_thread in self._device_threads:
-            device_thread.join()
-        if self._completions is not None:
-            self._completions.join()
-        self._network.close()
-        if self._engine is not None:
-            self._records.close(_counters(self._engine, self._devices))
+        running, steps = self._running, list[Callable[[], object]]()
+        steps += [self._reports.close, self._monitors.close]
+        if running is not None:
+            steps.append(partial(running.engine.close, _CLOSE_NS))
+        steps += [device_thread.join for device_thread in self._device_threads]
+        if running is not None:
+            steps.append(running.completions.join)
+        steps.append(self._network.close)
+        if running is not None:
+            steps.append(lambda: self._records.close(_counters(running.engine, self._devices)))
+        run_all(steps)
 
-    def _start(self, rendezvous: Rendezvous) -> _native.Engine:
-        """Return the engine; the first group's call starts the engine."""
-        if self._engine is None:
-            crowded = rendezvous.crowding[self._network.host] > _CROWDED
-            options = self.options
+    def _start(self, rendezvous: Rendezvous) -> _Running:
+        """Return the running engine; the first group's call starts the engine.
+
+        If a part of the engine does not start, the nic is closed: a half-open engine serves nobody.
+        """
+        if self._running is not None:
+            return self._running
+        crowded = rendezvous.crowding[self._network.host] > _CROWDED
+        options, engine = self.options, None
+        try:
             with on_the_nodes_processors(SYSFS):
-                self._engine = _native.Engine(
+                engine = _native.Engine(
                     arena_bytes=options.arena_bytes,
                     wire_segment_bytes=options.wire_segment_bytes,
                     memory_segment_bytes=options.memory_segment_bytes,
                     eager_bytes=options.eager_bytes,
                     spin_microseconds=_SPIN_CROWDED_MICROSECONDS if crowded else _SPIN_MICROSECONDS,
                 )
-            self._epochs.engine = self._engine
-            self._records.follow(self._engine)
-            self._completions = Completions(self._engine)
-            self._network.start(self._engine, self._records.rail_changed)
-        return self._engine
+            self._epochs.engine = engine
+            self._records.follow(engine)
+            running = _Running(engine=engine, completions=Completions(engine))
+            self._network.start(engine, self._records.rail_changed)
+        except BaseException as error:
+            self._closed = True
+            if engine is not None:
+                clean_up(error, partial(engine.close, 0))
+            clean_up(error, self._end)
+            raise
+        self._running = running
+        return running
 
 
 def _counters(engine: _native.Engine, devices: Devices | None) -> Mapping[str, int]:

@@ -133,10 +133,9 @@ class Reporter:
         self._source = source
         if self._starts:
             with self._starting:
-                self._thread = threading.Thread(
-                    target=self._run, name="slackline-report", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="slackline-report", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def forget(self) -> None:
         """Report the failures that the source still has, and stop looking at it."""

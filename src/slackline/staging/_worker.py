@@ -27,10 +27,11 @@ class Worker:
         """Queue a function for the thread; do not wait."""
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=self._serve, args=(self._queue,), name=self._name, daemon=True
                 )
-                self._thread.start()
+                thread.start()
+                self._thread = thread
             self._queue.put(function)
 
     def close(self) -> None:

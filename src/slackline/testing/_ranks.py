@@ -47,6 +47,11 @@ class MemoryStore:
                 raise TimeoutError(f"the store Timed out waiting for {key!r}")
             return self._values[key].encode()
 
+    def check(self, keys: list[str], /) -> bool:
+        """Return whether all `keys` have been set."""
+        with self._changed:
+            return all(key in self._values for key in keys)
+
 
 def run_ranks(
     size: int,

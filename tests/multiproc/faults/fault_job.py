@@ -1,7 +1,7 @@
 """Ranks as processes that the test may kill. The ranks meet at a store in the test's process.
 
-Each request and each answer is a line of JSON. A request is ["set", key, value] or ["get", key]. A
-get is answered once the key has been set.
+Each request and each answer is a line of JSON. A request is ["set", key, value] or ["get", key],
+which is answered once the key has been set, or ["check", key, ...], which is answered at once.
 """
 
 import json
@@ -80,12 +80,14 @@ class Job:
         try:
             with connection, connection.makefile("rw") as stream:
                 for line in stream:
-                    verb, key, *value = json.loads(line)
-                    answer = None
+                    verb, *given = json.loads(line)
+                    answer: str | bool | None = None
                     if verb == "set":
-                        self.store.set(key, value[0])
+                        self.store.set(*given)
+                    elif verb == "check":
+                        answer = self.store.check(given)
                     else:
-                        answer = self.store.get(key).decode()
+                        answer = self.store.get(*given).decode()
                     stream.write(json.dumps(answer) + "\n")
                     stream.flush()
         except (OSError, ValueError, TimeoutError):

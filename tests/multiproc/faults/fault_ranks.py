@@ -32,6 +32,9 @@ class Line:
     def get(self, key: str, /) -> bytes:
         return str(self._ask("get", key)).encode()
 
+    def check(self, keys: list[str], /) -> bool:
+        return bool(self._ask("check", *keys))
+
     def tell(self, what: str, value: object = None) -> None:
         self.set(f"{self._rank}/{what}", json.dumps(value))
 

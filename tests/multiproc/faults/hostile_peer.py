@@ -13,6 +13,7 @@ from slackline.nic.connect._addresses import Interface
 from slackline.nic.connect._handshake import HandshakeMessage, Session, call, fresh_nonce
 from slackline.nic.connect._listener import unix_name
 from slackline.nic.connect._messages import Hello, TransportParameters, frame, unframe
+from slackline.nic.connect._opening_store import OpeningStore
 from slackline.nic.connect._rendezvous import (
     EndpointDescriptor,
     exchange_descriptors,
@@ -58,7 +59,9 @@ class HostilePeer:
             options=options.agreed(),
         )
         self._name = descriptor.engine
-        self.rendezvous = exchange_descriptors(store, 0, 2, descriptor)
+        self.rendezvous = exchange_descriptors(
+            OpeningStore(store, 0, 2, limit_s=PATIENCE_S), descriptor
+        )
         self.victim = self.rendezvous.descriptors[1]
         self._sockets: list[socket.socket] = [self._listener]
         self._fds: list[int] = []

@@ -38,6 +38,9 @@ class Prefixed:
     def get(self, key: str, /) -> bytes:
         return self._store.get(self._prefix + key)
 
+    def check(self, keys: list[str], /) -> bool:
+        return self._store.check([self._prefix + key for key in keys])
+
 
 class Rounds:
     """The number of exact sums of the healthy group so far, for which other threads can wait."""

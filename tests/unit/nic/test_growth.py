@@ -94,8 +94,8 @@ def tables(nics: list[NativeNic]) -> list[object]:
     for nic in nics:
         links = nic._network._links
         assert links is not None
-        assert nic._engine is not None
-        counters = nic._engine.counters()
+        assert nic._running is not None
+        counters = nic._running.engine.counters()
         found += [
             len(nic._groups),
             len(nic._epochs._reserved),
@@ -174,7 +174,7 @@ def groups_of_the_engine(nics: list[NativeNic], count: int) -> None:
     """Open and close groups on the engines themselves, which know each closed group only until
     the other rank has closed it too."""
     open_and_close(nics)
-    engines = [nic._engine for nic in nics]
+    engines = [nic._running.engine for nic in nics]
     links = []
     for nic in nics:
         all_links = nic._network._links

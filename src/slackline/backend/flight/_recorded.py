@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar, Unpack
 
 from slackline.backend._torch import Store as TorchStore
@@ -18,6 +19,7 @@ from slackline.nic import (
     Store,
     TimedTransfer,
     Transfer,
+    clean_up,
 )
 from slackline.wire import DType, ReduceOp
 
@@ -57,7 +59,11 @@ class RecordedNic:
         names = tuple(range(size) if members is None else members)
         record = GroupRecord(rank, names)
         shared = store if isinstance(store, TorchStore) else None
-        self.recorder.follow(record, group.lost, shared)
+        try:
+            self.recorder.follow(record, group.lost, shared)
+        except BaseException as error:
+            clean_up(error, partial(group.close, timedelta()))
+            raise
         return RecordedGroup(group, record, self.recorder)
 
     def close(self) -> None:

@@ -78,8 +78,9 @@ class FlightRecorder:
             return
         if store is not None and len(group.members) > 1:
             self._signal = DumpSignal(store, group.rank, len(group.members))
-        self._thread = threading.Thread(target=self._watch, name="slackline-flight", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._watch, name="slackline-flight", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def enter(
         self,

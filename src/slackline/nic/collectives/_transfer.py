@@ -177,12 +177,13 @@ class Completions:
             if key in self._watched:
                 self._watched[key][1].append(fn)
                 return
-            self._watched[key] = transfer, [fn]
             if self._thread is None:
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=self._run, name="slackline-completions", daemon=True
                 )
-                self._thread.start()
+                thread.start()
+                self._thread = thread
+            self._watched[key] = transfer, [fn]
         if request.watch():
             self._call(key)
 

@@ -1,10 +1,12 @@
 """Connections to other engines: rendezvous, handshake, listener, TLS, and the rails of links.
 
 _addresses, _netlink   the addresses of this host
+_opening_store         a group's store while it opens: waits with a deadline, failures that are told
 _rendezvous            endpoint descriptors, exchanged through the store of a group
 _paths, _rail_set      the rails that follow from the addresses of two engines
 _messages, _handshake, _handshake_channel   mutual authentication over one socket
 _congestion            TCP's congestion control, by the path's round trip
+_forks                 sockets that a forked child closes
 _listener, _peer, _links                    accepted and dialled connections, by peer
 _admissions            the limit of unauthenticated connections
 _rail_handle           an authenticated connection becomes a rail of the engine
@@ -25,6 +27,14 @@ from slackline.nic.connect._kernels import check_kernels
 from slackline.nic.connect._messages import MAC_BYTES, MAX_PAYLOAD
 from slackline.nic.connect._netlink import devices
 from slackline.nic.connect._network import Network
+from slackline.nic.connect._opening_store import (
+    OpeningStore,
+    absent_keys,
+    answering,
+    ranks_text,
+    tell_failure,
+    wait_until,
+)
 from slackline.nic.connect._paths import Attempt
 from slackline.nic.connect._rendezvous import (
     EndpointDescriptor,
@@ -45,8 +55,11 @@ __all__ = [
     "HandshakeMessage",
     "Interface",
     "Network",
+    "OpeningStore",
     "Refusals",
     "Rendezvous",
+    "absent_keys",
+    "answering",
     "check_congestion",
     "check_kernels",
     "control_congestion",
@@ -56,7 +69,10 @@ __all__ = [
     "fresh_nonce",
     "is_named",
     "local_interfaces",
+    "ranks_text",
     "read_key",
     "ready",
+    "tell_failure",
     "to_descriptor",
+    "wait_until",
 ]

@@ -21,6 +21,8 @@ _log = logging.getLogger("slackline.nic")
 
 Result = TypeVar("Result")
 
+_GLANCE_S = 0.1
+
 
 class ConnectionManager:
     """The connection manager: an event loop on its own thread, from `start` to `stop`."""
@@ -33,17 +35,26 @@ class ConnectionManager:
         self._stopped = False
 
     def start(self) -> None:
-        """Start the thread, which the other methods need."""
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._serve, args=(self._loop,), name="slackline-links", daemon=True
+        """Start the thread, which the other methods need; change nothing if that fails."""
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(
+            target=self._serve, args=(loop,), name="slackline-links", daemon=True
         )
-        self._thread.start()
+        try:
+            thread.start()
+        except BaseException:
+            loop.close()
+            raise
+        self._loop, self._thread = loop, thread
 
-    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+    def run(
+        self, work: Coroutine[Any, Any, Result], glance: Callable[[], None] | None = None
+    ) -> Result:
         """Run a coroutine on the loop and block until it ends; return or raise its result.
 
-        Must not be called on the loop's own thread. Raises ClosedError once the loop has stopped.
+        `glance` is called every 100 ms meanwhile; an error that it raises ends the call and cancels
+        the coroutine. Must not be called on the loop's own thread. Raises ClosedError once the loop
+        has stopped.
         """
         with self._lock:
             if self._stopped or self._loop is None:
@@ -51,6 +62,10 @@ class ConnectionManager:
                 raise ClosedError("the nic is closed")
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
+            while glance is not None:
+                if concurrent.futures.wait([future], _GLANCE_S).done:
+                    break
+                glance()
             return future.result()
         except concurrent.futures.CancelledError:
             raise ClosedError("the nic was closed meanwhile") from None

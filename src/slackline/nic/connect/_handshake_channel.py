@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import array
 import asyncio
+import errno
 import logging
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from slackline.errors import LinkError
 from slackline.nic.connect._addresses import SocketAddress, family_of, socket_address
+from slackline.nic.connect._forks import closed_in_children
 from slackline.nic.connect._handshake import Handshake, HandshakeMessage, Session
 from slackline.nic.connect._messages import frame, unframe
 from slackline.nic.connect._paths import Attempt
@@ -25,6 +27,7 @@ __all__ = [
     "bind_to_device",
     "dial",
     "ends_of",
+    "out_of_descriptors",
     "past",
     "ready",
     "run_handshake",
@@ -45,6 +48,11 @@ _ARRIVAL = {
 """The socket options that tell a connection's device, by family: the level, IP_PKTINFO,
 IP_PKTOPTIONS, and the place of the device's number in the answer, which is a cmsghdr of 16 bytes
 with an in_pktinfo or in6_pktinfo (ip(7), ipv6(7))."""
+
+
+def out_of_descriptors(error: Exception) -> bool:
+    """Return whether the error says that this process or host can open no more descriptors."""
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 async def ready(sock: socket.socket, *, write: bool = False, until_s: float | None = None) -> None:
@@ -145,7 +153,7 @@ async def _connect(
     source: SocketAddress | None = None,
     device: int = 0,
 ) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock = closed_in_children(socket.socket(family, socket.SOCK_STREAM))
     try:
         sock.setblocking(False)
         if device:
@@ -210,7 +218,7 @@ class HandshakeChannel:
 
     def __init__(self, sock: socket.socket, limit_s: float | None = None) -> None:
         sock.setblocking(False)
-        self.sock = sock
+        self.sock = closed_in_children(sock)
         self._fds: list[int] = []
         self._released = False
         self.until_s: float | None = None
@@ -269,6 +277,8 @@ class HandshakeChannel:
         self._fds += fds
         if not mark:
             raise LinkError("the connection was closed during the handshake")
+        if mark == _FDS_MARK and len(fds) < FDS and flags & socket.MSG_CTRUNC:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # The kernel dropped some.
         if mark != _FDS_MARK or len(fds) != FDS or flags & socket.MSG_CTRUNC:
             raise LinkError(f"{len(fds)} descriptors came for shared memory, not exactly {FDS}")
         return HandshakeMessage(fds=tuple(fds))
@@ -324,13 +334,25 @@ def _received_fds(sock: socket.socket) -> tuple[bytes, list[int], int]:
     return mark, list(fds), flags
 
 
-async def run_handshake(channel: HandshakeChannel, handshake: Handshake, job: int) -> Session:
-    """Run a handshake state machine over the channel to its end; return the session."""
+async def run_handshake(
+    channel: HandshakeChannel,
+    handshake: Handshake,
+    job: int,
+    *,
+    before_reply: Callable[[], Awaitable[None]] | None = None,
+) -> Session:
+    """Run a handshake state machine over the channel to its end; return the session.
+
+    `before_reply` is awaited once, after the first message was sent, and may raise.
+    """
     try:
         message = next(handshake)
         while True:
             if message.payload:
                 await channel.send(message, job)
+            if before_reply is not None:
+                await before_reply()
+                before_reply = None
             if message.last:
                 message = next(handshake)
             elif message.awaits_fds:

@@ -15,7 +15,7 @@ import builtins
 import logging
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import slackline._native as _native
@@ -62,7 +62,14 @@ class Links:
         """The peers whose links were closed last, the oldest first."""
 
     def connect(
-        self, rendezvous: Rendezvous, rank: int, needed: Collection[int], deadline: float
+        self,
+        rendezvous: Rendezvous,
+        rank: int,
+        needed: Collection[int],
+        deadline: float,
+        glance: Callable[[], None] | None = None,
+        *,
+        job: Sequence[int] | None = None,
     ) -> tuple[list[int], bool]:
         """Add links to all ranks, and connect the links to the ranks in `needed`.
 
@@ -71,9 +78,15 @@ class Links:
         time.monotonic() at most, and must not be called on the event loop's thread. Raises
         PeerError if a needed rank ends meanwhile, TimeoutError if one does not connect in time, and
         LinkError if no rail can lead to a needed rank. An operation that needs any other rank to
-        which no rail can lead ends with a LinkError at its deadline.
+        which no rail can lead ends with a LinkError at its deadline. `glance` is called every
+        100 ms meanwhile, and may raise to end the call. `job` are the members' ranks in the job,
+        which say equally in all groups which end of a new link dials; without it, the ranks in the
+        group do.
         """
-        return self._context.manager.run(self._connect(rendezvous, rank, needed, deadline))
+        work = self._connect(
+            rendezvous, rank, needed, deadline, job or range(len(rendezvous.descriptors))
+        )
+        return self._context.manager.run(work, glance)
 
     def prepare(self, links: Iterable[int]) -> None:
         """Begin to connect those of `links` that this end dials; -1 in `links` stands for no link.
@@ -87,7 +100,7 @@ class Links:
 
     def start(self) -> None:
         """Begin to accept connections. Must be called on the event loop's thread."""
-        self._listener.open(self._context.manager, self._greet)
+        self._listener.open(self._context.manager, self._greet, self._starve)
 
     def addresses_changed(self) -> None:
         """Tell all peers of changed addresses. Must be called on the event loop's thread."""
@@ -125,7 +138,12 @@ class Links:
             table.clear()
 
     async def _connect(
-        self, rendezvous: Rendezvous, rank: int, needed: Collection[int], deadline: float
+        self,
+        rendezvous: Rendezvous,
+        rank: int,
+        needed: Collection[int],
+        deadline: float,
+        job: Sequence[int],
     ) -> tuple[list[int], bool]:
         mine, added, awaited = rendezvous.descriptors[rank], list[Peer](), dict[int, Peer]()
         links, shared = [-1] * len(rendezvous.descriptors), True
@@ -137,8 +155,11 @@ class Links:
                 if peer is None or not self._context.engine.link_alive(peer.link):
                     if peer is not None:
                         self._drop(peer, "a new one was made")
-                    peer = self._add(rendezvous, mine, other, descriptor, calls=other > rank)
+                    calls = job[other] > job[rank]
+                    peer = self._add(rendezvous, mine, other, descriptor, calls=calls)
                     added.append(peer)
+                elif peer.meet_also(rendezvous.code, _key(rendezvous, mine, descriptor)):
+                    self._by_rendezvous[rendezvous.code, descriptor.engine] = peer
                 if other in needed and not peer.first.done():
                     peer.rails.derive()
                     peer.start()
@@ -191,7 +212,7 @@ class Links:
             link,
             other,
             descriptor,
-            rendezvous.key((mine.engine, descriptor.engine)),
+            _key(rendezvous, mine, descriptor),
             rendezvous.code,
             plan,
             replan,
@@ -281,8 +302,17 @@ class Links:
             return False
         if hello.peer != self._context.engine_name:
             raise LinkError("it called another engine")
-        await peer.answer(channel, first, hello)
+        try:
+            await peer.answer(channel, code, first, hello)
+        except OSError as error:
+            peer.starve(error)
+            raise
         return True
+
+    def _starve(self, error: OSError) -> None:
+        """Fail all groups that wait for a rail which needs a descriptor that cannot be had."""
+        for peer in self._peers.values():
+            peer.starve(error)
 
     def _drop(self, peer: Peer, why: str) -> None:
         """Close the link to a peer.
@@ -302,6 +332,11 @@ class Links:
         self._by_link.pop(peer.link, None)
         if self._peers.get(peer.descriptor.engine) is peer:
             del self._peers[peer.descriptor.engine]
+
+
+def _key(rendezvous: Rendezvous, one: EndpointDescriptor, other: EndpointDescriptor) -> bytes:
+    """Return the key by which two engines authenticate themselves after a rendezvous."""
+    return rendezvous.key((one.engine, other.engine))
 
 
 def _direction(peer: Peer, plan: RailPlan) -> RailDirection:

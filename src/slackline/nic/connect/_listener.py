@@ -19,6 +19,7 @@ from slackline.errors import SlacklineError
 from slackline.nic.connect._addresses import Interface, family_of, socket_address
 from slackline.nic.connect._admissions import Admissions, Refusals, foreign_user
 from slackline.nic.connect._connection_manager import ConnectionManager
+from slackline.nic.connect._forks import closed_in_children
 from slackline.nic.connect._handshake_channel import HandshakeChannel, ready
 from slackline.nic.connect._messages import Hello, parse
 
@@ -59,7 +60,7 @@ class Listener:
         self._refusals = Refusals(_log, "refused an unauthenticated peer from %s: %s")
         self._sockets: list[socket.socket] = []
         try:
-            unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            unix = closed_in_children(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             self._sockets.append(unix)
             unix.bind(self.unix_name)
             unix.listen(_BACKLOG)
@@ -68,12 +69,20 @@ class Listener:
             self.close()
             raise
 
-    def open(self, manager: ConnectionManager, greet: Greet) -> None:
-        """Begin to accept connections. Must be called on the manager's event loop."""
+    def open(
+        self,
+        manager: ConnectionManager,
+        greet: Greet,
+        failed: Callable[[OSError], None] = lambda error: None,
+    ) -> None:
+        """Begin to accept connections. Must be called on the manager's event loop.
+
+        `failed` gets each error of an attempt to accept; usually no descriptors are left.
+        """
 
         def accept(sock: socket.socket) -> None:
             sock.setblocking(False)
-            manager.spawn(self._accept(manager, sock, greet))
+            manager.spawn(self._accept(manager, sock, greet, failed))
 
         self._accepts = accept
         for sock in self._sockets:
@@ -120,7 +129,9 @@ class Listener:
         """
         where = interface.address, interface.scope
         if where not in self._ports:
-            sock = socket.socket(family_of(interface.address), socket.SOCK_STREAM)
+            sock = closed_in_children(
+                socket.socket(family_of(interface.address), socket.SOCK_STREAM)
+            )
             self._sockets.append(sock)
             sock.bind(socket_address(interface.address, 0, interface.scope))
             sock.listen(_BACKLOG)
@@ -130,7 +141,11 @@ class Listener:
         return replace(interface, port=self._ports[where])
 
     async def _accept(
-        self, manager: ConnectionManager, listening: socket.socket, greet: Greet
+        self,
+        manager: ConnectionManager,
+        listening: socket.socket,
+        greet: Greet,
+        failed: Callable[[OSError], None],
     ) -> None:
         """Accept connections for ever, and run the admission of each as a task of its own."""
         while True:
@@ -145,6 +160,7 @@ class Listener:
                 for channel in displaced:
                     self._refusals.add(channel.sock, why)
                 if not displaced:
+                    failed(error)
                     self._refusals.add_from("an address that is not known yet", why)
                 await asyncio.sleep(_BREATH_S)
                 continue

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from slackline.errors import UsageError
+from slackline.nic.connect._forks import closed_in_children
 
 __all__ = ["Address", "Device", "devices", "open_monitor"]
 
@@ -99,7 +100,9 @@ def open_monitor() -> socket.socket:
 
     The caller owns the non-blocking socket. Raises OSError if the kernel refuses the socket.
     """
-    sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK)
+    sock = closed_in_children(
+        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK)
+    )
     try:
         sock.bind((0, _GROUPS))
     except BaseException:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Sequence
 import slackline._native as _native
 from slackline.errors import ClosedError, UsageError
 from slackline.faults import parse_all
+from slackline.nic._limits import run_all
 from slackline.nic._options import NicOptions
 from slackline.nic.connect._addresses import local_interfaces, still_there
 from slackline.nic.connect._congestion import check_congestion
@@ -123,21 +124,29 @@ class Network:
         self._manager.start()
         self._manager.post(self._links.start)
         self._manager.post(lambda: self._manager.spawn(self._watch_addresses()))
-        self._events = threading.Thread(
+        events = threading.Thread(
             target=self._follow,
             args=(engine, self._links, heed),
             name="slackline-events",
             daemon=True,
         )
-        self._events.start()
+        events.start()
+        self._events = events
 
     def connect(
-        self, rendezvous: Rendezvous, rank: int, needed: Collection[int], deadline: float
+        self,
+        rendezvous: Rendezvous,
+        rank: int,
+        needed: Collection[int],
+        deadline: float,
+        glance: Callable[[], None] | None = None,
+        *,
+        job: Sequence[int] | None = None,
     ) -> tuple[list[int], bool]:
         """Add links to all ranks, connect the needed links and wait for them; see Links.connect."""
         if self._links is None:
             raise ClosedError("the nic is closed", rank=rank)
-        return self._links.connect(rendezvous, rank, needed, deadline)
+        return self._links.connect(rendezvous, rank, needed, deadline, glance, job=job)
 
     def prepare(self, links: Sequence[int]) -> None:
         """Begin to connect those of `links` that this end dials; the call never blocks.
@@ -148,16 +157,20 @@ class Network:
             self._manager.post(all_links.prepare, links)
 
     def close(self) -> None:
-        """Close all connections and end the threads that serve them; close the engine before."""
+        """Close all connections and end the threads that serve them; close the engine before.
+
+        After a `start` that failed, only the parts that did start are closed.
+        """
+        steps = list[Callable[[], object]]()
         if self._events is not None:
-            self._events.join()
+            steps.append(self._events.join)
         if self._tls_proxy is not None:
-            self._tls_proxy.stop()
-        self._manager.stop()
-        self._listener.close()
+            steps.append(self._tls_proxy.stop)
+        steps += [self._manager.stop, self._listener.close]
         if self._links is not None:
-            self._links.release()
+            steps.append(self._links.release)
         self._links = self._events = self._tls_proxy = None
+        run_all(steps)
 
     async def _watch_addresses(self) -> None:
         """Listen at addresses that this host gets later, and tell the peers of any change."""

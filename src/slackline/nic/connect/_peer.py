@@ -23,6 +23,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from slackline.errors import InternalError, LinkError, PeerError, SlacklineError
 from slackline.nic.connect._address_exchange import exchange, read_addresses
@@ -33,6 +34,9 @@ from slackline.nic.connect._handshake_channel import (
     answer_from,
     dial,
     ends_of,
+    out_of_descriptors,
+    past,
+    ready,
     run_handshake,
 )
 from slackline.nic.connect._listener import unix_name
@@ -50,6 +54,10 @@ _log = logging.getLogger("slackline.nic")
 _HANDSHAKE_S = 3.0
 _REASON_LETTERS = 500
 _MOST_RAILS = 1024
+_MOST_MEETINGS = 64
+_TURN_S = 0.3
+"""The time that the first call waits for a reply before it names another rendezvous, if any; each
+further call waits for twice as long, since the path may be slow."""
 
 Replan = Callable[[Sequence[Interface], Sequence[Interface]], tuple[RailPlan, ...]]
 """A function replan(ours, theirs) that returns the rails between the addresses of two engines."""
@@ -80,13 +88,15 @@ class Peer:
         checksums: bool,
         on_rail: Callable[[Peer, RailPlan], None],
     ) -> None:
-        self.link, self.rank, self.code, self.calls = link, rank, code, calls
+        self.link, self.rank, self.calls = link, rank, calls
+        self._meetings = {code: key}
+        """The key of each rendezvous that may have made the link at the other end, by its code."""
         self.descriptor = descriptor
-        self._context, self._key, self._checksums, self._on_rail = context, key, checksums, on_rail
+        self._context, self._checksums, self._on_rail = context, checksums, on_rail
         self.shared = shared
         self.rails = RailSet(plan, calls=calls, anywhere=context.anywhere)
         self._replan, self._told = replan, told
-        self._started = self._asks = False
+        self._started = self._asks = self._settled = False
         self._tasks: list[asyncio.Task[None]] = []
         self._untold = False
         """Whether the peer does not know this end's present addresses."""
@@ -102,6 +112,28 @@ class Peer:
     def has_rail(self) -> bool:
         """Whether at least one rail to the peer is up."""
         return self.rails.any_up
+
+    @property
+    def code(self) -> int:
+        """The public number of the rendezvous under which this end calls next."""
+        return next(iter(self._meetings))
+
+    def meet_also(self, code: int, key: bytes) -> bool:
+        """Know the peer by a further rendezvous, until a handshake; return whether that matters.
+
+        Threads may open several groups at once, in another order at each end. The other end may
+        then have made the link in another group than this end, and knows only that group as yet.
+        """
+        if self._settled or self._gone or len(self._meetings) >= _MOST_MEETINGS:
+            return False
+        self._meetings[code] = key
+        return True
+
+    def _settle(self, code: int) -> None:
+        """Call from now on by the rendezvous in which both ends have recognized each other."""
+        if not self._settled:
+            self._settled = True
+            self._meetings = {code: self._meetings[code], **self._meetings}
 
     def start(self, *, asks: bool = False) -> None:
         """Start the tasks that dial the peer, or that check the peer's liveness until it dials.
@@ -161,6 +193,14 @@ class Peer:
                 rail.handle.close()
                 rail.handle = None
 
+    def starve(self, error: Exception) -> None:
+        """Fail a group that waits for the first rail if this process has no descriptors left.
+
+        The cause is here and not at the peer, and further attempts would wait for the deadline.
+        """
+        if out_of_descriptors(error) and not self.first.done():
+            self.first.set_exception(error)
+
     def lost(self, index: int, reason: str) -> None:
         """Handle the loss of a rail: close its connection and let its task reconnect."""
         rail = self.rails.get(index)
@@ -181,13 +221,20 @@ class Peer:
         """Return a text that lists the missing rails, each with the reason."""
         return self.rails.missing()
 
-    async def answer(self, channel: HandshakeChannel, first: bytes, hello: Hello) -> None:
+    async def answer(
+        self, channel: HandshakeChannel, code: int, first: bytes, hello: Hello
+    ) -> None:
         """Complete the handshake on an accepted connection that began with `hello`.
+
+        `code` is the number of the rendezvous that the other end has named.
 
         Takes over the socket of `channel`. Raises SlacklineError or OSError if the other end is not
         the peer, or the rail is not expected.
         """
         talks_only = hello.kind in ("liveness", "news")
+        if code not in self._meetings:
+            raise LinkError("both ends have met in another rendezvous")
+        key = self._meetings[code]
         self.rails.derive()
         if not self._expects(hello) or (channel.sock.family == socket.AF_UNIX) != self.shared:
             raise LinkError(f"a {hello.kind} connection for rail {hello.rail} was not expected")
@@ -198,9 +245,10 @@ class Peer:
         )
         with ParametersMaker(self._context, hello.kind, channel.sock) as parameters:
             handshake = listen(
-                first, hello, ours, self._key, self._refuse if self._gone else parameters.make
+                first, hello, ours, key, self._refuse if self._gone else parameters.make
             )
-            session = await run_handshake(channel, handshake, self.code)
+            session = await run_handshake(channel, handshake, code)
+            self._settle(code)
             self.rails.connected_from(channel.sock)
             self.start()  # An operation of the peer needs the link.
             if self._gone or talks_only:
@@ -269,7 +317,11 @@ class Peer:
             try:
                 self._heard(
                     await exchange(
-                        self._context, self.descriptor.engine, self.code, self._key, where
+                        self._context,
+                        self.descriptor.engine,
+                        self.code,
+                        self._meetings[self.code],
+                        where,
                     )
                 )
             except (OSError, SlacklineError) as error:
@@ -301,6 +353,7 @@ class Peer:
                 rail.tries += 1
                 rail.why = str(error) or "no answer in time"
                 rail.refused = isinstance(error, ConnectionRefusedError)
+                self.starve(error)
                 self._check_complete()
                 if not self.has_rail:
                     self._context.engine.hindered(self.link, self.missing())
@@ -377,9 +430,14 @@ class Peer:
         channel = HandshakeChannel(sock, None if plan.kind == "shm" else _HANDSHAKE_S)
         try:
             with ParametersMaker(context, kind, channel.sock) as parameters:
+                code = self.code
                 session = await run_handshake(
-                    channel, call(hello, self._key, parameters.make), self.code
+                    channel,
+                    call(hello, self._meetings[code], parameters.make),
+                    code,
+                    before_reply=partial(self._first_reply, channel, rail),
                 )
+                self._settle(code)
                 rail.proven_s = took
                 if session.theirs.refusal:
                     self._give_up(f"the peer has closed the link: {session.theirs.refusal}")
@@ -387,6 +445,25 @@ class Peer:
                 yield channel, session, parameters
         finally:
             channel.close()
+
+    async def _first_reply(self, channel: HandshakeChannel, rail: RailState) -> None:
+        """Wait for the reply to a HELLO; if the peer may know another rendezvous, only shortly.
+
+        In that case raises LinkError, and the next call names the next rendezvous.
+        """
+        loop = asyncio.get_running_loop()
+        while not past(channel.until_s):
+            turn_s = loop.time() + _TURN_S * 2.0 ** min(rail.tries, 4)
+            until_s = turn_s if channel.until_s is None else min(turn_s, channel.until_s)
+            await ready(channel.sock, until_s=until_s)
+            try:
+                channel.sock.recv(1, socket.MSG_PEEK)
+                return
+            except BlockingIOError:
+                if len(self._meetings) > 1 and not self._settled:
+                    code = self.code
+                    self._meetings[code] = self._meetings.pop(code)  # It is now the last one.
+                    raise LinkError("the peer has not come to this rendezvous yet") from None
 
     def _hand_over(
         self, rail: RailState, sock: socket.socket, session: Session, parameters: ParametersMaker

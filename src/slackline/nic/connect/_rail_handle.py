@@ -23,6 +23,7 @@ from slackline.errors import LinkError
 from slackline.nic.connect._addresses import Interface, to_rows
 from slackline.nic.connect._congestion import AUTO, control_congestion
 from slackline.nic.connect._connection_manager import ConnectionManager
+from slackline.nic.connect._forks import closed_in_children
 from slackline.nic.connect._handshake import Session
 from slackline.nic.connect._handshake_channel import ready
 from slackline.nic.connect._messages import TransportParameters
@@ -121,7 +122,7 @@ class ParametersMaker:
         """Return this end's transport parameters and the file descriptors to send with them."""
         engine = self._engine
         if self._kind == "shm":
-            sock = self._sock.dup()
+            sock = closed_in_children(self._sock.dup())
             self._ring = engine.new_ring(), sock
             parameters = TransportParameters(arena_bytes=engine.arena_bytes, ring=self._ring[0])
             return parameters, (engine.arena_fd, engine.doorbell_fd)
@@ -130,7 +131,7 @@ class ParametersMaker:
         if self._kind != "udp":
             return TransportParameters(), ()
         host, _, *rest = self._sock.getsockname()
-        self._udp = socket.socket(self._sock.family, socket.SOCK_DGRAM)
+        self._udp = closed_in_children(socket.socket(self._sock.family, socket.SOCK_DGRAM))
         device = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, _NAME_BYTES)
         if device.strip(b"\0") and not any(rest):
             self._udp.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device)

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from slackline.errors import UsageError
-from slackline.nic._interface import Store
 from slackline.nic.connect._addresses import Interface, from_rows, to_rows
 from slackline.nic.connect._kernels import check_kernels
 from slackline.nic.connect._netlink import devices
+from slackline.nic.connect._opening_store import OpeningStore
 
 __all__ = [
     "EndpointDescriptor",
@@ -46,6 +46,7 @@ _TYPES = {
 _DRAWS = 4
 """The number of draws for a group's epochs. A draw that some rank cannot use, since another group
 of the rank has the number, happens once in millions of groups."""
+_STEP = "the exchange of addresses through the store"
 _READ_BY_ALL = 4
 """The largest group in which every rank reads every descriptor from the store. In a larger group
 rank 0 reads the descriptors and publishes them together: n ranks then make 3 n accesses instead of
@@ -162,9 +163,7 @@ class Rendezvous:
 
 
 def exchange_descriptors(
-    store: Store,
-    rank: int,
-    size: int,
+    opening: OpeningStore,
     descriptor: EndpointDescriptor,
     key: bytes = b"",
     *,
@@ -174,23 +173,25 @@ def exchange_descriptors(
 
     The group's secret is made of a random number that rank 0 stores, and of `key`, which is never
     stored. `reserve` gets the candidates for the group's epochs, two for each draw, and returns a
-    bit mask of those that this engine cannot use. Blocks until all ranks have published, limited by
-    the store's own timeout. Raises UsageError that names the rank and the option that differs, the
-    ranks whose kernels give other bits, or the descriptor that is wrong.
+    bit mask of those that this engine cannot use. Blocks until all ranks have published, or raises
+    TimeoutError that names those that have not. Raises UsageError that names the rank and the
+    option that differs, the ranks whose kernels give other bits, or the descriptor that is wrong,
+    and PeerError if another rank cannot open the group.
     """
+    rank = opening.rank
     if rank == 0:
         given = secrets.token_bytes(32)
-        store.set("slackline/secret", given.hex())
+        opening.set("slackline/secret", given.hex())
     else:
-        given = bytes.fromhex(store.get("slackline/secret").decode())
+        given = bytes.fromhex(opening.get("slackline/secret", of=0, step=_STEP).decode())
     secret = hmac.new(key, given, hashlib.sha256).digest()
     drawn = Rendezvous(secret=secret, descriptors=())
     mask = reserve([epoch for draw in range(_DRAWS) for epoch in drawn.epochs(draw)])
     taken = sum(1 << draw for draw in range(_DRAWS) if mask >> 2 * draw & 0b11)
     descriptor = replace(descriptor, taken=taken)
-    store.set(f"slackline/rank/{rank}", json.dumps(descriptor.told()))
+    opening.set(f"slackline/rank/{rank}", json.dumps(descriptor.told()))
     descriptors = []
-    for peer, stored in enumerate(_descriptors(store, rank, size)):
+    for peer, stored in enumerate(_descriptors(opening)):
         try:
             told = json.loads(stored)
             if not isinstance(told, dict):
@@ -208,6 +209,7 @@ def exchange_descriptors(
             descriptors.append(to_descriptor(told))
         except (KeyError, TypeError, ValueError) as error:
             raise _wrong(rank, peer, error) from error
+    _check_engines(descriptors, rank)
     for name, mine in descriptor.options.items():
         for peer, other in enumerate(descriptors):
             if other.options.get(name) != mine:
@@ -229,17 +231,19 @@ def exchange_descriptors(
     return Rendezvous(secret=secret, descriptors=tuple(descriptors), draw=free[0])
 
 
-def _descriptors(store: Store, rank: int, size: int) -> list[bytes]:
+def _descriptors(opening: OpeningStore) -> list[bytes]:
     """Return the stored descriptors of all ranks; block until all have published.
 
     Raises UsageError if the list that rank 0 has published is wrong.
     """
+    rank, size = opening.rank, opening.size
+    keys = {peer: f"slackline/rank/{peer}" for peer in range(size)}
     if size <= _READ_BY_ALL or rank == 0:
-        stored = [store.get(f"slackline/rank/{peer}") for peer in range(size)]
+        stored = opening.get_all(keys, _STEP)
         if size > _READ_BY_ALL:
-            store.set("slackline/ranks", json.dumps([each.decode("latin-1") for each in stored]))
+            opening.set("slackline/ranks", json.dumps([each.decode("latin-1") for each in stored]))
         return stored
-    together = store.get("slackline/ranks")
+    together = opening.get("slackline/ranks", of=0, step=_STEP, needs=keys)
     try:
         texts = json.loads(together)
         if not isinstance(texts, list) or len(texts) != size:
@@ -249,6 +253,20 @@ def _descriptors(store: Store, rank: int, size: int) -> list[bytes]:
         raise UsageError(
             f"the list of descriptors in the rendezvous store is wrong: {error}", rank=rank, peer=0
         ) from error
+
+
+def _check_engines(descriptors: Sequence[EndpointDescriptor], rank: int) -> None:
+    """Raise UsageError if two ranks have one engine, which cannot connect to itself."""
+    ranks: dict[str, int] = {}
+    for peer, descriptor in enumerate(descriptors):
+        first = ranks.setdefault(descriptor.engine, peer)
+        if first != peer:
+            raise UsageError(
+                f"ranks {first} and {peer} of one group are in one process and share its engine: "
+                "every rank needs a process of its own",
+                rank=rank,
+                peer=peer if first == rank else first,
+            )
 
 
 def _wrong(rank: int, peer: int, error: Exception) -> UsageError:

@@ -15,6 +15,7 @@ import socket
 import ssl
 
 from slackline.errors import LinkError, UsageError
+from slackline.nic.connect._forks import closed_in_children
 from slackline.nic.connect._handshake_channel import past, ready
 
 __all__ = ["Identity", "secure"]
@@ -68,8 +69,10 @@ async def secure(
     """
     until_s = asyncio.get_running_loop().time() + _LIMIT_S
     try:
-        wrapped = identity.context(peer, server=server).wrap_socket(
-            sock, server_side=server, do_handshake_on_connect=False
+        wrapped = closed_in_children(
+            identity.context(peer, server=server).wrap_socket(
+                sock, server_side=server, do_handshake_on_connect=False
+            )
         )
     except BaseException:
         sock.close()

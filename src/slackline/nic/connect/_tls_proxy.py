@@ -19,6 +19,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from slackline.nic.connect._forks import closed_in_children
+
 __all__ = ["TlsProxy"]
 
 _log = logging.getLogger("slackline.nic")
@@ -156,8 +158,13 @@ class TlsProxy:
     """The TLS proxy's thread, which serves all connections and starts with the first connection."""
 
     def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
-        self._wake, self._woken = socket.socketpair()
+        self._wake, self._woken = map(closed_in_children, socket.socketpair())
+        try:
+            self._selector = selectors.DefaultSelector()
+        except BaseException:
+            for sock in (self._wake, self._woken):
+                sock.close()
+            raise
         self._woken.setblocking(False)
         self._lock = threading.Lock()
         self._new: list[_ProxiedConnection] = []
@@ -172,19 +179,23 @@ class TlsProxy:
         When TLS fails, `broken(reason)` is called on the proxy's thread before the plain socket is
         closed.
         """
-        ours, theirs = socket.socketpair()
+        ours, theirs = map(closed_in_children, socket.socketpair())
         for sock in (ours, theirs):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _PAIR_BUFFER_BYTES)
         ours.setblocking(False)
         tls.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         tls.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENCE_MS)
         with self._lock:
-            self._new.append(_ProxiedConnection(ours, tls, broken))
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._serve, name="slackline-tls", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._serve, name="slackline-tls", daemon=True)
+                try:
+                    thread.start()
+                except BaseException:
+                    for sock in (ours, theirs):
+                        sock.close()
+                    raise
+                self._thread = thread
+            self._new.append(_ProxiedConnection(ours, tls, broken))
         self._wake.send(b"\0")
         return theirs
 

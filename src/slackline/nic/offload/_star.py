@@ -16,7 +16,6 @@ from collections.abc import Callable
 import slackline._native as _native
 from slackline.errors import LinkError, SlacklineError
 from slackline.nic._host_port import parse_address
-from slackline.nic._interface import Store
 from slackline.nic._options import NicOptions
 from slackline.nic.collectives import STAR, PlanBook
 from slackline.nic.connect import (
@@ -24,6 +23,7 @@ from slackline.nic.connect import (
     HandshakeChannel,
     HandshakeMessage,
     Network,
+    OpeningStore,
     Rendezvous,
     check_kernels,
     dial,
@@ -87,7 +87,7 @@ class Star:
 def reach(
     engine: _native.Engine,
     network: Network,
-    store: Store,
+    meeting: OpeningStore,
     rendezvous: Rendezvous,
     rank: int,
     links: list[int],
@@ -103,7 +103,7 @@ def reach(
     """
     why, star = "", None
     try:
-        response = _response(network, store, rendezvous, rank, options.aggregator)
+        response = _response(network, meeting, rendezvous, options.aggregator)
         if response.refusal:
             why = response.refusal
         else:
@@ -125,20 +125,21 @@ def reach(
 
 
 def _response(
-    network: Network, store: Store, rendezvous: Rendezvous, rank: int, where: str
+    network: Network, meeting: OpeningStore, rendezvous: Rendezvous, where: str
 ) -> AggregationResponse:
     """Return the aggregator's response, which rank 0 passes on through the store."""
     key = _STORE_KEY.format(epoch=rendezvous.epoch)
-    if rank == 0:
+    if meeting.rank == 0:
         try:
             response = network.manager.run(_request(network, rendezvous, where))
         except (SlacklineError, OSError, TimeoutError) as error:
             response = AggregationResponse(
                 refusal=f"rank 0 cannot reach it: {str(error) or 'no answer in time'}"
             )
-        store.set(key, response.write().decode())
+        meeting.set(key, response.write().decode())
         return response
-    return AggregationResponse.read(store.get(key))
+    step = "the aggregator's answer"
+    return AggregationResponse.read(meeting.get(key, of=0, step=step))
 
 
 async def _request(network: Network, rendezvous: Rendezvous, where: str) -> AggregationResponse:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from slackline.errors import PeerError, UsageError
-from slackline.nic import NicOptions
+from slackline.nic import NicOptions, Store
+from slackline.nic.connect._opening_store import OpeningStore
 from slackline.nic.connect._rendezvous import (
     EndpointDescriptor,
     Rendezvous,
@@ -55,6 +56,10 @@ def descriptor(rank: int) -> EndpointDescriptor:
     return replace(MINE, engine=f"engine {rank}")
 
 
+def meeting(store: Store, rank: int, size: int) -> OpeningStore:
+    return OpeningStore(store, rank, size, limit_s=20)
+
+
 def run(size: int, body: Callable[[int], Any]) -> None:
     """Call `body` with each rank, in threads that are named after their ranks."""
     threads = [threading.Thread(target=body, args=(rank,), name=str(rank)) for rank in range(size)]
@@ -72,7 +77,7 @@ def test_accesses_to_the_store_grow_in_proportion_to_the_ranks(
     found: dict[int, Rendezvous] = {}
 
     def join(rank: int) -> None:
-        found[rank] = exchange_descriptors(store, rank, size, descriptor(rank))
+        found[rank] = exchange_descriptors(meeting(store, rank, size), descriptor(rank))
 
     run(size, join)
     assert store.accesses == {str(rank): of_another if rank else of_rank_0 for rank in range(size)}
@@ -87,7 +92,7 @@ def test_all_ranks_take_the_first_draw_of_epochs_that_none_of_them_uses() -> Non
 
     def join(rank: int) -> None:
         found[rank] = exchange_descriptors(
-            store, rank, 3, descriptor(rank), reserve=lambda epochs: masks[rank]
+            meeting(store, rank, 3), descriptor(rank), reserve=lambda epochs: masks[rank]
         )
 
     run(3, join)
@@ -104,7 +109,7 @@ def test_a_group_whose_every_draw_is_taken_is_refused_on_every_rank() -> None:
     def join(rank: int) -> None:
         with pytest.raises(UsageError) as error:
             exchange_descriptors(
-                store, rank, 2, descriptor(rank), reserve=lambda epochs: 0b01010101 << rank
+                meeting(store, rank, 2), descriptor(rank), reserve=lambda epochs: 0b01010101 << rank
             )
         found[rank] = str(error.value)
 
@@ -122,7 +127,9 @@ def test_ranks_with_other_kernels_are_refused_on_every_rank() -> None:
 
     def join(rank: int) -> None:
         with pytest.raises(UsageError) as error:
-            exchange_descriptors(store, rank, 2, replace(descriptor(rank), kernels=f"{rank:04x}"))
+            exchange_descriptors(
+                meeting(store, rank, 2), replace(descriptor(rank), kernels=f"{rank:04x}")
+            )
         found.add(str(error.value))
 
     run(2, join)
@@ -140,7 +147,7 @@ def test_every_rank_of_a_large_group_names_a_wrong_descriptor(stored: str) -> No
 
     def join(rank: int) -> None:
         with pytest.raises(UsageError, match="descriptor of rank 4 in the rendezvous") as error:
-            exchange_descriptors(store, rank, 5, descriptor(rank))
+            exchange_descriptors(meeting(store, rank, 5), descriptor(rank))
         found[rank] = error.value
 
     run(4, join)
@@ -163,7 +170,7 @@ def test_a_list_of_descriptors_that_is_none_is_an_error(together: str, why: str)
     store.set("slackline/secret", "00" * 32)
     store.set("slackline/ranks", together)
     with pytest.raises(UsageError) as error:
-        exchange_descriptors(store, 1, 5, MINE)
+        exchange_descriptors(meeting(store, 1, 5), MINE)
     assert str(error.value) == f"the list of descriptors in the rendezvous store is wrong: {why}"
 
 
@@ -183,7 +190,7 @@ def test_a_descriptor_that_is_none_is_named_with_its_rank(stored: str, why: str)
     store = MemoryStore()
     store.set("slackline/rank/1", stored)
     with pytest.raises(UsageError) as error:
-        exchange_descriptors(store, 0, 2, MINE)
+        exchange_descriptors(meeting(store, 0, 2), MINE)
     assert str(error.value) == f"the descriptor of rank 1 in the rendezvous store is wrong: {why}"
     assert (error.value.rank, error.value.peer) == (0, 1)
 
@@ -194,7 +201,7 @@ def test_a_field_that_is_missing_is_named() -> None:
     store = MemoryStore()
     store.set("slackline/rank/1", json.dumps(told))
     with pytest.raises(UsageError, match="missing 1 required keyword-only argument: 'host'"):
-        exchange_descriptors(store, 0, 2, MINE)
+        exchange_descriptors(meeting(store, 0, 2), MINE)
 
 
 def test_the_fullest_host_gives_the_ranks_of_a_processor() -> None:
