@@ -115,13 +115,13 @@ def names_imported(path: Path) -> set[str]:
     return names
 
 
-def test_only_nic_lab_and_sim_import_the_compiled_module() -> None:
+def test_only_rooms_over_the_native_core_import_the_compiled_module() -> None:
     importers = {
         path.relative_to(SOURCE).parts[0]
         for path in SOURCE.rglob("*.py")
         if "slackline._native" in names_imported(path)
     }
-    assert importers <= {"nic", "lab", "sim", "aggregator"}
+    assert importers <= {"nic", "lab", "sim", "aggregator", "circuit"}
 
 
 def test_only_env_reads_the_environment() -> None:

@@ -312,7 +312,10 @@ bool Engine::ends_with(const Request& request, int rank, Leave how) const {
   if (!sends && request.key.role != role_receive(rank) && request.key.role != kRoleCollective)
     return false;
   if (how == Leave::kBroken || (how == Leave::kLost && sends)) return true;
-  return needs(request, rank) || request.flows[static_cast<std::size_t>(rank)].lent > 0;
+  const PeerFlow& flow = request.flows[static_cast<std::size_t>(rank)];
+  // A rank that has left grants nothing any more, so the rest of a message is never sent.
+  if (sends && flow.sent < request.total) return true;
+  return needs(request, rank) || flow.lent > 0;
 }
 
 // Note that another member has lost `rank`, while this rank has not: what `rank` sent to this rank
