@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "request.h"
+#include "request_chain.h"
 
 namespace slackline {
 
@@ -22,26 +23,19 @@ class CompletionQueue {
   std::int64_t waiting_since_ns = 0;  // 0 while no thread is blocked on the queue
   // Takes no memory, so that no end is lost when there is none.
   void push(std::shared_ptr<Request> request) noexcept {
-    Request* last = request.get();
-    (last_ == nullptr ? first_ : last_->next_in_queue) = std::move(request);
-    last_ = last;
+    ended_.push(std::move(request));
     count_.fetch_add(1, std::memory_order_release);
   }
   std::vector<std::shared_ptr<Request>> take() {
     std::vector<std::shared_ptr<Request>> taken;
     taken.reserve(count_.load(std::memory_order_relaxed));
     count_.store(0, std::memory_order_release);
-    last_ = nullptr;
-    while (first_ != nullptr) {
-      std::shared_ptr<Request> next = std::move(first_->next_in_queue);
-      taken.push_back(std::exchange(first_, std::move(next)));
-    }
+    while (!ended_.empty()) taken.push_back(ended_.pop());
     return taken;
   }
 
  private:
-  std::shared_ptr<Request> first_;  // each operation refers to the next
-  Request* last_ = nullptr;
+  RequestChain<&Request::next_in_queue> ended_;
   std::atomic<std::size_t> count_{0};
 };
 

@@ -9,6 +9,7 @@
 
 #include "../base/renew.h"
 #include "request.h"
+#include "request_chain.h"
 
 namespace slackline {
 
@@ -19,9 +20,7 @@ class Completions {
   void push(std::shared_ptr<Request> ended) noexcept {
     {
       const std::lock_guard lock(mutex_);
-      Request* last = ended.get();
-      (last_ == nullptr ? first_ : last_->next_completed) = std::move(ended);
-      last_ = last;
+      ended_.push(std::move(ended));
     }
     changed_.notify_one();
   }
@@ -30,12 +29,8 @@ class Completions {
   // return null after close() when none is left.
   std::shared_ptr<Request> next() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return first_ != nullptr || closed_; });
-    if (first_ == nullptr) return nullptr;
-    std::shared_ptr<Request> first = std::move(first_);
-    first_ = std::move(first->next_completed);
-    if (first_ == nullptr) last_ = nullptr;
-    return first;
+    changed_.wait(lock, [this] { return !ended_.empty() || closed_; });
+    return ended_.empty() ? nullptr : ended_.pop();
   }
 
   // Let waiting threads, and later calls of next(), return.
@@ -58,8 +53,7 @@ class Completions {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::shared_ptr<Request> first_;  // each operation refers to the next
-  Request* last_ = nullptr;
+  RequestChain<&Request::next_completed> ended_;
   bool closed_ = false;
 };
 
