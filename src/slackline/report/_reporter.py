@@ -133,9 +133,15 @@ class Reporter:
         self._source = source
         if self._starts:
             with self._starting:
-                thread = threading.Thread(target=self._run, name="slackline-report", daemon=True)
-                thread.start()
-                self._thread = thread
+                # The thread runs only while it is the one in this field.
+                self._thread = threading.Thread(
+                    target=self._run, name="slackline-report", daemon=True
+                )
+                try:
+                    self._thread.start()
+                except BaseException:
+                    self._thread = None
+                    raise
 
     def forget(self) -> None:
         """Report the failures that the source still has, and stop looking at it."""
