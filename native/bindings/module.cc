@@ -266,10 +266,9 @@ NB_MODULE(_native, m) {
       .def(
           "allocate",
           [](Engine& e, std::size_t bytes) {
-            e.check_process();
-            return reinterpret_cast<std::uintptr_t>(e.arena().allocate(bytes));
+            return reinterpret_cast<std::uintptr_t>(e.allocate(bytes));
           },
-          "bytes"_a,
+          "bytes"_a, nb::call_guard<nb::gil_scoped_release>(),
           "Return the address of newly allocated registered memory, or 0 if there is no room.")
       .def(
           "free",
@@ -277,7 +276,11 @@ NB_MODULE(_native, m) {
             // Finalizers in a forked process must not free memory that the parent still uses.
             return e.elsewhere() || e.arena().free(at(address));
           },
-          "address"_a)
+          "address"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("withheld", &Engine::withheld, nb::call_guard<nb::gil_scoped_release>(),
+           "Return the bytes of freed memory that cannot be allocated yet, by the name of the peer "
+           "that may still read or write the memory, because it has not noticed that an operation "
+           "has failed.")
       .def(
           "contains",
           [](Engine& e, std::uintptr_t address, std::size_t bytes) {

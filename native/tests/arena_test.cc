@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "check.h"
+#include "ranks.h"
 
 namespace slackline {
 namespace {
@@ -97,6 +98,49 @@ TEST("freeing what is not a block is refused") {
   CHECK(!arena.free(nullptr));
   CHECK(arena.free(block));
   CHECK(!arena.free(block));
+}
+
+TEST("a withheld block becomes free when it is released, whatever was freed first") {
+  Arena arena(kCapacity);
+  std::byte* block = arena.allocate(1u << 20);
+  CHECK(arena.withhold(block + 5000) == block);
+  CHECK(arena.withhold(block) == block);
+  CHECK(arena.withhold(block + (1u << 20)) == nullptr);
+  CHECK(arena.withhold(nullptr) == nullptr);
+  CHECK_EQUAL(arena.freed_and_withheld(block), 0u);
+  CHECK(arena.free(block));
+  CHECK(!arena.free(block));
+  CHECK_EQUAL(arena.freed_and_withheld(block), std::size_t{1} << 20);
+  CHECK_EQUAL(arena.used(), std::size_t{1} << 20);
+  CHECK(arena.allocate(kCapacity) == nullptr);
+  arena.release(block);
+  CHECK(arena.allocate(kCapacity) == nullptr);
+  arena.release(block);
+  CHECK_EQUAL(arena.used(), 0u);
+  std::byte* again = arena.allocate(1u << 20);
+  CHECK(again == block);
+  arena.withhold(again);
+  arena.release(again);  // the program still has the block
+  CHECK_EQUAL(arena.used(), std::size_t{1} << 20);
+  CHECK(arena.free(again));
+  CHECK(arena.allocate(kCapacity) != nullptr);
+}
+
+TEST("memory whose pages are on their way to the kernel is waited for, not refused") {
+  constexpr std::size_t kBlock = std::size_t{64} << 20;
+  Arena arena(kBlock, 0);
+  test::on_every_rank(2, [&](int thread) {
+    for (int round = 0; round < 200; ++round) {
+      // Without the wait an allocation would fail although no block is in use.
+      std::byte* memory = arena.allocate(kBlock / 2);
+      CHECK(memory != nullptr);
+      std::memset(memory, thread, 4096);
+      CHECK(memory[4095] == static_cast<std::byte>(thread));
+      CHECK(arena.free(memory));
+    }
+  });
+  CHECK_EQUAL(arena.used(), 0u);
+  CHECK(arena.allocate(kBlock) != nullptr);
 }
 
 TEST("a range is inside an arena only as a whole") {

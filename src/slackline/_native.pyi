@@ -532,6 +532,11 @@ class Engine:
 
     def free(self, address: int) -> bool: ...
 
+    def withheld(self) -> dict[str, int]:
+        """
+        Return the bytes of freed memory that cannot be allocated yet, by the name of the peer that may still read or write the memory, because it has not noticed that an operation has failed.
+        """
+
     def contains(self, address: int, bytes: int) -> bool: ...
 
     def new_ring(self) -> int:

@@ -1,12 +1,14 @@
 // Registered memory: a memfd that peers on the same host map into their own address space.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace slackline {
 
@@ -29,8 +31,15 @@ class Arena {
   // Return the number of bytes of an arena that a block of `bytes` bytes occupies.
   static std::size_t rounded(std::size_t bytes);
   // Free the block that starts at `address`. Return false when `address` is not the start of a
-  // block. Thread-safe.
+  // block. A withheld block becomes free later, when it is released. Thread-safe. Pages are
+  // returned to the kernel without the lock, so that other threads need not wait for it.
   bool free(std::byte* address);
+  // Withhold the block that contains `address`: its memory is not allocated again before as many
+  // calls of release() as of withhold(). Return the start of the block, or null if no block
+  // contains the address. Thread-safe.
+  std::byte* withhold(const void* address);
+  // Undo one withhold() of the block that starts at `block`. Thread-safe.
+  void release(std::byte* block);
 
   bool contains(const void* address, std::size_t bytes) const {
     const auto* p = static_cast<const std::byte*>(address);
@@ -42,7 +51,10 @@ class Arena {
   }
   std::byte* at(std::uint64_t offset) const { return base_ + offset; }
   std::size_t capacity() const { return capacity_; }
+  // Return the bytes of all blocks that are not free. Withheld blocks that were freed count too.
   std::size_t used() const;
+  // Return the bytes of the block that starts at `block` if it was freed and is withheld, else 0.
+  std::size_t freed_and_withheld(const std::byte* block) const;
   int fd() const { return fd_; }
   // Close the descriptor in a forked child; the memory stays mapped there.
   void leave_to_parent();
@@ -51,14 +63,28 @@ class Arena {
   int fd_ = -1;
   std::byte* base_ = nullptr;
   std::size_t capacity_ = 0;
+  struct Block {
+    std::uint64_t length;
+    std::size_t holds = 0;  // calls of withhold() without their release()
+    bool freed = false;     // free() was called while the block was withheld
+  };
+  struct Range {
+    std::uint64_t start, length;
+  };
+
   mutable std::mutex mutex_;
+  std::condition_variable returned_;  // signals that `returning_` has decreased
+  int returning_ = 0;                 // threads that return pages of free ranges to the kernel
   std::map<std::uint64_t, std::uint64_t> free_;  // offset -> length, coalesced
-  std::map<std::uint64_t, std::uint64_t> used_;  // offset -> length
+  std::map<std::uint64_t, Block> used_;          // by offset
   std::size_t used_bytes_ = 0;
 
-  void keep(std::uint64_t start, std::uint64_t length);
+  std::byte* take_room(std::size_t length, std::size_t unit);
+  std::vector<Range> end_block(std::map<std::uint64_t, Block>::iterator block);
+  void add_free(std::uint64_t start, std::uint64_t length);
+  void remove_free(std::uint64_t start, std::uint64_t length);
   void take_kept(std::uint64_t start, std::uint64_t end);
-  void give_back(std::uint64_t start, std::uint64_t length) const;
+  void give_back(std::unique_lock<std::mutex>& lock, const std::vector<Range>& surplus);
 
   const std::size_t most_kept_;
   // Free ranges as (offset, length), oldest first, whose pages have not been returned to the

@@ -78,17 +78,22 @@ std::size_t Arena::rounded(std::size_t bytes) {
 std::byte* Arena::allocate(std::size_t bytes) {
   if (bytes > capacity_) return nullptr;
   const std::size_t unit = bytes >= kHugePage ? kHugePage : bytes >= kPage ? kPage : kLine;
-  const std::size_t length = rounded(bytes);
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    std::byte* memory = take_room(rounded(bytes), unit);
+    if (memory != nullptr || returning_ == 0) return memory;
+    returned_.wait(lock);  // a range whose pages are being returned is not free meanwhile
+  }
+}
+
+std::byte* Arena::take_room(std::size_t length, std::size_t unit) {
   for (auto it = free_.begin(); it != free_.end(); ++it) {
     const std::uint64_t start = it->first;
     const std::uint64_t end = start + it->second;
     const std::uint64_t aligned = round_up(start, unit);
     if (aligned + length > end) continue;
-    free_.erase(it);
-    if (aligned > start) free_[start] = aligned - start;
-    if (aligned + length < end) free_[aligned + length] = end - aligned - length;
-    used_[aligned] = length;
+    remove_free(aligned, length);
+    used_[aligned] = Block{length};
     used_bytes_ += length;
     if (kept_bytes_ > 0) take_kept(aligned, aligned + length);
     return base_ + aligned;
@@ -97,14 +102,77 @@ std::byte* Arena::allocate(std::size_t bytes) {
 }
 
 bool Arena::free(std::byte* address) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto it = used_.find(offset_of(address));
-  if (it == used_.end()) return false;
-  std::uint64_t start = it->first;
-  std::uint64_t length = it->second;
-  used_.erase(it);
+  if (it == used_.end() || it->second.freed) return false;
+  if (it->second.holds > 0)
+    it->second.freed = true;
+  else
+    give_back(lock, end_block(it));
+  return true;
+}
+
+std::byte* Arena::withhold(const void* address) {
+  if (!contains(address, 1)) return nullptr;
+  const std::lock_guard lock(mutex_);
+  auto it = used_.upper_bound(offset_of(address));
+  if (it == used_.begin()) return nullptr;
+  --it;
+  if (offset_of(address) >= it->first + it->second.length) return nullptr;
+  ++it->second.holds;
+  return base_ + it->first;
+}
+
+void Arena::release(std::byte* block) {
+  std::unique_lock lock(mutex_);
+  const auto it = used_.find(offset_of(block));
+  if (--it->second.holds == 0 && it->second.freed) give_back(lock, end_block(it));
+}
+
+std::size_t Arena::freed_and_withheld(const std::byte* block) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = used_.find(offset_of(block));
+  return it != used_.end() && it->second.freed ? it->second.length : 0;
+}
+
+// Make a block free. Return the free ranges whose pages exceed the limit of kept pages. These
+// ranges count as neither free nor used until give_back().
+std::vector<Arena::Range> Arena::end_block(std::map<std::uint64_t, Block>::iterator block) {
+  const std::uint64_t start = block->first;
+  const std::uint64_t length = block->second.length;
+  used_.erase(block);
   used_bytes_ -= length;
-  if (length >= kLong) keep(start, length);
+  add_free(start, length);
+  if (length < kLong) return {};
+  kept_.emplace_back(start, length);
+  kept_bytes_ += length;
+  std::vector<Range> surplus;
+  while (kept_bytes_ > most_kept_) {
+    const auto [oldest, bytes] = kept_.front();
+    kept_.pop_front();
+    kept_bytes_ -= bytes;
+    remove_free(oldest, bytes);
+    surplus.push_back({oldest, bytes});
+  }
+  return surplus;
+}
+
+// Return the pages of ranges to the kernel, which may take a tenth of a second for a gigabyte, and
+// make the ranges free.
+void Arena::give_back(std::unique_lock<std::mutex>& lock, const std::vector<Range>& surplus) {
+  if (surplus.empty()) return;
+  ++returning_;
+  lock.unlock();
+  for (const Range& range : surplus)
+    ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(range.start),
+                static_cast<off_t>(range.length));
+  lock.lock();
+  --returning_;
+  for (const Range& range : surplus) add_free(range.start, range.length);
+  returned_.notify_all();
+}
+
+void Arena::add_free(std::uint64_t start, std::uint64_t length) {
   auto next = free_.lower_bound(start);
   if (next != free_.end() && next->first == start + length) {
     length += next->second;
@@ -119,18 +187,16 @@ bool Arena::free(std::byte* address) {
     }
   }
   free_[start] = length;
-  return true;
 }
 
-void Arena::keep(std::uint64_t start, std::uint64_t length) {
-  kept_.emplace_back(start, length);
-  kept_bytes_ += length;
-  while (kept_bytes_ > most_kept_) {
-    const auto [oldest, bytes] = kept_.front();
-    kept_.pop_front();
-    kept_bytes_ -= bytes;
-    give_back(oldest, bytes);
-  }
+// Remove a range, which lies within one free range, from the free ranges.
+void Arena::remove_free(std::uint64_t start, std::uint64_t length) {
+  const auto it = std::prev(free_.upper_bound(start));
+  const std::uint64_t first = it->first;
+  const std::uint64_t end = first + it->second;
+  free_.erase(it);
+  if (start > first) free_[first] = start - first;
+  if (start + length < end) free_[start + length] = end - start - length;
 }
 
 // Remove an allocated range from the free ranges that keep their pages. The parts before and after
@@ -148,11 +214,6 @@ void Arena::take_kept(std::uint64_t start, std::uint64_t end) {
     add(std::max(end, offset), offset + length);
   }
   kept_ = std::move(left);
-}
-
-void Arena::give_back(std::uint64_t start, std::uint64_t length) const {
-  ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start),
-              static_cast<off_t>(length));
 }
 
 std::size_t Arena::used() const {

@@ -119,6 +119,7 @@ bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
     const int peer = request->finished() ? -1 : request->group->rank_of(link);
     return peer >= 0 && request->flows[static_cast<std::size_t>(peer)].lacks_data();
   }
+  if ((header.flags & wire::kFlagWritten) != 0) lent_.returned(key, link);
   // Wire data that is not eager was sent after a grant, so its operation was posted here. A missing
   // operation has therefore already ended.
   const bool wanted = eager || link.shared_memory();
@@ -177,7 +178,8 @@ void Engine::accept(Request& request, Link& link, const wire::Header& header,
   const bool refers = (header.flags & wire::kFlagReference) != 0;
   const bool written = (header.flags & wire::kFlagWritten) != 0;
   if ((refers || written) && link.shm() == nullptr) return refuse(mismatch(request, header));
-  if (written ? segment.readers == 0 : payload.length != (refers ? sizeof(Reference) : bytes))
+  if (written ? segment.readers == 0 || flow.lent == 0
+              : payload.length != (refers ? sizeof(Reference) : bytes))
     return refuse(mismatch(request, header));
 
   if (idle_pending_.empty()) {
@@ -264,17 +266,17 @@ void Engine::on_grant(Link& link, const wire::Header& header) {
 
 void Engine::on_release(Link& link, const wire::Header& header) {
   const std::shared_ptr<Request> request = operations_.find(key_of(header));
-  const int peer = request ? request->group->rank_of(link) : -1;
-  if (peer < 0) return;
+  if (!request) return lent_.returned(key_of(header), link);
+  const int peer = request->group->rank_of(link);
   const int index = request->program->local(header.chunk);
-  if (index < 0) return;
+  if (peer < 0 || index < 0) return;
+  PeerFlow& flow = request->flows[static_cast<std::size_t>(peer)];
   Chunk& chunk = request->chunks[static_cast<std::size_t>(index)];
   const std::size_t segment = header.offset / request->item_size / chunk.segment_count;
   if (segment >= chunk.segments.size()) return;
   Segment& s = chunk.segments[segment];
-  if (s.readers == 0) return;
-  PeerFlow& flow = request->flows[static_cast<std::size_t>(peer)];
-  if (flow.lent > 0) --flow.lent;
+  if (s.readers == 0 || flow.lent == 0) return;
+  --flow.lent;
   if (--s.readers == 0) release_slot(*request, s);
   send_finished(*request);
 }

@@ -173,6 +173,7 @@ void Engine::watch_links(std::int64_t now) {
     if (link->reap()) link_lost(*link);
   }
   if (asking) watch_aggregators(now);
+  if (!lent_.empty()) lent_.collect();
   drain_dirty();
 }
 

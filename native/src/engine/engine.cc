@@ -202,10 +202,36 @@ void Engine::abort_group(Group& group, const std::string& reason) {
   drain_dirty();
 }
 
+std::byte* Engine::allocate(std::size_t bytes) {
+  check_process();
+  if (std::byte* memory = arena_.allocate(bytes)) return memory;
+  const Lock lock = lock_for_post();
+  return allocate_room(bytes);
+}
+
+std::byte* Engine::allocate_room(std::size_t bytes) {
+  std::byte* memory = arena_.allocate(bytes);
+  if (memory != nullptr || lent_.empty()) return memory;
+  lent_.collect();
+  return arena_.allocate(bytes);
+}
+
+std::map<std::string, std::uint64_t> Engine::withheld() {
+  const Lock lock = lock_for_post();
+  lent_.collect();
+  return lent_.withheld_by_peer();
+}
+
 int Engine::take_slot() {
   if (free_slots_.empty()) {
-    std::byte* memory = arena_.allocate(slot_bytes());
+    std::byte* memory = allocate_room(slot_bytes());
     if (memory == nullptr) return -1;
+    if (!vacant_slots_.empty()) {
+      const int index = vacant_slots_.back();
+      vacant_slots_.pop_back();
+      slots_[static_cast<std::size_t>(index)] = memory;
+      return index;
+    }
     slots_.push_back(memory);
     free_slots_.reserve(slots_.size());  // so that release_slot() needs no memory
     return static_cast<int>(slots_.size()) - 1;
@@ -213,6 +239,11 @@ int Engine::take_slot() {
   const int index = free_slots_.back();
   free_slots_.pop_back();
   return index;
+}
+
+std::byte* Engine::remove_slot(int index) {
+  vacant_slots_.push_back(index);
+  return std::exchange(slots_[static_cast<std::size_t>(index)], nullptr);
 }
 
 void Engine::release_slot(Request& request, Segment& segment) {

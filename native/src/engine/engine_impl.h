@@ -31,6 +31,7 @@
 #include "event_loop.h"
 #include "group.h"
 #include "headers.h"
+#include "lent_memory.h"
 #include "links.h"
 #include "membership.h"
 #include "offload.h"
@@ -150,6 +151,11 @@ class Engine final : public FrameSink {
   void abort_group(Group& group, const std::string& reason);
   void close(std::int64_t timeout_ns);
   std::vector<OpenOperation> pending();  // the operations that have not ended, the oldest first
+  // Return the address of newly allocated registered memory, or null if the arena has no room.
+  std::byte* allocate(std::size_t bytes);
+  // Return the bytes of freed memory that cannot be allocated yet, by the name of the peer that may
+  // still read or write the memory, because it has not taken note that an operation has failed.
+  std::map<std::string, std::uint64_t> withheld();
   // Return the operations that have failed since the previous call.
   FailureLog::Taken failures();
   // Return the engine's counters. After close() the values no longer change.
@@ -228,11 +234,21 @@ class Engine final : public FrameSink {
   std::uint64_t promise_of(const Request& request, int peer, std::uint64_t from) const;
   void maybe_grant(Request& request, int peer);
 
+  // engine.cc
+  // Allocate arena memory under the lock.
+  std::byte* allocate_room(std::size_t bytes);
+  // Remove a staging slot from the table and return its memory, which the caller frees.
+  std::byte* remove_slot(int index);
+
   // finish.cc
   void maybe_finish(Request& request);
   void finish(Request& request, RequestState state);
   // Return all buffers and slots of a request that has ended.
   void retire(Request& request);
+  void withhold_lent(Request& request);
+  // Return whether this rank has left the group, or leaves all groups. Its peers may go on using
+  // the data that it has sent.
+  bool leaves(const Group& group) const { return group.closed || closing_; }
 
   // serve.cc
   void early(const Key& key);
@@ -389,6 +405,8 @@ class Engine final : public FrameSink {
   AbortedOperations aborted_;
   std::vector<std::byte*> slots_;
   std::vector<int> free_slots_;
+  std::vector<int> vacant_slots_;  // indices of `slots_` without memory
+  LentMemory lent_{arena_};
   std::set<std::uint64_t> rings_;  // offsets in the arena
   std::vector<PendingPayload*> idle_pending_;
   std::size_t pending_made_ = 0;

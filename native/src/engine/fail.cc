@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <exception>
 #include <iterator>
+#include <map>
 #include <new>
 #include <optional>
 #include <string>
@@ -16,6 +17,19 @@ namespace {
 // Time for which a member that another member has lost may still be heard. The end of a process
 // reaches all its peers within one round trip, but not in the same moment.
 constexpr std::int64_t kToldLossNs = 1'000'000'000;
+
+// Return an addition to an error message about a full arena: which peers keep memory from being
+// used again.
+std::string withheld_words(const std::map<std::string, std::uint64_t>& bytes_by_peer) {
+  std::string words;
+  for (const auto& [peer, bytes] : bytes_by_peer) {
+    if (bytes == 0) continue;
+    words += (words.empty() ? ", of which " : " and ") + std::to_string(bytes) +
+             " bytes are freed but withheld, because " + peer +
+             " may still write to them: it has not noticed yet that an operation has failed";
+  }
+  return words;
+}
 
 }  // namespace
 
@@ -71,18 +85,25 @@ void Engine::tell_failure_of(Request& request, bool tell_peers, bool bound) {
   for (std::size_t rank = 0; rank < request.group->links.size(); ++rank) {
     Link* link = request.group->links[rank];
     if (link == nullptr) continue;
+    // A peer that this rank has lent memory to must confirm the end, whoever told the peer first. A
+    // rank that leaves the group lets its peers read on.
+    const bool tell = tell_peers || (request.flows[rank].lent > 0 && !leaves(*request.group));
     const bool concerned = request.key.role == kRoleCollective ||
                            request.key.role == role_receive(static_cast<int>(rank)) ||
                            request.key.role == role_send(static_cast<int>(rank));
-    if (!tell_peers || !concerned || !bound || link->down || !link->wanted()) continue;
+    if (!tell || !concerned || !bound || link->down || !link->wanted()) continue;
     wire::Header header = header_for(request, wire::FrameKind::kAbort);
     if (request.key.role == role_receive(static_cast<int>(rank)))
       header.flags |= wire::kFlagToSender;
     header.offset = static_cast<std::uint64_t>(request.failure.fault);
     if (request.failure.fault == Fault::kPeer)
       header.total = static_cast<std::uint64_t>(request.failure.peer + 1);
+    // This frame may come before the one in which the rank itself says that it aborts the group.
+    if (request.failure.departure == Departure::kAborted)
+      header.chunk = static_cast<std::uint16_t>(Departure::kAborted);
     link->control(header, request.failure.message);
   }
+  request.told = true;
 }
 
 void Engine::on_abort(Link& link, const wire::Header& header, const Payload& payload) {
@@ -107,10 +128,16 @@ void Engine::on_abort(Link& link, const wire::Header& header, const Payload& pay
     return;
   }
   if (const std::shared_ptr<Request> request = operations_.find(key)) {
+    const int peer = request->group->rank_of(link);
+    // The peer has ended the operation, so it reads and writes none of this rank's memory any more.
+    if (peer >= 0) request->flows[static_cast<std::size_t>(peer)].lent = 0;
     const std::uint64_t culprit = header.total;
     const bool other = culprit >= 1 && culprit <= request->group->links.size() &&
                        static_cast<int>(culprit) - 1 != request->group->rank;
     if (failure.fault == Fault::kPeer && other) failure.peer = static_cast<int>(culprit) - 1;
+    if (failure.fault == Fault::kPeer && other &&
+        header.chunk == static_cast<std::uint16_t>(Departure::kAborted))
+      failure.departure = Departure::kAborted;
     fail(*request, std::move(failure), sparse(*request->group));
   } else if (const auto group = finished_in(key); group && failure.fault == Fault::kMismatch) {
     failure.rank = group->rank;
@@ -151,7 +178,8 @@ Failure Engine::no_room(const Request& request, std::size_t bytes, const char* w
                  "rank " + std::to_string(request.group->rank) + ": the arena has no room for " +
                      std::to_string(bytes) + " bytes of " + what + " for " + describe(request) +
                      ": " + std::to_string(arena_.used()) + " of " +
-                     std::to_string(arena_.capacity()) + " bytes are in use",
+                     std::to_string(arena_.capacity()) + " bytes are in use" +
+                     withheld_words(lent_.withheld_by_peer()),
                  request.group->rank,
                  -1,
                  request.user_tag(),
@@ -216,6 +244,7 @@ void Engine::fail_everything(const Failure& failure) {
 
 void Engine::on_bye(Link& link, const wire::Header& header) {
   if (header.epoch == 0) link.said_bye = true;
+  if (header.epoch != 0) lent_.left(link, header.epoch);
   link.control(blank_header(wire::FrameKind::kAck));
   membership_.left(link, header.epoch);
   for (const auto& group : membership_.shared_with(link)) {

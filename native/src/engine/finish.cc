@@ -49,14 +49,9 @@ void Engine::finish(Request& request, RequestState state) {
 }
 
 void Engine::retire(Request& request) {
-  const bool started = request.active;
   operations_.end(request);
+  withhold_lent(request);
   const bool failed = static_cast<bool>(request.failure);
-  // Memory of a failed operation that peers may still be reading is never reused.
-  const bool read_still = failed && started && !request.group->aggregation &&
-                          std::ranges::any_of(request.group->links, [](const Link* link) {
-                            return link != nullptr && link->shared_memory();
-                          });
   for (Chunk& chunk : request.chunks) {
     for (Segment& segment : chunk.segments) {
       while (segment.first != nullptr) {
@@ -67,7 +62,7 @@ void Engine::retire(Request& request) {
           pending->link->eager_consumed(pending->length);
         idle_pending_.push_back(pending);
       }
-      if (segment.slot < 0 || read_still) continue;
+      if (segment.slot < 0) continue;
       if (failed)
         free_slots_.push_back(std::exchange(segment.slot, -1));  // no peer reads the slot any more
       else
@@ -77,9 +72,7 @@ void Engine::retire(Request& request) {
   for (Chunk& chunk : request.chunks) {
     if (chunk.device_memory != nullptr) arena_.free(std::exchange(chunk.device_memory, nullptr));
   }
-  if (!read_still) {
-    for (std::byte* scratch : request.scratch) arena_.free(scratch);
-  }
+  for (std::byte* scratch : request.scratch) arena_.free(scratch);
   for (Link* link : request.group->links) {
     // The same frame may be arriving on two rails after one rail failed at the peer, even if only
     // the other rail is left here. The rest of such a frame must not be written to memory that
@@ -95,6 +88,38 @@ void Engine::retire(Request& request) {
   for (Link* link : request.group->links) {
     if (link != nullptr && link->down) release_memory(*link);
   }
+}
+
+// Withhold the memory of an ended operation that peers may still read or write. Only an operation
+// that has failed, or that goes on without an aggregator, has lent memory at its end.
+void Engine::withhold_lent(Request& request) {
+  std::vector<LentMemory::Borrower> borrowers;
+  for (std::size_t peer = 0; peer < request.flows.size(); ++peer) {
+    const std::uint32_t count = std::exchange(request.flows[peer].lent, 0);
+    const Link* link = request.group->links[peer];
+    // Without its rail the peer is dead; a peer that has closed the group has ended its operations.
+    // A peer that closes its engine says so before it has ended them.
+    if (count == 0 || link->shm() == nullptr ||
+        request.group->parted.contains(static_cast<int>(peer)))
+      continue;
+    const bool told = request.told && !link->down && !leaves(*request.group);
+    borrowers.push_back({link, count, told ? link->frames_up_to_now() : LentMemory::kNever});
+  }
+  if (borrowers.empty()) return;
+  std::vector<const void*> lent;
+  std::vector<std::byte*> slots;
+  for (Chunk& chunk : request.chunks) {
+    bool direct = false;
+    for (Segment& segment : chunk.segments) {
+      if (segment.readers == 0) continue;
+      direct = direct || segment.slot < 0;
+      if (segment.slot >= 0) slots.push_back(remove_slot(std::exchange(segment.slot, -1)));
+    }
+    if (direct) lent.insert(lent.end(), {chunk.source, chunk.target, chunk.partial});
+  }
+  lent.insert(lent.end(), slots.begin(), slots.end());
+  lent_.withhold(request.key, lent, std::move(borrowers));
+  for (std::byte* memory : slots) arena_.free(memory);
 }
 
 }  // namespace slackline

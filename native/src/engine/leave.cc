@@ -173,6 +173,7 @@ void Engine::close(std::int64_t timeout_ns) {
   }
   for (const auto& [epoch, group] : membership_.groups())
     group->leaving = group->closed = true;  // the links are destroyed next
+  lent_.forget_links();
   links_.clear();
   if (interrupted) std::rethrow_exception(interrupted);
 }

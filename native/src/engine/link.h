@@ -100,6 +100,9 @@ class Link {
   void control(wire::Header header, const std::string& text = {});
   // Return the number of control frames that wait for a rail or for room in a ring.
   std::size_t waiting_control() const { return control_.size(); }
+  // Return the number of frames of a link in shared memory up to the last control frame, counted
+  // from the link's first frame. Frames that wait for room count too.
+  std::uint64_t frames_up_to_now() const { return shm_->frames_pushed() + control_.size(); }
   // Tell the peer how many bytes of the request it may send.
   void grant(Request& request, int peer);
   // Request a grant from the peer for an operation whose data must not be sent eagerly.

@@ -200,7 +200,7 @@ std::byte* Engine::scratch(Request& request, std::size_t bytes) {
 // Allocate arena memory for the request. Return null when the arena has no room: the request then
 // has a failure.
 std::byte* Engine::room(Request& request, std::size_t bytes, const char* what) {
-  std::byte* memory = arena_.allocate(bytes);
+  std::byte* memory = allocate_room(bytes);
   if (memory == nullptr) request.failure = no_room(request, bytes, what);
   return memory;
 }

@@ -124,7 +124,8 @@ struct PeerFlow {
   // Staging slots in use for this peer. Each peer has its own limit, so that no peer waits for
   // slots that another peer uses.
   int slots = 0;
-  // References to memory of this rank that the peer has not released yet.
+  // References that the peer has neither released nor answered by a result. The peer may read and
+  // write the memory that they name.
   std::uint32_t lent = 0;
   // Items that wait for credit or for a slot, in order.
   std::vector<SendItem> credit_blocked;
@@ -182,6 +183,7 @@ struct Request : std::enable_shared_from_this<Request> {
   std::size_t open_sends = 0;       // sent frames whose memory is still in use
   bool active = false;              // registered in the engine's table
   bool refused = false;             // failed before any of its data moved
+  bool told = false;                // failed, and the peers with memory of this rank were told
   bool wants_callback = false;
   // The next ended operation in Completions, and in `queue`.
   std::shared_ptr<Request> next_completed, next_in_queue;

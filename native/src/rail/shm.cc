@@ -204,7 +204,7 @@ bool ShmRail::take_room_again() {
   return true;
 }
 
-bool ShmRail::peer_gone() {
+bool ShmRail::peer_gone() const {
   std::byte scratch[64];
   const ssize_t n = ::recv(control_fd_, scratch, sizeof scratch, MSG_DONTWAIT);
   return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);

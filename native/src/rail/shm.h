@@ -85,6 +85,12 @@ class ShmRail {
   std::int64_t due_ns() const;
   void tick(std::int64_t now_ns);
   bool holds_back() const { return !held_.empty(); }
+  // Return the number of frames passed to push() so far, those that a fault delays included.
+  std::uint64_t frames_pushed() const { return frames_sent + held_.size(); }
+  // Return the position in the send ring after the last frame.
+  std::uint64_t written() const { return tail_; }
+  // Return the position in the send ring up to which the peer has handled the frames.
+  std::uint64_t read_by_peer() const { return send_->head.load(std::memory_order_acquire); }
   bool poll(Link& link, FrameSink& sink);
   bool pending() const { return head_ != receive_->tail.load(std::memory_order_acquire); }
   // Wake the peer if it sleeps and something was pushed since the last call.
@@ -93,7 +99,7 @@ class ShmRail {
   // peer would write.
   const Failure& failure() const { return failure_; }
   // Return whether the control socket has ended, because the peer is gone.
-  bool peer_gone();
+  bool peer_gone() const;
   // Return whether a push was refused and the peer has read frames since, so that the sender
   // should try again.
   bool room_again() const;

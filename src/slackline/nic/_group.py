@@ -216,8 +216,15 @@ class NativeGroup(Operations):
     def allocate(self, nbytes: int) -> int:
         address = self._engine.allocate(nbytes)
         if address == 0:
+            withheld = "".join(
+                f"; {held} bytes are freed but withheld, because {peer} may still write to them: "
+                "it has not noticed yet that an operation has failed"
+                for peer, held in self._engine.withheld().items()
+                if held
+            )
             raise UsageError(
                 f"the arena of {self._engine.arena_bytes} bytes has no room for {nbytes} more"
+                + withheld
             )
         return address
 

@@ -1,0 +1,82 @@
+#include "lent_memory.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "link.h"
+
+namespace slackline {
+
+void LentMemory::withhold(const Key& key, const std::vector<const void*>& addresses,
+                          std::vector<Borrower> borrowers) {
+  Loan loan{key, {}, std::move(borrowers)};
+  for (Borrower& borrower : loan.borrowers) note_position(borrower);
+  for (const void* address : addresses) {
+    if (std::byte* block = arena_.withhold(address)) loan.blocks.push_back(block);
+  }
+  if (!loan.blocks.empty()) loans_.push_back(std::move(loan));
+}
+
+void LentMemory::returned(const Key& key, const Link& link) {
+  for (Loan& loan : loans_) {
+    if (loan.key != key) continue;
+    for (Borrower& borrower : loan.borrowers) {
+      if (borrower.link == &link && borrower.lent > 0) --borrower.lent;
+    }
+  }
+}
+
+void LentMemory::left(const Link& link, std::uint32_t epoch) {
+  for (Loan& loan : loans_) {
+    if (loan.key.epoch != epoch) continue;
+    std::erase_if(loan.borrowers, [&](const Borrower& b) { return b.link == &link; });
+  }
+}
+
+void LentMemory::collect() {
+  std::map<const Link*, bool> gone;
+  for (const Loan& loan : loans_) {
+    for (const Borrower& borrower : loan.borrowers) gone.try_emplace(borrower.link);
+  }
+  // Without its rail the peer is dead as well.
+  for (auto& [link, dead] : gone) dead = link->shm() == nullptr || link->shm()->peer_gone();
+  for (Loan& loan : loans_) {
+    std::erase_if(loan.borrowers, [&](Borrower& b) { return gone.at(b.link) || ended(b); });
+    if (!loan.borrowers.empty()) continue;
+    for (std::byte* block : loan.blocks) arena_.release(block);
+  }
+  std::erase_if(loans_, [](const Loan& loan) { return loan.borrowers.empty(); });
+}
+
+// A peer has ended the operation once it has read the ABORT frame, because it handles a frame
+// before it moves its read position past the frame.
+bool LentMemory::ended(Borrower& borrower) {
+  if (borrower.lent == 0) return true;
+  note_position(borrower);
+  return borrower.position > 0 && borrower.link->shm()->read_by_peer() >= borrower.position;
+}
+
+// Note where the ABORT frame ends in the ring, once it is there.
+void LentMemory::note_position(Borrower& borrower) {
+  const ShmRail& shm = *borrower.link->shm();
+  if (borrower.position == 0 && shm.frames_sent >= borrower.frames)
+    borrower.position = shm.written();
+}
+
+void LentMemory::forget_links() { loans_.clear(); }
+
+std::map<std::string, std::uint64_t> LentMemory::withheld_by_peer() const {
+  std::map<const Link*, std::set<const std::byte*>> blocks;
+  for (const Loan& loan : loans_) {
+    for (const Borrower& borrower : loan.borrowers)
+      blocks[borrower.link].insert(loan.blocks.begin(), loan.blocks.end());
+  }
+  std::map<std::string, std::uint64_t> bytes;
+  for (const auto& [link, lent] : blocks) {
+    for (const std::byte* block : lent) bytes[link->name()] += arena_.freed_and_withheld(block);
+  }
+  return bytes;
+}
+
+}  // namespace slackline
