@@ -49,12 +49,14 @@ void bind_rails(nb::module_& m) {
   nb::class_<RailEvent>(m, "RailEvent", "A change of a rail's state.")
       .def_ro("link", &RailEvent::link)
       .def_ro("rail", &RailEvent::rail, "The rail's index in the link; -1 for the link as a whole.")
-      .def_ro(
-          "what", &RailEvent::what,
-          "\"up\", \"suspect\", \"lost\", \"closed\" (the peer has closed its engine in good order) or "
-          "\"down\". For a link as a whole also \"wanted\" (an operation needs the link, which has no "
-          "rail yet), \"left\" (a worker has left its aggregator) and \"abandoned\" (the engine gives "
-          "up the link to an aggregator that has failed).")
+      .def_ro("what", &RailEvent::what,
+              "\"up\", \"suspect\", \"lost\", \"closed\" (the peer has closed its engine in good "
+              "order) or "
+              "\"down\". For a link as a whole also \"wanted\" (an operation needs the link, which "
+              "has no "
+              "rail yet), \"left\" (a worker has left its aggregator) and \"abandoned\" (the "
+              "engine gives "
+              "up the link to an aggregator that has failed).")
       .def_ro("reason", &RailEvent::reason)
       .def_ro("time_ns", &RailEvent::time_ns, "The time of the change by the monotonic clock.");
   nb::class_<RailStatus>(m, "RailStatus", "The state of a rail, and its counts since it began.")
