@@ -127,17 +127,21 @@ void Engine::on_abort(Link& link, const wire::Header& header, const Payload& pay
     peer_left(*group, left, failure, Leave::kBroken);
     return;
   }
+  // The operation may not have been posted here yet, so the failure is completed before the
+  // look-up.
+  if (const auto group = membership_.find(header.epoch); group && failure.fault == Fault::kPeer) {
+    const std::uint64_t culprit = header.total;
+    if (culprit >= 1 && culprit <= group->links.size() &&
+        static_cast<int>(culprit) - 1 != group->rank) {
+      failure.peer = static_cast<int>(culprit) - 1;
+      if (header.chunk == static_cast<std::uint16_t>(Departure::kAborted))
+        failure.departure = Departure::kAborted;
+    }
+  }
   if (const std::shared_ptr<Request> request = operations_.find(key)) {
     const int peer = request->group->rank_of(link);
     // The peer has ended the operation, so it reads and writes none of this rank's memory any more.
     if (peer >= 0) request->flows[static_cast<std::size_t>(peer)].lent = 0;
-    const std::uint64_t culprit = header.total;
-    const bool other = culprit >= 1 && culprit <= request->group->links.size() &&
-                       static_cast<int>(culprit) - 1 != request->group->rank;
-    if (failure.fault == Fault::kPeer && other) failure.peer = static_cast<int>(culprit) - 1;
-    if (failure.fault == Fault::kPeer && other &&
-        header.chunk == static_cast<std::uint16_t>(Departure::kAborted))
-      failure.departure = Departure::kAborted;
     fail(*request, std::move(failure), sparse(*request->group));
   } else if (const auto group = finished_in(key); group && failure.fault == Fault::kMismatch) {
     failure.rank = group->rank;

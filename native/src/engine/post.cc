@@ -240,7 +240,9 @@ void Engine::start(const std::shared_ptr<Request>& request) {
   request->refused = true;
   if (request->group->broken && !may_outlive_loss(*request)) {
     Failure failure = request->group->broken;
-    fail(*request, std::move(failure), false);
+    // Members that have had all data of a lost member still wait for this rank: tell them.
+    const bool loss = !request->group->lost.empty() || !request->group->told_losses.empty();
+    fail(*request, std::move(failure), loss);
     return;
   }
   if (request->failure) {
