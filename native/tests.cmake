@@ -4,6 +4,9 @@ if(SLACKLINE_SANITIZE STREQUAL "thread")
   # Tests on a single thread have no races, and are slow under this sanitizer.
   # A process that is forked under it may not start threads (engine_exit).
   list(FILTER test_sources EXCLUDE REGEX "/(arena|crc32c|engine_exit|kernels|wire|lab_fabric|link_model|rail_udp_(congestion|network|protocol|sharing))_test\\.cc$")
+elseif(SLACKLINE_SANITIZE STREQUAL "address")
+  # Minutes of simulated traffic each, which take too long here; other tests run the same code.
+  list(FILTER test_sources EXCLUDE REGEX "/rail_udp_sharing_test\\.cc$")
 endif()
 set(model_sources native/tests/model/search.cc native/tests/model/world.cc native/tests/model/world_state.cc)
 add_executable(slackline_native_tests EXCLUDE_FROM_ALL native/tests/main.cc ${test_sources} ${model_sources})
