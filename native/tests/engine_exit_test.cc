@@ -35,8 +35,8 @@ std::pair<int, int> tcp_pair() {
   return {x, y};
 }
 
-// What a process needs to connect shared memory with a peer: the offset of the ring that the peer
-// writes to, the size of the arena, and the descriptors of the arena and of the doorbell.
+// The parts that a process needs to connect shared memory with a peer: the offset of the ring that
+// the peer writes to, the size of the arena, and the descriptors of the arena and of the doorbell.
 struct Offer {
   std::uint64_t ring, bytes;
 };

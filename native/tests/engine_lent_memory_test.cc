@@ -157,8 +157,8 @@ class Scene {
   std::vector<std::shared_ptr<Request>> requests;
 };
 
-// One rank is stopped at a random point of a random operation. The other ranks give the operation
-// up, free its memory and use it again; then the stopped rank goes on.
+// Stop one rank at a random point of a random operation. The other ranks cancel the operation, free
+// its memory and use the memory again; then the stopped rank continues.
 void stop_a_rank(unsigned seed) {
   Scene scene(seed);
   scene.post_all();

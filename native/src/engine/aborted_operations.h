@@ -100,7 +100,7 @@ class AbortedOperations {
 
   std::unordered_map<Key, Failure, KeyHash> failures_;
   std::deque<Key> order_;
-  // By the key of the stream, then by the first sequence number of each run.
+  // The runs are found by the key of their stream, then by their first sequence number.
   std::unordered_map<Key, std::map<std::uint32_t, Run>, KeyHash> runs_;
   std::deque<Key> begun_;  // the first operation of each run; the oldest run comes first
 };

@@ -98,7 +98,7 @@ void Engine::tell_failure_of(Request& request, bool tell_peers, bool bound) {
     header.offset = static_cast<std::uint64_t>(request.failure.fault);
     if (request.failure.fault == Fault::kPeer)
       header.total = static_cast<std::uint64_t>(request.failure.peer + 1);
-    // This frame may come before the one in which the rank itself says that it aborts the group.
+    // This ABORT may arrive before the notice of the rank that aborts the group.
     if (request.failure.departure == Departure::kAborted)
       header.chunk = static_cast<std::uint16_t>(Departure::kAborted);
     link->control(header, request.failure.message);

@@ -8,7 +8,7 @@ namespace slackline {
 
 class StreamSilence {
  public:
-  // What the system says of the connection.
+  // The state of the connection according to the kernel.
   struct Sample {
     bool held = false;              // an injected fault keeps data back
     std::uint32_t unacked = 0;      // segments that were sent and not acknowledged
