@@ -14,6 +14,7 @@ from slackline.units import parse_bytes, parse_duration_ns
 
 __all__ = [
     "DELEGATIONS",
+    "LISTEN",
     "NICS",
     "ORDERS",
     "RAILS",
@@ -44,6 +45,9 @@ NICS = ("software", "twin", "circuit")
 
 "twin" is the circuit's bit-exact model in Python, "circuit" is the circuit itself, simulated.
 """
+
+LISTEN = ("all", "loopback")
+"""The addresses that an engine listens at: those of all its interfaces, or of loopback alone."""
 
 TLS = ("off", "require")
 """The choices for encrypting TCP rails."""
@@ -140,6 +144,8 @@ class Environment:
     """The number of bytes of registered memory that each process reserves: "1GiB"."""
     interface: tuple[str, ...] | None = None
     """The network interfaces to use, separated by commas: "eth0,eth1"."""
+    listen: str | None = None
+    """The addresses to listen at if no interface is named: one of LISTEN."""
     congestion: str | None = None
     """The TCP congestion control of TCP rails: "auto", "system", or a name such as "reno"."""
     tls: str | None = None
@@ -331,6 +337,7 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "segment": _positive_bytes,
     "arena": _positive_bytes,
     "interface": _interfaces,
+    "listen": _one_of("listen", LISTEN),
     "congestion": str,
     "tls": _one_of("tls", TLS),
     "key": Path,

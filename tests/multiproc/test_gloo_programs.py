@@ -1,7 +1,9 @@
 """Tests of programs written for gloo: slackline serves them with the results of gloo."""
 
 import importlib.util
+import ipaddress
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -21,6 +23,31 @@ from slackline.backend import SlacklineGroup
 PROGRAMS = Path(__file__).with_name("gloo_programs")
 SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
 AS_GLOO = {"SLACKLINE_AS": "gloo"}
+SUPPORT = Path(__file__).parents[1] / "support"
+LOOK_AND_LEAVE = f"""
+import json, os, runpy, sys
+import torch.distributed as dist
+sys.path.insert(0, {str(SUPPORT)!r})
+from listening import listening
+
+leave = dist.destroy_process_group
+
+
+def look_and_leave():
+    pids = [None] * dist.get_world_size()
+    dist.all_gather_object(pids, os.getpid())
+    if dist.get_rank() == 0:
+        with open("listening", "w") as file:
+            json.dump([sorted(listening([pid])) for pid in (os.getppid(), *pids)], file)
+    dist.barrier()
+    leave()
+
+
+dist.destroy_process_group = look_and_leave
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+"""A script that runs the program sys.argv[1], and writes the addresses of its torchrun and of its
+ranks to the file "listening" when the program destroys its group."""
 
 
 def prepare():
@@ -155,11 +182,28 @@ def command(*arguments: object, directory: Path) -> tuple[int, str, str]:
     return ended.returncode, ended.stdout, ended.stderr
 
 
-def test_the_command_runs_a_program_that_names_gloo_over_slackline(tmp_path):
-    path = PROGRAMS / "objects.py"
-    code, out, err = command("--as", "gloo", "--ranks", 2, path, directory=tmp_path)
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """Run a program under the command; each rank looks where its job listens before it leaves."""
+    folder = tmp_path_factory.mktemp("command")
+    path = folder / "script.py"
+    path.write_text(LOOK_AND_LEAVE)
+    arguments = ("--as", "gloo", "--ranks", 2, path, PROGRAMS / "objects.py")
+    code, out, err = command(*arguments, directory=folder)
     assert code == 0, err
-    check("objects", out.splitlines(), 2)
+    return out.splitlines(), json.loads((folder / "listening").read_text())
+
+
+def test_the_command_runs_a_program_that_names_gloo_over_slackline(ran):
+    check("objects", ran[0], 2)
+
+
+def test_a_job_of_one_machine_listens_at_its_loopback_address_alone(ran):
+    agent, *ranks = ({ipaddress.ip_address(address) for address, _ in each} for each in ran[1])
+    assert len(agent) == 1  # the address of the store
+    for each in (agent, *ranks):
+        assert each
+        assert all(address.is_loopback for address in each)
 
 
 def test_the_command_refuses_a_backend_that_slackline_does_not_serve(tmp_path):

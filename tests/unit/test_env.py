@@ -34,6 +34,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         "SLACKLINE_SEGMENT": "256KiB",
         "SLACKLINE_ARENA": "1GiB",
         "SLACKLINE_INTERFACE": "eth0,eth1",
+        "SLACKLINE_LISTEN": "loopback",
         "SLACKLINE_CONGESTION": "reno",
         "SLACKLINE_TLS": "require",
         "SLACKLINE_KEY": "job.key",
@@ -63,6 +64,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         segment=256 * 1024,
         arena=1 << 30,
         interface=("eth0", "eth1"),
+        listen="loopback",
         congestion="reno",
         tls="require",
         key=Path("job.key"),
@@ -104,11 +106,11 @@ WRONG = {
         "SLACKLINE_ODER is not a variable of slackline; the variables are SLACKLINE_ORDER, "
         "SLACKLINE_PLAN, SLACKLINE_SHARES, SLACKLINE_NIC, SLACKLINE_NIC_CHECK, SLACKLINE_CIRCUIT, "
         "SLACKLINE_AGGREGATOR, SLACKLINE_RAILS, SLACKLINE_TIMEOUT, SLACKLINE_SEGMENT, "
-        "SLACKLINE_ARENA, SLACKLINE_INTERFACE, SLACKLINE_CONGESTION, SLACKLINE_TLS, SLACKLINE_KEY, "
-        "SLACKLINE_FAULTS, SLACKLINE_TELEMETRY, SLACKLINE_REPORTS, SLACKLINE_HANG, "
-        "SLACKLINE_TELEMETRY_LIMIT, SLACKLINE_FLIGHT_RECORDER, SLACKLINE_FLIGHT_RECORDER_ENTRIES, "
-        "SLACKLINE_GROUP_BYTES, SLACKLINE_SCHEDULE, SLACKLINE_SCHEDULE_MEMORY, "
-        "SLACKLINE_DELEGATION, SLACKLINE_AS"
+        "SLACKLINE_ARENA, SLACKLINE_INTERFACE, SLACKLINE_LISTEN, SLACKLINE_CONGESTION, "
+        "SLACKLINE_TLS, SLACKLINE_KEY, SLACKLINE_FAULTS, SLACKLINE_TELEMETRY, SLACKLINE_REPORTS, "
+        "SLACKLINE_HANG, SLACKLINE_TELEMETRY_LIMIT, SLACKLINE_FLIGHT_RECORDER, "
+        "SLACKLINE_FLIGHT_RECORDER_ENTRIES, SLACKLINE_GROUP_BYTES, SLACKLINE_SCHEDULE, "
+        "SLACKLINE_SCHEDULE_MEMORY, SLACKLINE_DELEGATION, SLACKLINE_AS"
     ),
     ("SLACKLINE_FLIGHT_RECORDER_ENTRIES", "0"): (
         "SLACKLINE_FLIGHT_RECORDER_ENTRIES: a number of recorded operations must be 1 to "
@@ -147,6 +149,7 @@ WRONG = {
     ("SLACKLINE_INTERFACE", "eth0,eth0"): (
         "SLACKLINE_INTERFACE: each interface may be named once, not 'eth0,eth0'"
     ),
+    ("SLACKLINE_LISTEN", "lo"): ("SLACKLINE_LISTEN: listen must be one of all, loopback, not 'lo'"),
     ("SLACKLINE_TLS", "on"): "SLACKLINE_TLS: tls must be one of off, require, not 'on'",
     ("SLACKLINE_AS", "nccl"): "SLACKLINE_AS: slackline serves groups of gloo, not of 'nccl'",
     ("SLACKLINE_SEGMENT", "0B"): "SLACKLINE_SEGMENT: a size must be positive, not '0B'",

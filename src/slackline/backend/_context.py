@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from weakref import WeakSet
@@ -249,10 +250,15 @@ def _hush_daemon_threads() -> None:
 def open_native(options: NicOptions | None) -> Nic:
     """Open the native engine with `options`, or with options from the environment variables.
 
-    The engine's operations are recorded if a variable asks for the flight recorder.
+    Options that do not say where to listen take this from the environment, because it depends on
+    the job's hosts and not on the program. The engine's operations are recorded if a variable asks
+    for the flight recorder.
     """
     environment = Environment.read()
-    nic = NativeNic(options or NicOptions.from_env(environment))
+    options = options or NicOptions.from_env(environment)
+    if options.listen is None:
+        options = replace(options, listen=environment.listen)
+    nic = NativeNic(options)
     try:
         return recorded_nic(nic, environment)
     except BaseException as error:

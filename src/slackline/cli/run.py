@@ -327,6 +327,8 @@ def _machines(hosts: str | None, port: int | None) -> Hosts | None:
     """
     if hosts is not None:
         machines = find_hosts(hosts, DEFAULT_PORT if port is None else port)
+        if len(machines.names) == 1:
+            return None
         machines.check_port()
         return machines
     if port is not None:

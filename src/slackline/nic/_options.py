@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
-from slackline.env import NICS, ORDERS, RAILS, SHARES, TLS, Environment, parse_circuit
+from slackline.env import LISTEN, NICS, ORDERS, RAILS, SHARES, TLS, Environment, parse_circuit
 from slackline.errors import UsageError
 from slackline.faults import parse_all
 from slackline.nic._host_port import parse_address
@@ -26,7 +26,7 @@ class NicOptions:
     """Options of a NIC engine.
 
     All ranks of a job must have the same values, except for `nic`, `nic_check`, `circuit`,
-    `interfaces`, `congestion`, and the path of the `key` file.
+    `interfaces`, `listen`, `congestion`, and the path of the `key` file.
     """
 
     order: str = "auto"
@@ -82,6 +82,11 @@ class NicOptions:
     several; empty uses all interfaces that are up. Two ranks get a rail for each subnet that both
     have an interface in, and its sockets send from that interface's address. Ranks of one host use
     the loopback interface, unless this option names interfaces."""
+    listen: str | None = None
+    """The addresses of the listener. "all": those of all interfaces. "loopback": those of the
+    loopback interface alone, which only ranks of this host can reach. None: "all", but
+    `init_process_group` then takes the environment's value. Named `interfaces` and an `aggregator`
+    need their addresses, so that the listener has these whatever this option says."""
     connections: int = 1
     """The number of rails of each kind over each path (pair of interfaces)."""
     congestion: str = "auto"
@@ -156,6 +161,8 @@ class NicOptions:
             raise UsageError(f"connections must be 1 to 16, not {self.connections}")
         if len(set(self.interfaces)) < len(self.interfaces):
             raise UsageError(f"each interface may be named once, not {self.interfaces!r}")
+        if self.listen not in (None, *LISTEN):
+            raise UsageError(f"listen must be one of {', '.join(LISTEN)}, not {self.listen!r}")
         if self.tls not in TLS:
             raise UsageError(f"tls must be one of {', '.join(TLS)}, not {self.tls!r}")
         if self.tls == "require" and "udp" in self.rails:
@@ -183,6 +190,7 @@ class NicOptions:
             "memory_segment_bytes": environment.segment,
             "arena_bytes": environment.arena,
             "interfaces": environment.interface,
+            "listen": environment.listen,
             "congestion": environment.congestion,
             "tls": environment.tls,
             "key": environment.key,

@@ -24,7 +24,7 @@ from slackline.backend import Context, SlacklineGroup
 from slackline.backend._context import open_native
 from slackline.backend._torch import BackendOptions
 from slackline.errors import LinkError, TimeoutError, UsageError
-from slackline.nic import NicOptions
+from slackline.nic import NativeNic, NicOptions
 
 LIMIT = timedelta(seconds=30)
 SMALL = 32 << 20
@@ -48,6 +48,17 @@ def stores(kind: str, ranks: int, timeout: timedelta, folder: Path) -> list[dist
     for each in made:
         each.set_timeout(timeout)
     return made
+
+
+@pytest.mark.parametrize(("asked", "found"), [(None, "loopback"), ("all", "all")])
+def test_options_that_do_not_say_where_to_listen_take_the_environment_s_value(
+    monkeypatch: pytest.MonkeyPatch, asked: str | None, found: str
+) -> None:
+    monkeypatch.setenv("SLACKLINE_LISTEN", "loopback")
+    nic = open_native(NicOptions(arena_bytes=SMALL, listen=asked))
+    assert isinstance(nic, NativeNic)
+    assert nic.options.listen == found
+    nic.close()
 
 
 def opened(

@@ -59,6 +59,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"connections": 0}, "connections must be 1 to 16, not 0"),
     ({"connections": 17}, "connections must be 1 to 16, not 17"),
     ({"interfaces": ("eth0", "eth0")}, "each interface may be named once, not ('eth0', 'eth0')"),
+    ({"listen": "lo"}, "listen must be one of all, loopback, not 'lo'"),
     ({"tls": "on"}, "tls must be one of off, require, not 'on'"),
     ({"timeout": timedelta(0)}, "timeout must be positive, not 0:00:00"),
 ]

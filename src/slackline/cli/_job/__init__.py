@@ -9,6 +9,7 @@ _loopback    the address at which ranks of one machine meet
 _output      the copies of the ranks' output
 _launch      a job: its files, its ranks and its exit codes
 _agent       the process under `slackline run` that runs torchrun
+_one_agent   the store of a job that one torchrun starts
 _orphans     cleanup of the processes that a killed torchrun leaves behind
 _interrupts  the signals that ask a command to end
 _stage       the hosts that a job runs on, and the injection of faults there

@@ -27,6 +27,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from slackline.cli._job._launch import ONE_AGENT
+
 _SET_PARENT_DEATH_SIGNAL = 1  # The value is prctl's PR_SET_PDEATHSIG.
 
 
@@ -110,7 +112,10 @@ def main(parent: int, result: int, shutdown_s: float, output: str, arguments: li
     )
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    from slackline.cli._job._one_agent import register
+
     _own_name_is_address()
+    register(ONE_AGENT)
     cut_off: list[int] = []
     PContext.close = _once(PContext.close, shutdown_s, cut_off)  # type: ignore[method-assign]
     reify = _to_pipes(DefaultLogsSpecs.reify, output)

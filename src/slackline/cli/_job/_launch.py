@@ -8,7 +8,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from slackline.cli._job._orphans import Orphans, children, environment_of
 from slackline.cli._job._output import Output, writing_to
 
 __all__ = [
+    "ONE_AGENT",
     "SHUTDOWN",
     "Ending",
     "Job",
@@ -28,6 +29,9 @@ __all__ = [
     "ranks_named",
     "thread_settings",
 ]
+
+ONE_AGENT = "slackline-one-agent"
+"""The name of the rendezvous in _one_agent.py, for torchrun's option --rdzv-backend."""
 
 SHUTDOWN = timedelta(seconds=30)
 """The default of the time that a rank has to end after SIGTERM before it is killed: torchrun's."""
@@ -79,24 +83,31 @@ class Place:
     """The number of the first rank that runs here; the ranks before it run on other machines."""
     world: int | None = None
     """The number of ranks on all machines; None if all of them run here."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Variables for the ranks, each unless the job's environment has a value for it."""
 
 
 def on_this_machine() -> Place:
     """Return the place of a job whose ranks all run on this machine, outside any lab.
 
-    Raises UsageError if the machine's loopback interface does not work.
+    Neither the job's store nor its ranks listen at an address that other machines can reach. Raises
+    UsageError if the machine's loopback interface does not work.
     """
-    return Place(rendezvous=meeting_at(loopback_address()))
+    return Place(
+        rendezvous=meeting_at(loopback_address()), settings={"SLACKLINE_LISTEN": "loopback"}
+    )
 
 
 def meeting_at(address: str) -> tuple[str, ...]:
-    """Return the torchrun options for ranks of one host, which meet at its address `address`."""
+    """Return the torchrun options for ranks that one torchrun starts, and that meet at `address`.
+
+    The job's store listens at this address only, which is one of the host that runs torchrun.
+    """
     host = f"[{address}]" if ":" in address else address
     return (
         "--nnodes=1",
-        "--rdzv-backend=c10d",
-        "--rdzv-conf=is_host=true",
-        f"--rdzv-endpoint={host}:0",
+        f"--rdzv-backend={ONE_AGENT}",
+        f"--rdzv-endpoint={host}:0",  # without it torchrun warns of an option that is not given
         f"--rdzv-id={uuid.uuid4()}",
         f"--local-addr={address}",
     )
@@ -146,7 +157,10 @@ class Job:
         with log:
             self._process = subprocess.Popen(
                 command,
-                env=dict(environment),
+                env={
+                    **environment,
+                    **{k: v for k, v in place.settings.items() if not environment.get(k)},
+                },
                 pass_fds=(self._result, *self._output.descriptors),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -81,17 +81,21 @@ class Interface:
         return self.cable or self.name
 
 
-def local_interfaces(wanted: Sequence[str]) -> tuple[Interface, ...]:
+def local_interfaces(wanted: Sequence[str], *, loopback: bool = False) -> tuple[Interface, ...]:
     """Return the addresses of this host that peers may use.
 
     `wanted` lists names of devices, or addresses with a prefix length ("10.0.0.1/24", "fd00::1/64")
     where a device has several. An empty list takes all addresses of all devices that are up;
-    addresses of the loopback device come last. Raises UsageError that names a missing device or
-    address.
+    addresses of the loopback device come last. With `loopback`, an empty list takes these only.
+    Raises UsageError that names a missing device or address.
     """
     system = devices()
     if not wanted:
-        return _usable(system)
+        if not loopback:
+            return _usable(system)
+        # The loopback device may have other addresses too, which other hosts can reach.
+        near = _usable([device for device in system if device.loopback])
+        return tuple(each for each in near if each.is_loopback)
     chosen: list[Interface] = []
     for word in wanted:
         if "/" in word:

@@ -22,7 +22,7 @@ from slackline.errors import ClosedError, UsageError
 from slackline.faults import parse_all
 from slackline.nic._limits import run_all
 from slackline.nic._options import NicOptions
-from slackline.nic.connect._addresses import local_interfaces, still_there
+from slackline.nic.connect._addresses import Interface, local_interfaces, still_there
 from slackline.nic.connect._congestion import check_congestion
 from slackline.nic.connect._connection_manager import ConnectionManager
 from slackline.nic.connect._handshake_channel import ready
@@ -73,7 +73,7 @@ class Network:
         self.host = host_identity()
         self.key = read_key(options.key) if key is None else key
         self._identity = Identity(engine_name) if options.tls == "require" else None
-        interfaces = local_interfaces(options.interfaces)
+        interfaces = self._addresses()
         check_congestion(options.congestion)
         self._listener = Listener(engine_name, interfaces)
         self._manager = ConnectionManager()
@@ -190,7 +190,7 @@ class Network:
         assert self._links is not None
         try:
             kept = still_there(self._listener.interfaces)
-            found = local_interfaces(self._options.interfaces)
+            found = self._addresses()
         except UsageError as error:
             _log.warning("this host's addresses are not known for now: %s", error)
             return
@@ -199,6 +199,12 @@ class Network:
                 "this host's addresses: %s", ", ".join(i.address for i in self._listener.interfaces)
             )
             self._links.addresses_changed()
+
+    def _addresses(self) -> tuple[Interface, ...]:
+        """Return the addresses that this host has now and that the options let peers use."""
+        options = self._options
+        near = options.listen == "loopback" and not options.aggregator
+        return local_interfaces(options.interfaces, loopback=near)
 
     def _follow(
         self,
