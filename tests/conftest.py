@@ -49,6 +49,7 @@ _TOOLS = {
     "yosys": "yosys",
     "g++": "g++",
     "ip": "iproute2",
+    "nft": "nftables",
 }
 """The programs without which tests are skipped, each with its Debian package."""
 

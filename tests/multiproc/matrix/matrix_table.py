@@ -11,7 +11,17 @@ from typing import Any
 
 from slackline.nic import NicOptions
 
-__all__ = ["CELLS", "FAULTS", "LAB_RAILS", "QUICK_CELLS", "RAILS", "Cell", "Rails"]
+__all__ = [
+    "CELLS",
+    "FAULTS",
+    "HOST_CELLS",
+    "HOST_FAULTS",
+    "LAB_RAILS",
+    "QUICK_CELLS",
+    "RAILS",
+    "Cell",
+    "Rails",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +120,22 @@ class Cell:
     def __str__(self) -> str:
         return f"{self.fault}-over-{self.rail}"
 
+
+HOST_FAULTS = {
+    "own-host-drops": (
+        "10.77.",
+        tuple(name for name, rails in LAB_RAILS.items() if "tcp" in rails.kinds),
+    ),
+    "own-host-drops-on-one-nic": ("10.77.0.", ("two-tcp-nics", "two-tls-nics")),
+}
+"""Faults of a host's own kernel, which drops the packets of the host's TCP connections before they
+leave (own_host.py): the first digits of the addresses whose connections suffer, and the rails. Only
+labs have them. UDP rails are left out: a silent UDP rail is kept, since a stopped peer confirms no
+datagrams either."""
+
+HOST_CELLS = [
+    Cell(fault=fault, rail=rail) for fault, (_, rails) in HOST_FAULTS.items() for rail in rails
+]
 
 SIGNS = {
     ("loss", "udp"): "packets_resent",

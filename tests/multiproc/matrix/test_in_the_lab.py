@@ -6,6 +6,7 @@ with the reason.
 """
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +14,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from matrix_table import CELLS, Cell
+from matrix_table import CELLS, HOST_CELLS, HOST_FAULTS, Cell
+from own_host import own_host_drops
 
 from slackline.faults import parse_all
 from slackline.lab import Lab, LabOptions
@@ -27,6 +29,8 @@ class LabJob:
     request."""
 
     def __init__(self, rail: str, nics: int, folder: Path, stack: ExitStack) -> None:
+        self.counted: list[dict[str, int]] = []
+        """The counters of each rank after its latest work."""
         self.lab = stack.enter_context(Lab(LabOptions(hosts=RANKS, nics=nics, switch="user")))
         program = [sys.executable, str(Path(__file__).with_name("matrix_lab_rank.py"))]
         self._ranks = [
@@ -49,7 +53,8 @@ class LabJob:
         for rank in self._ranks:
             assert rank.stdin is not None
             print(ROUNDS, file=rank.stdin, flush=True)
-        return self._answers()
+        self.counted = self._answers()
+        return self.counted
 
     def switch_counted(self) -> dict[str, int]:
         """Return the number of packets that each fault of the switch has affected so far, over all
@@ -152,3 +157,38 @@ def test_no_fault_of_real_packets_changes_a_bit(jobs: Jobs, cell: Cell) -> None:
 @pytest.mark.parametrize("cell", [cell for cell in LAB_CELLS if cell not in QUICK], ids=str)
 def test_no_fault_of_real_packets_changes_a_bit_on_any_rails(jobs: Jobs, cell: Cell) -> None:
     check(jobs, cell)
+
+
+MIDDLE = 1
+"""The host that drops: its rank dials one of its peers, and is dialled by the other."""
+needs_nft = pytest.mark.skipif(shutil.which("nft") is None, reason="nft is missing")
+QUICK_HOST_CELLS = [Cell(fault="own-host-drops", rail="tcp")]
+
+
+def check_own_host(jobs: Jobs, cell: Cell) -> None:
+    job = jobs(cell)
+    before = job.counted
+    with own_host_drops(job.lab, MIDDLE, HOST_FAULTS[cell.fault][0]):
+        counters = job.work()
+    # Where another rail works, the work may end before the silent rails are given up.
+    signs = ("rails_lost", "rails_suspected")
+    assert any(counters[MIDDLE][sign] > before[MIDDLE][sign] for sign in signs), counters
+
+
+@needs_nft
+@pytest.mark.parametrize("cell", QUICK_HOST_CELLS, ids=str)
+def test_connections_whose_packets_their_own_host_drops_are_made_again(
+    jobs: Jobs, cell: Cell
+) -> None:
+    check_own_host(jobs, cell)
+
+
+@needs_nft
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "cell", [cell for cell in HOST_CELLS if cell not in QUICK_HOST_CELLS], ids=str
+)
+def test_rails_of_any_kind_whose_packets_their_own_host_drops_are_made_again(
+    jobs: Jobs, cell: Cell
+) -> None:
+    check_own_host(jobs, cell)
