@@ -113,7 +113,7 @@ NB_MODULE(_native, m) {
       .def_prop_ro("size", [](const BoundGroup& g) { return g.group->size(); })
       .def_prop_ro(
           "all_shared", [](const BoundGroup& g) { return g.group->all_shared; },
-          "True when every link is shared memory.")
+          "True when every link was planned to use shared memory, which all ranks know equally.")
       .def(
           "run",
           [](BoundGroup& self, const std::shared_ptr<Program>& program, std::uintptr_t source,
@@ -244,6 +244,13 @@ NB_MODULE(_native, m) {
     }
   });
 
+  nb::class_<PeerArena>(m, "PeerArena",
+                        "The arena of a peer on the same host, mapped into this process.")
+      .def(nb::init<int, std::size_t>(), "fd"_a, "bytes"_a,
+           nb::call_guard<nb::gil_scoped_release>(),
+           "Map the arena behind `fd`, which stays the caller's. Raises ValueError unless the file "
+           "has `bytes` bytes and cannot shrink, OSError if this process cannot map it.");
+
   nb::class_<Engine>(m, "Engine", "The NIC engine of one rank.")
       .def(
           "__init__",
@@ -325,6 +332,8 @@ NB_MODULE(_native, m) {
       .def("hindered", &Engine::hindered, "link"_a, "why"_a,
            nb::call_guard<nb::gil_scoped_release>(),
            "Set the reason why a link has no first rail yet.")
+      .def("use_wires", &Engine::use_wires, "link"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Let a link that has had no rail use TCP or UDP in place of the planned shared memory.")
       .def("set_fault", &Engine::set_fault, "link"_a, "rail"_a, "state"_a.none(),
            nb::call_guard<nb::gil_scoped_release>(),
            "Apply faults to frames that this end sends over a rail (-1: all).")
@@ -332,10 +341,13 @@ NB_MODULE(_native, m) {
            "Block until a rail changes state; return None once the engine is closed.")
       .def("rails", &Engine::rails, nb::call_guard<nb::gil_scoped_release>(),
            "Return all rails in use, and the former rails of links that have ended.")
-      .def("add_shm_rail", &Engine::add_shm_rail, "link"_a, "arena_fd"_a, "arena_bytes"_a,
-           "doorbell_fd"_a, "control_fd"_a, "receive_ring"_a, "send_ring"_a,
+      .def("add_shm_rail",
+           nb::overload_cast<int, std::shared_ptr<PeerArena>, int, int, std::uint64_t,
+                             std::uint64_t>(&Engine::add_shm_rail),
+           "link"_a, "arena"_a, "doorbell_fd"_a, "control_fd"_a, "receive_ring"_a, "send_ring"_a,
            nb::call_guard<nb::gil_scoped_release>(),
-           "Add a shared-memory rail and take ownership of the three descriptors.")
+           "Add a shared-memory rail over a peer's arena and take ownership of the two "
+           "descriptors.")
       .def("uses_epoch", &Engine::uses_epoch, "epoch"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Return whether a group with this epoch is open, or closed while frames of it may still "
            "come from a peer.")

@@ -46,20 +46,22 @@ class Loose {
   }
 
   void join(int low, int high) {
+    if (kind_ == Kind::kStream) return join_by_wire(low, high);
     Engine& a = engine(low);
     Engine& b = engine(high);
     const auto [x, y] = socket_pair();
-    if (kind_ == Kind::kStream) {
-      a.add_rail(link(low, high), 0, RailKind::kTcp, x, kJobCode);
-      b.add_rail(link(high, low), 0, RailKind::kTcp, y, kJobCode);
-      return;
-    }
     const std::uint64_t into_a = a.new_ring();
     const std::uint64_t into_b = b.new_ring();
     a.add_shm_rail(link(low, high), ::dup(b.arena().fd()), b.arena().capacity(),
                    ::dup(b.doorbell_fd()), x, into_a, into_b);
     b.add_shm_rail(link(high, low), ::dup(a.arena().fd()), a.arena().capacity(),
                    ::dup(a.doorbell_fd()), y, into_b, into_a);
+  }
+
+  void join_by_wire(int low, int high) {
+    const auto [x, y] = socket_pair();
+    engine(low).add_rail(link(low, high), 0, RailKind::kTcp, x, kJobCode);
+    engine(high).add_rail(link(high, low), 0, RailKind::kTcp, y, kJobCode);
   }
 
   // Return the link that the next event of this kind names; other events are dropped.
@@ -98,6 +100,26 @@ TEST("an operation waits for the first rail of its link, which it asks for") {
       CHECK(received == sent);
       CHECK(ranks.engine(0).rails().size() == 1);
     }
+  }
+}
+
+TEST("a wire that replaces planned shared memory carries what was posted before and after") {
+  for (const std::size_t bytes : {std::size_t{100}, std::size_t{3'000'000}}) {
+    Loose ranks(2, Kind::kShared);
+    const std::vector<char> sent(bytes, 'x');
+    std::vector<char> early(bytes), late(bytes);
+    const auto sending = ranks.post(0, send_to(1, sent.data(), bytes));
+    const auto receiving = ranks.post(1, receive_from(0, early.data(), bytes));
+    ranks.engine(0).use_wires(ranks.link(0, 1));
+    const auto again = ranks.post(0, send_to(1, sent.data(), bytes));
+    const auto later = ranks.post(1, receive_from(0, late.data(), bytes));
+    ranks.engine(1).use_wires(ranks.link(1, 0));
+    ranks.join_by_wire(0, 1);
+    for (const auto& request : {sending, again}) finish(ranks.engine(0), request);
+    for (const auto& request : {receiving, later}) finish(ranks.engine(1), request);
+    CHECK(early == sent && late == sent);
+    CHECK(ranks.group(0).all_shared && ranks.group(1).all_shared);
+    CHECK(ranks.engine(0).rails().front().kind == "tcp");
   }
 }
 

@@ -268,7 +268,9 @@ class Group:
 
     @property
     def all_shared(self) -> bool:
-        """True when every link is shared memory."""
+        """
+        True when every link was planned to use shared memory, which all ranks know equally.
+        """
 
     def run(self, program: Program, source: int, target: int, count: int, dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, blocking: bool, shares: Shares | None = None, internal: int = 0) -> Request | None:
         """
@@ -511,6 +513,14 @@ class OpenOperation:
     def departure(self) -> str:
         """How the peer left the group: closed, aborted, or empty if lost."""
 
+class PeerArena:
+    """The arena of a peer on the same host, mapped into this process."""
+
+    def __init__(self, fd: int, bytes: int) -> None:
+        """
+        Map the arena behind `fd`, which stays the caller's. Raises ValueError unless the file has `bytes` bytes and cannot shrink, OSError if this process cannot map it.
+        """
+
 class Engine:
     """The NIC engine of one rank."""
 
@@ -568,6 +578,11 @@ class Engine:
     def hindered(self, link: int, why: str) -> None:
         """Set the reason why a link has no first rail yet."""
 
+    def use_wires(self, link: int) -> None:
+        """
+        Let a link that has had no rail use TCP or UDP in place of the planned shared memory.
+        """
+
     def set_fault(self, link: int, rail: int, state: FaultState | None) -> None:
         """Apply faults to frames that this end sends over a rail (-1: all)."""
 
@@ -581,8 +596,10 @@ class Engine:
         Return all rails in use, and the former rails of links that have ended.
         """
 
-    def add_shm_rail(self, link: int, arena_fd: int, arena_bytes: int, doorbell_fd: int, control_fd: int, receive_ring: int, send_ring: int) -> None:
-        """Add a shared-memory rail and take ownership of the three descriptors."""
+    def add_shm_rail(self, link: int, arena: PeerArena, doorbell_fd: int, control_fd: int, receive_ring: int, send_ring: int) -> None:
+        """
+        Add a shared-memory rail over a peer's arena and take ownership of the two descriptors.
+        """
 
     def uses_epoch(self, epoch: int) -> bool:
         """

@@ -98,7 +98,8 @@ class Arena {
 class PeerArena {
  public:
   // Map the arena behind `fd`. Throws std::invalid_argument unless the file has `capacity` bytes
-  // and is sealed against shrinking.
+  // and is sealed against shrinking, and std::system_error if this process cannot map it, for
+  // example because its address space is limited.
   PeerArena(int fd, std::size_t capacity);
   ~PeerArena();
   PeerArena(const PeerArena&) = delete;

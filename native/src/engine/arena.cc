@@ -241,8 +241,8 @@ PeerArena::PeerArena(int fd, std::size_t capacity) : capacity_(capacity) {
   try {
     base_ = map(fd, capacity);
   } catch (const std::system_error& error) {
-    throw std::invalid_argument("a peer's arena of " + std::to_string(capacity) +
-                                " bytes cannot be mapped: " + error.code().message());
+    throw std::system_error(error.code(),
+                            "mmap of a peer's arena of " + std::to_string(capacity) + " bytes");
   }
 }
 

@@ -81,7 +81,7 @@ std::shared_ptr<Group> Engine::open_group(std::uint32_t epoch, int rank,
     Link* link = links[i] < 0 ? nullptr : &links_.at(links[i]);
     if ((link == nullptr) != (static_cast<int>(i) == rank))
       throw std::invalid_argument("every rank except this one needs a link");
-    shared = shared && (link == nullptr || link->shared_memory());
+    shared = shared && (link == nullptr || link->planned_shared());
     by_rank.push_back(link);
   }
   auto group = std::make_shared<Group>(epoch, rank, std::move(by_rank), shared, rank_order);

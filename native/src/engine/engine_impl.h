@@ -81,10 +81,16 @@ class Engine final : public FrameSink {
   void drop_rail(int link, int rail, const std::string& reason);
   void unreachable(int link, const std::string& reason);
   void hindered(int link, const std::string& why);  // why there is no first rail yet
+  // Let a link that has had no rail use wires in place of the planned shared memory.
+  void use_wires(int link);
   void set_fault(int link, int rail, const std::optional<FaultState>& state);
   // Block until a rail changes state. Return nothing once the engine is closed.
   std::optional<RailEvent> next_event();
   std::vector<RailStatus> rails();
+  // Add a rail over a peer's arena that this process has mapped; take ownership of the descriptors.
+  void add_shm_rail(int link, std::shared_ptr<PeerArena> arena, int doorbell_fd, int control_fd,
+                    std::uint64_t receive_ring, std::uint64_t send_ring);
+  // Map the peer's arena behind `arena_fd`, and add a rail over it.
   void add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd,
                     int control_fd, std::uint64_t receive_ring, std::uint64_t send_ring);
   bool link_alive(int link);

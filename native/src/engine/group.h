@@ -49,7 +49,7 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::uint32_t epoch;
   const int rank;
   const std::vector<Link*> links;  // by rank; null at this rank's own index
-  const bool all_shared;           // every link uses shared memory
+  const bool all_shared;           // every link was planned to use shared memory
   const bool rank_order;           // elements are summed in rank order
   // Set once a member is lost; no operation can be posted any more.
   Failure broken;

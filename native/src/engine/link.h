@@ -53,6 +53,7 @@ class Link {
         index_(index),
         name_(std::move(name)),
         shared_(shared),
+        planned_shared_(shared),
         reconnect_(reconnect),
         next_sequence_(first_sequence),
         expected_(first_sequence) {}
@@ -63,6 +64,11 @@ class Link {
   int index() const { return index_; }
   const std::string& name() const { return name_; }
   bool shared_memory() const { return shared_; }
+  // Return whether the link was planned to use shared memory. Wires may have replaced it since, at
+  // different times on the two ranks; the plan is what all ranks of a group know equally.
+  bool planned_shared() const { return planned_shared_; }
+  // Use wires in place of the planned shared memory, unless the link has had a rail.
+  void use_wires();
   // Ask for the link's first rail, unless the link has or had one: announce that an operation waits
   // for the peer. Frames wait until the rail is there.
   void want();
@@ -258,10 +264,11 @@ class Link {
   const std::string name_;
   std::unique_ptr<ShmRail> shm_;
   bool shared_;
+  bool planned_shared_;
   bool made_ = false;
   bool wanted_ = false;
   std::string obstacle_;
-  const bool reconnect_;
+  bool reconnect_;
   std::vector<std::unique_ptr<LinkRail>> rails_;
   std::map<int, RailStatus> ended_;
   std::uint64_t picks_ = 0;

@@ -57,8 +57,16 @@ void Link::leave_to_parent() {
 
 void Link::set_shm(std::unique_ptr<ShmRail> rail) {
   shm_ = std::move(rail);
-  shared_ = true;
+  shared_ = planned_shared_ = true;
   note_made();
+}
+
+// Operations that were posted before took the link for shared memory and promised the peer nothing.
+// The peer asks them for a grant as soon as it needs one.
+void Link::use_wires() {
+  if (made_ || down) return;
+  shared_ = false;
+  reconnect_ = true;
 }
 
 void Engine::hindered(int link, const std::string& why) {

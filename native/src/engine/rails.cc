@@ -50,22 +50,39 @@ bool Engine::drop_ring(std::uint64_t offset) {
 
 void Engine::add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd,
                           int control_fd, std::uint64_t receive_ring, std::uint64_t send_ring) {
-  const Lock lock = lock_for_post();
-  std::unique_ptr<ShmRail> rail;
+  std::shared_ptr<PeerArena> arena;
   try {
-    auto peer = std::make_unique<PeerArena>(arena_fd, arena_bytes);
-    rail = std::make_unique<ShmRail>(arena_, std::move(peer), doorbell_fd, control_fd, receive_ring,
-                                     send_ring);
+    arena = std::make_shared<PeerArena>(arena_fd, arena_bytes);
   } catch (...) {
     for (const int fd : {arena_fd, doorbell_fd, control_fd}) ::close(fd);
     throw;
   }
   ::close(arena_fd);
+  add_shm_rail(link, std::move(arena), doorbell_fd, control_fd, receive_ring, send_ring);
+}
+
+void Engine::add_shm_rail(int link, std::shared_ptr<PeerArena> arena, int doorbell_fd,
+                          int control_fd, std::uint64_t receive_ring, std::uint64_t send_ring) {
+  const Lock lock = lock_for_post();
+  std::unique_ptr<ShmRail> rail;
+  try {
+    rail = std::make_unique<ShmRail>(arena_, std::move(arena), doorbell_fd, control_fd,
+                                     receive_ring, send_ring);
+  } catch (...) {
+    for (const int fd : {doorbell_fd, control_fd}) ::close(fd);
+    throw;
+  }
   // The engine is closed, or the link has ended: the rail closes its descriptors.
   if (links_.empty() || links_.at(link).down) return;
   links_.at(link).set_shm(std::move(rail));
   loop_.watch_control(control_fd, link);
   wake();
+}
+
+void Engine::use_wires(int link) {
+  const Lock lock = lock_for_post();
+  if (links_.empty()) return;  // the engine is closed
+  links_.at(link).use_wires();
 }
 
 // Unmap the arena of a peer that has gone, and free the ring that the peer wrote to, once nothing

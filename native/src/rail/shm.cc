@@ -55,7 +55,7 @@ std::uint64_t make_ring(Arena& arena) {
   return arena.offset_of(memory);
 }
 
-ShmRail::ShmRail(const Arena& own, std::unique_ptr<PeerArena> peer, int doorbell_fd, int control_fd,
+ShmRail::ShmRail(const Arena& own, std::shared_ptr<PeerArena> peer, int doorbell_fd, int control_fd,
                  std::uint64_t receive_ring, std::uint64_t send_ring)
     : peer_(std::move(peer)),
       peer_doorbell_(std::launder(reinterpret_cast<Doorbell*>(peer_->at(0, sizeof(Doorbell))))),

@@ -63,7 +63,7 @@ class ShmRail {
 
   // Take ownership of `doorbell_fd`, the peer's eventfd, and of `control_fd`, a socket whose end
   // of file shows that the peer is gone.
-  ShmRail(const Arena& own, std::unique_ptr<PeerArena> peer, int doorbell_fd, int control_fd,
+  ShmRail(const Arena& own, std::shared_ptr<PeerArena> peer, int doorbell_fd, int control_fd,
           std::uint64_t receive_ring, std::uint64_t send_ring);
   ~ShmRail();
   ShmRail(const ShmRail&) = delete;
@@ -114,7 +114,7 @@ class ShmRail {
   std::uint64_t wakeups = 0;
 
  private:
-  std::unique_ptr<PeerArena> peer_;
+  std::shared_ptr<PeerArena> peer_;
   Doorbell* peer_doorbell_;
   int doorbell_fd_;
   int control_fd_;

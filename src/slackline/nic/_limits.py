@@ -21,6 +21,9 @@ over TCP needs one, over UDP two."""
 _MOMENT = 3
 """Descriptors that are open during the handshake of a link only."""
 _NO_THREAD = "can't start new thread"
+_ARENA = "of the arena"
+"""The words of the engine's errors about its registered memory."""
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.ENOSYS}
 _FULL = {errno.EMFILE, errno.ENFILE}
 
 
@@ -62,6 +65,10 @@ def limits_named(rank: int) -> Iterator[None]:
         number, text = error.errno if isinstance(error, OSError) else None, str(error)
         if number in _FULL or os.strerror(errno.EMFILE) in text:
             raise _files_error(error, rank) from error
+        if number in _FORBIDDEN and _ARENA in text:
+            raise _forbidden_error(error, rank) from error
+        if number == errno.EFBIG:
+            raise _size_error(error, rank) from error
         if number == errno.EAGAIN or _NO_THREAD in text:
             raise _threads_error(error, rank) from error
         if number == errno.ENOMEM or isinstance(error, MemoryError):
@@ -105,9 +112,16 @@ def _files_error(error: BaseException, rank: int, needed: int | None = None) -> 
 def _threads_error(error: BaseException, rank: int) -> UsageError:
     most, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     shown = "unlimited" if most == resource.RLIM_INFINITY else most
+    space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    limited = ""
+    if space != resource.RLIM_INFINITY:
+        limited = (
+            f"; or its stack has no room, since RLIMIT_AS is {space} bytes: raise it (ulimit -v)"
+        )
     return UsageError(
         f"the group cannot open: {error}: the process may have no more threads; RLIMIT_NPROC is "
-        f"{shown}: raise it (ulimit -u), or the limit of processes of the container (pids.max)",
+        f"{shown}: raise it (ulimit -u), or the limit of processes of the container (pids.max)"
+        f"{limited}",
         rank=rank,
     )
 
@@ -118,6 +132,23 @@ def _memory_error(error: BaseException, rank: int) -> UsageError:
     return UsageError(
         f"the group cannot open: {error}: no more memory; RLIMIT_AS is {shown}: raise it "
         "(ulimit -v), or ask for a smaller arena (SLACKLINE_ARENA)",
+        rank=rank,
+    )
+
+
+def _size_error(error: BaseException, rank: int) -> UsageError:
+    most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return UsageError(
+        f"the group cannot open: {error}: registered memory is a file without a name, and "
+        f"RLIMIT_FSIZE is {most} bytes: raise it (ulimit -f)",
+        rank=rank,
+    )
+
+
+def _forbidden_error(error: BaseException, rank: int) -> UsageError:
+    return UsageError(
+        f"the group cannot open: {error}: registered memory needs memfd_create, ftruncate and mmap:"
+        " let the container's seccomp profile or security policy allow them",
         rank=rank,
     )
 

@@ -26,9 +26,16 @@ from slackline.nic._options import NicOptions
 from slackline.nic._records import Records
 from slackline.nic._reports import Reports
 from slackline.nic.collectives import Completions, PlanBook, plan_number, starts
-from slackline.nic.connect import Network, OpeningStore, Rendezvous, exchange_descriptors
+from slackline.nic.connect import (
+    Network,
+    OpeningStore,
+    Rendezvous,
+    as_large_as_possible,
+    exchange_descriptors,
+)
 from slackline.nic.offload import Devices, DeviceThread, reach
 from slackline.plan.collective import Collective, generate
+from slackline.units import format_bytes
 
 __all__ = ["NativeNic"]
 
@@ -143,11 +150,12 @@ class NativeNic:
             require_descriptors(len(needed), starts=self._running is None, rank=rank)
             self._reports.opening(job[rank])
             device_bytes = self._devices.payload_bytes if self._devices and size > 1 else 0
-            descriptor = self._network.descriptor(device_bytes)
+            arena_bytes = 0 if self._running is None else self._running.engine.arena_bytes
+            descriptor = self._network.descriptor(device_bytes, arena_bytes)
         rendezvous = exchange_descriptors(meeting, descriptor, self._network.key, reserve=reserve)
         with self._lock:
             self._require_open(rank)
-            running = self._start(rendezvous)
+            running = self._start(rendezvous, rank)
         links, shared = self._network.connect(
             rendezvous, rank, needed, meeting.deadline_s, meeting.glance, job=job
         )
@@ -294,24 +302,18 @@ class NativeNic:
             steps.append(lambda: self._records.close(_counters(running.engine, self._devices)))
         run_all(steps)
 
-    def _start(self, rendezvous: Rendezvous) -> _Running:
-        """Return the running engine; the first group's call starts the engine.
+    def _start(self, rendezvous: Rendezvous, rank: int) -> _Running:
+        """Return the running engine; the call for the first group, where this is `rank`, starts it.
 
         If a part of the engine does not start, the nic is closed: a half-open engine serves nobody.
         """
         if self._running is not None:
             return self._running
         crowded = rendezvous.crowding[self._network.host] > _CROWDED
-        options, engine = self.options, None
+        engine = None
         try:
             with on_the_nodes_processors(SYSFS):
-                engine = _native.Engine(
-                    arena_bytes=options.arena_bytes,
-                    wire_segment_bytes=options.wire_segment_bytes,
-                    memory_segment_bytes=options.memory_segment_bytes,
-                    eager_bytes=options.eager_bytes,
-                    spin_microseconds=_SPIN_CROWDED_MICROSECONDS if crowded else _SPIN_MICROSECONDS,
-                )
+                engine = _new_engine(self.options, rendezvous.arena_bytes(rank), crowded=crowded)
             self._epochs.engine = engine
             self._records.follow(engine)
             running = _Running(engine=engine, completions=Completions(engine))
@@ -324,6 +326,33 @@ class NativeNic:
             raise
         self._running = running
         return running
+
+
+def _new_engine(options: NicOptions, arena_bytes: int, *, crowded: bool) -> _native.Engine:
+    """Return a new engine whose arena has `arena_bytes`, or less where the process may map less.
+
+    `crowded` says that more ranks than processors poll for frames on this host.
+    """
+
+    def make(size: int) -> _native.Engine:
+        return _native.Engine(
+            arena_bytes=size,
+            wire_segment_bytes=options.wire_segment_bytes,
+            memory_segment_bytes=options.memory_segment_bytes,
+            eager_bytes=options.eager_bytes,
+            spin_microseconds=_SPIN_CROWDED_MICROSECONDS if crowded else _SPIN_MICROSECONDS,
+        )
+
+    engine = as_large_as_possible(make, arena_bytes)
+    if engine.arena_bytes < options.arena_bytes:
+        _log.warning(
+            "registered memory is limited to %s in place of %s, because this rank or another one "
+            "of its host may map no more (ulimit -v, ulimit -f): lift the limit, or set "
+            "SLACKLINE_ARENA to a smaller size",
+            format_bytes(engine.arena_bytes),
+            format_bytes(options.arena_bytes),
+        )
+    return engine
 
 
 def _counters(engine: _native.Engine, devices: Devices | None) -> Mapping[str, int]:

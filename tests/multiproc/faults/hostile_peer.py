@@ -123,6 +123,9 @@ class HostilePeer:
                     sock.sendall(frame(message.payload, self.rendezvous.code))
                 if message.fds:
                     socket.send_fds(sock, [b"F"], message.fds)
+                if message.last:
+                    message = next(handshake)
+                    continue
                 if message.awaits_fds:
                     _, found, _, _ = socket.recv_fds(sock, 1, 2, socket.MSG_CMSG_CLOEXEC)
                     self._fds += found

@@ -3,6 +3,7 @@
 Ranks are threads of this process, each with a nic of its own.
 """
 
+import gc
 import random
 import threading
 import time
@@ -18,7 +19,8 @@ from slackline.testing import MemoryStore
 from slackline.wire import DType, ReduceOp
 
 LIMIT = timedelta(seconds=30)
-SMALL = 32 << 20
+SMALL, VAST = 32 << 20, 60 << 40
+"""Sizes of arenas. The second fits once into the address space of this process."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,9 @@ class Way:
     rail: str
     keeps: bool
     """Whether a group of all ranks is open already."""
+    unmapped: int
+    """The rank whose memory is too large for the others to map, so that TCP replaces shared memory;
+    -1 for none."""
 
     @staticmethod
     def drawn(seed: int) -> "Way":
@@ -50,7 +55,14 @@ class Way:
             # that no order of rank 0 can make the ranks wait in a circle.
             cut = draw.randint(0, len(mine)) if rank == 0 else 0
             turns.append(tuple(t for t in (tuple(mine[:cut]), *((m,) for m in mine[cut:])) if t))
-        return Way(ranks, groups, tuple(turns), draw.choice(("shm", "tcp")), draw.random() < 0.3)
+        rail, keeps = draw.choice(("shm", "tcp")), draw.random() < 0.3
+        unmapped = draw.choice((-1, draw.randrange(ranks))) if rail == "shm" else -1
+        return Way(ranks, groups, tuple(turns), rail, keeps, unmapped)
+
+    def options(self, rank: int) -> NicOptions:
+        """Return the options of a rank's nic."""
+        rails = (self.rail,) if self.unmapped < 0 else (self.rail, "tcp")
+        return NicOptions(arena_bytes=VAST if rank == self.unmapped else SMALL, rails=rails)
 
 
 def check_sum(group: Group) -> None:
@@ -87,7 +99,8 @@ def together(bodies: list[Callable[[], None]]) -> list[BaseException]:
 def test_openings_of_several_groups_do_not_wait_for_each_other(seed: int) -> None:
     way = Way.drawn(seed)
     stores = [MemoryStore() for _ in range(len(way.groups) + 1)]
-    nics = [NativeNic(NicOptions(arena_bytes=SMALL, rails=(way.rail,))) for _ in range(way.ranks)]
+    gc.collect()
+    nics = [NativeNic(way.options(rank)) for rank in range(way.ranks)]
 
     def opens(rank: int, members: tuple[int, ...], store: MemoryStore) -> None:
         group = nics[rank].open_group(

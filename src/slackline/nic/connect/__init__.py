@@ -8,6 +8,7 @@ _messages, _handshake, _handshake_channel   mutual authentication over one socke
 _congestion            TCP's congestion control, by the path's round trip
 _forks                 sockets that a forked child closes
 _listener, _peer, _links                    accepted and dialled connections, by peer
+_address_space         sizes of registered memory that fit into limited address spaces
 _admissions            the limit of unauthenticated connections
 _rail_handle           an authenticated connection becomes a rail of the engine
 _address_exchange      new addresses, told to a peer
@@ -17,6 +18,7 @@ _connection_manager    the event loop on which these modules run
 _network               the connections of one engine together
 """
 
+from slackline.nic.connect._address_space import as_large_as_possible
 from slackline.nic.connect._addresses import Interface, local_interfaces
 from slackline.nic.connect._admissions import Admissions, Refusals
 from slackline.nic.connect._congestion import check_congestion, control_congestion, is_named
@@ -60,6 +62,7 @@ __all__ = [
     "Rendezvous",
     "absent_keys",
     "answering",
+    "as_large_as_possible",
     "check_congestion",
     "check_kernels",
     "control_congestion",

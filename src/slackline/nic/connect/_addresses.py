@@ -190,6 +190,25 @@ def _by_address(word: str, system: Iterable[Device]) -> Interface:
     return found
 
 
+def loopback_fault() -> str:
+    """Return why ranks of this host cannot reach each other if the loopback device is down.
+
+    The kernel also sends packets between this host's other addresses through the loopback device.
+    Returns "" if the device is up, or if the system does not answer.
+    """
+    try:
+        found = [device for device in devices() if device.loopback]
+    except UsageError:
+        return ""
+    if not found or any(device.up for device in found):
+        return ""
+    name = found[0].name
+    return (
+        f"the loopback interface {name} is down, which ranks of one host need for TCP and UDP: "
+        f"ip link set {name} up"
+    )
+
+
 def still_there(known: Iterable[Interface]) -> tuple[Interface, ...]:
     """Return the interfaces of `known` whose address this host still has, also on a down device."""
     there = {each.text for device in devices() for each in device.addresses}

@@ -51,18 +51,22 @@ class Admissions:
             # The kernel gives the lowest free number, so half of the descriptors are in use.
             limit = max(_FEWEST, len(self._open) - 1)
         displaced = []
-        while len(self._open) >= limit:
-            displaced += self.displace()
+        while len(self._open) >= limit and (oldest := self.displace()):
+            displaced += oldest
         task = manager.spawn(work)
         self._open[task] = channel
         task.add_done_callback(partial(self._gone, channel))
         return displaced
 
     def displace(self) -> list[HandshakeChannel]:
-        """Cancel the oldest admission, and return its channel; return [] if there is none."""
-        if not self._open:
+        """Cancel the oldest admission, and return its channel; return [] if there is none.
+
+        A connection whose other end has authenticated itself is not displaced: the other end may
+        already use it.
+        """
+        task = next((task for task, each in self._open.items() if not each.proven), None)
+        if task is None:
             return []
-        task = next(iter(self._open))
         channel = self._open.pop(task)
         task.cancel()
         return [channel]

@@ -7,6 +7,7 @@
       (descriptors)                                       ->
               <-  TransportParameters  proof over all four
               <-  (descriptors)
+      Mapped  proof over all five                         ->    over shared memory only
 
 A proof is HMAC-SHA256 under a key of this pair, over every byte sent so far and the role of the
 sender. A proof covers both nonces, so a replayed conversation fails. A proof also covers the role,
@@ -14,6 +15,8 @@ so that a message cannot be reflected to its sender. The number in the field `jo
 rail's frames is derived from the same bytes and differs each time. Costly resources (sockets,
 descriptors) are created only for an authenticated peer. File descriptors, between processes of one
 host, follow the transport parameters and are received only after the proof in these was right.
+Each end maps the memory that it has received and tells the other end if it cannot. Neither end uses
+shared memory before both have mapped it.
 
 The module uses no socket. A Handshake is a generator, a state machine: it yields messages to
 send, and receives the replies by `send`.
@@ -32,13 +35,23 @@ from slackline.nic.connect._messages import (
     MAC_BYTES,
     Answer,
     Hello,
+    Mapped,
     Message,
     TransportParameters,
     parse,
     text_of,
 )
 
-__all__ = ["Handshake", "HandshakeMessage", "Session", "call", "fresh_nonce", "listen"]
+__all__ = [
+    "Handshake",
+    "HandshakeMessage",
+    "MapMemory",
+    "Session",
+    "call",
+    "fresh_nonce",
+    "listen",
+    "map_nothing",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +80,16 @@ class Session:
     """The file descriptors that followed the peer's transport parameters."""
     certificate: bytes
     """The peer's certificate in DER; empty without TLS."""
+    unmapped: str
+    """The reason why the two ends cannot share memory; empty if they can, or did not try."""
 
 
 Handshake = Generator[HandshakeMessage, HandshakeMessage, Session]
 MakeParameters = Callable[[], tuple[TransportParameters, tuple[int, ...]]]
 """A function that makes this end's transport parameters, called once the peer is authenticated."""
+MapMemory = Callable[[TransportParameters, tuple[int, ...]], str]
+"""A function map(theirs, fds) that maps the peer's arena. Returns the reason if this process cannot
+map it, else an empty text; raises LinkError if the arena is not as the peer says."""
 
 
 def fresh_nonce() -> str:
@@ -79,7 +97,14 @@ def fresh_nonce() -> str:
     return secrets.token_hex(32)
 
 
-def call(hello: Hello, key: bytes, parameters: MakeParameters) -> Handshake:
+def map_nothing(theirs: TransportParameters, fds: tuple[int, ...]) -> str:
+    """Map no memory, as a MapMemory of an end that does not go on to use the rail."""
+    return ""
+
+
+def call(
+    hello: Hello, key: bytes, parameters: MakeParameters, map_memory: MapMemory = map_nothing
+) -> Handshake:
     """Run the dialling side of a handshake; raise LinkError if the other end is not the peer."""
     transcript = _Transcript(key)
     reply = yield HandshakeMessage(payload=transcript.say(hello))
@@ -89,25 +114,43 @@ def call(hello: Hello, key: bytes, parameters: MakeParameters) -> Handshake:
     ours, fds = parameters()
     reply = yield HandshakeMessage(payload=transcript.prove("caller", ours), fds=fds)
     theirs = transcript.heard("listener", TransportParameters, reply.payload)
+    unmapped = ours.unmapped or theirs.unmapped
     if theirs.arena_bytes:
         reply = yield HandshakeMessage(awaits_fds=True)
-    return _session(transcript, ours, theirs, reply.fds, answer.certificate)
+        unmapped = map_memory(theirs, reply.fds)
+        mapped = transcript.prove("caller", Mapped(unmapped=unmapped))
+        yield HandshakeMessage(payload=mapped, last=True)
+    return _session(transcript, ours, theirs, reply.fds, answer.certificate, unmapped)
 
 
 def listen(
-    first: bytes, hello: Hello, answer: Answer, key: bytes, parameters: MakeParameters
+    first: bytes,
+    hello: Hello,
+    answer: Answer,
+    key: bytes,
+    parameters: MakeParameters,
+    map_memory: MapMemory = map_nothing,
 ) -> Handshake:
     """Run the listening side of a handshake, after `first` was received and parsed as `hello`."""
     transcript = _Transcript(key)
     transcript.add(first)
     reply = yield HandshakeMessage(payload=transcript.prove("listener", answer))
     theirs = transcript.heard("caller", TransportParameters, reply.payload)
+    unmapped, received = theirs.unmapped, reply.fds
     if theirs.arena_bytes:
-        reply = yield HandshakeMessage(awaits_fds=True)
-    ours, fds = parameters()
-    last = transcript.prove("listener", ours)
-    session = _session(transcript, ours, theirs, reply.fds, hello.certificate)
-    yield HandshakeMessage(payload=last, fds=fds, last=True)
+        received = (yield HandshakeMessage(awaits_fds=True)).fds
+        unmapped = map_memory(theirs, received)
+    ours, fds = (TransportParameters(unmapped=unmapped), ()) if unmapped else parameters()
+    message = HandshakeMessage(
+        payload=transcript.prove("listener", ours), fds=fds, last=not ours.arena_bytes
+    )
+    unmapped = unmapped or ours.unmapped
+    if ours.arena_bytes:
+        reply = yield message
+        unmapped = transcript.heard("caller", Mapped, reply.payload).unmapped
+    session = _session(transcript, ours, theirs, received, hello.certificate, unmapped)
+    if not ours.arena_bytes:
+        yield message
     return session
 
 
@@ -117,6 +160,7 @@ def _session(
     theirs: TransportParameters,
     fds: tuple[int, ...],
     certificate: str,
+    unmapped: str,
 ) -> Session:
     return Session(
         job=transcript.code() or 1,
@@ -124,6 +168,7 @@ def _session(
         theirs=theirs,
         fds=fds,
         certificate=bytes.fromhex(certificate),
+        unmapped=unmapped,
     )
 
 
@@ -131,7 +176,7 @@ class _Transcript:
     """The running HMAC over all messages of a handshake, under the key of the pair."""
 
     def __init__(self, key: bytes) -> None:
-        self._mac = hmac.new(key, b"slackline handshake 2", hashlib.sha256)
+        self._mac = hmac.new(key, b"slackline handshake 3", hashlib.sha256)
 
     def add(self, payload: bytes) -> None:
         """Add a message's payload to the transcript."""
@@ -143,7 +188,7 @@ class _Transcript:
         self.add(text)
         return text
 
-    def prove(self, role: str, message: Answer | TransportParameters) -> bytes:
+    def prove(self, role: str, message: Answer | TransportParameters | Mapped) -> bytes:
         """Return the payload of `message` followed by its proof, and add both to the transcript."""
         text = text_of(message)
         payload = text + self._proof(role, text)

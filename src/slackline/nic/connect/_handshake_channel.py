@@ -27,7 +27,7 @@ __all__ = [
     "bind_to_device",
     "dial",
     "ends_of",
-    "out_of_descriptors",
+    "lacks_resources",
     "past",
     "ready",
     "run_handshake",
@@ -50,9 +50,11 @@ IP_PKTOPTIONS, and the place of the device's number in the answer, which is a cm
 with an in_pktinfo or in6_pktinfo (ip(7), ipv6(7))."""
 
 
-def out_of_descriptors(error: Exception) -> bool:
-    """Return whether the error says that this process or host can open no more descriptors."""
-    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+def lacks_resources(error: Exception) -> bool:
+    """Return whether the error says that this process or host lacks memory or descriptors."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+    return isinstance(error, MemoryError)
 
 
 async def ready(sock: socket.socket, *, write: bool = False, until_s: float | None = None) -> None:
@@ -229,6 +231,18 @@ class HandshakeChannel:
         """The text of the error when the time is over."""
         self.left = False
         """Whether the other end closed the connection between two frames, which is no error."""
+        self.proven = False
+        """Whether the other end has authenticated itself, as the side that accepts learns."""
+
+    def trust(self) -> None:
+        """Note that the other end has authenticated itself.
+
+        With a process of this host the time limit ends, because the process may stand still for
+        long, and the end of the process ends the connection.
+        """
+        self.proven = True
+        if self.sock.family == socket.AF_UNIX:
+            self.until_s = None
 
     async def send(self, message: HandshakeMessage, job: int) -> None:
         """Send one handshake message as a HELLO frame whose header has the number `job`.
@@ -348,6 +362,8 @@ async def run_handshake(
     try:
         message = next(handshake)
         while True:
+            if message.awaits_fds or message.last:
+                channel.trust()
             if message.payload:
                 await channel.send(message, job)
             if before_reply is not None:

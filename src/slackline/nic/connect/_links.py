@@ -21,7 +21,7 @@ from dataclasses import replace
 import slackline._native as _native
 from slackline.errors import LinkError, TimeoutError
 from slackline.nic._options import NicOptions
-from slackline.nic.connect._addresses import Interface
+from slackline.nic.connect._addresses import Interface, loopback_fault
 from slackline.nic.connect._handshake_channel import HandshakeChannel
 from slackline.nic.connect._injector import WHOLE_LINK, Injector, RailDirection
 from slackline.nic.connect._listener import Listener
@@ -73,15 +73,15 @@ class Links:
     ) -> tuple[list[int], bool]:
         """Add links to all ranks, and connect the links to the ranks in `needed`.
 
-        Returns the links, and whether all of them are shared memory. The links are the engine's
-        numbers, in the order of ranks, with -1 for `rank` itself. Blocks until `deadline` of
-        time.monotonic() at most, and must not be called on the event loop's thread. Raises
-        PeerError if a needed rank ends meanwhile, TimeoutError if one does not connect in time, and
-        LinkError if no rail can lead to a needed rank. An operation that needs any other rank to
-        which no rail can lead ends with a LinkError at its deadline. `glance` is called every
-        100 ms meanwhile, and may raise to end the call. `job` are the members' ranks in the job,
-        which say equally in all groups which end of a new link dials; without it, the ranks in the
-        group do.
+        Returns the links, and whether all of them are planned to be shared memory, which all ranks
+        of the group answer equally. The links are the engine's numbers, in the order of ranks, with
+        -1 for `rank` itself. Blocks until `deadline` of time.monotonic() at most, and must not be
+        called on the event loop's thread. Raises PeerError if a needed rank ends meanwhile,
+        TimeoutError if one does not connect in time, and LinkError if no rail can lead to a needed
+        rank. An operation that needs any other rank to which no rail can lead ends with a LinkError
+        at its deadline. `glance` is called every 100 ms meanwhile, and may raise to end the call.
+        `job` are the members' ranks in the job, which say equally in all groups which end of a new
+        link dials; without it, the ranks in the group do.
         """
         work = self._connect(
             rendezvous, rank, needed, deadline, job or range(len(rendezvous.descriptors))
@@ -146,7 +146,7 @@ class Links:
         job: Sequence[int],
     ) -> tuple[list[int], bool]:
         mine, added, awaited = rendezvous.descriptors[rank], list[Peer](), dict[int, Peer]()
-        links, shared = [-1] * len(rendezvous.descriptors), True
+        links = [-1] * len(rendezvous.descriptors)
         try:
             for other, descriptor in enumerate(rendezvous.descriptors):
                 if other == rank:
@@ -165,7 +165,6 @@ class Links:
                     peer.start()
                     awaited[other] = peer
                 links[other] = peer.link
-                shared = shared and peer.shared
             self._listener.announce()
             await self._wait(awaited, rank, deadline)
             self._injector.begin(rank, rendezvous.descriptors)
@@ -174,7 +173,8 @@ class Links:
                 self._drop(peer, f"the rendezvous failed: {error}")
                 self._context.engine.unreachable(peer.link, "the rendezvous failed")
             raise
-        return links, shared
+        others = [each for each in rendezvous.descriptors if each is not mine]
+        return links, all(self._shares_memory(mine, each) for each in others)
 
     def _add(
         self,
@@ -189,8 +189,8 @@ class Links:
         shared = self._shares_memory(mine, descriptor)
         ends = (mine, descriptor) if calls else (descriptor, mine)
 
-        def plan() -> tuple[RailPlan, ...]:
-            if plans := self._plans(*ends):
+        def plan(in_memory: bool) -> tuple[RailPlan, ...]:
+            if plans := self._plans(*ends, in_memory=in_memory):
                 return plans
             raise LinkError(
                 f"no rail leads to rank {other}: {self._why(mine, descriptor)}", peer=other
@@ -200,7 +200,8 @@ class Links:
             caller: Sequence[Interface], listener: Sequence[Interface]
         ) -> tuple[RailPlan, ...]:
             pair = zip(ends, (caller, listener), strict=True)
-            return self._plans(*(replace(end, interfaces=tuple(now)) for end, now in pair))
+            caller_end, listener_end = (replace(end, interfaces=tuple(now)) for end, now in pair)
+            return self._plans(caller_end, listener_end, in_memory=False)
 
         lasting = not shared and not (mine.aggregates or descriptor.aggregates)
         what = "aggregator" if descriptor.aggregates else "engine"
@@ -227,10 +228,10 @@ class Links:
         return peer
 
     def _plans(
-        self, caller: EndpointDescriptor, listener: EndpointDescriptor
+        self, caller: EndpointDescriptor, listener: EndpointDescriptor, *, in_memory: bool
     ) -> tuple[RailPlan, ...]:
         """Derive the rails between two engines from their descriptors, equally at both ends."""
-        if self._shares_memory(caller, listener):
+        if in_memory:
             return (RailPlan(index=0, kind="shm"),)
         wires: Sequence[str] = [kind for kind in self._options.rails if kind != "shm"]
         aggregates = caller.aggregates or listener.aggregates
@@ -244,7 +245,11 @@ class Links:
         )
 
     def _shares_memory(self, one: EndpointDescriptor, other: EndpointDescriptor) -> bool:
-        """Return whether two engines are connected by shared memory."""
+        """Return whether two engines are to be connected by shared memory.
+
+        The answer depends on facts alone that never change, so that two ranks which open several
+        groups at once agree on it in each group.
+        """
         aggregates = one.aggregates or other.aggregates
         return one.host == other.host and "shm" in self._options.rails and not aggregates
 
@@ -252,6 +257,8 @@ class Links:
         """Return the reason why no rail can be planned to an engine."""
         if set(self._options.rails) == {"shm"}:
             return "rails are shm and it does not share memory with this one"
+        if mine.network == theirs.network and (down := loopback_fault()):
+            return down
         return why_no_path(mine.interfaces, theirs.interfaces)
 
     def _checksums(self, descriptor: EndpointDescriptor) -> bool:
@@ -304,7 +311,7 @@ class Links:
             raise LinkError("it called another engine")
         try:
             await peer.answer(channel, code, first, hello)
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             peer.starve(error)
             raise
         return True

@@ -20,7 +20,7 @@ from slackline.nic.connect._addresses import Interface, family_of, socket_addres
 from slackline.nic.connect._admissions import Admissions, Refusals, foreign_user
 from slackline.nic.connect._connection_manager import ConnectionManager
 from slackline.nic.connect._forks import closed_in_children
-from slackline.nic.connect._handshake_channel import HandshakeChannel, ready
+from slackline.nic.connect._handshake_channel import HandshakeChannel, lacks_resources, ready
 from slackline.nic.connect._messages import Hello, parse
 
 __all__ = ["Greet", "Listener", "unix_name"]
@@ -58,6 +58,7 @@ class Listener:
         self._announced = asyncio.Event()
         self._admissions = Admissions()
         self._refusals = Refusals(_log, "refused an unauthenticated peer from %s: %s")
+        self._failures = Refusals(_log, "a connection from %s could not become a rail: %s")
         self._sockets: list[socket.socket] = []
         try:
             unix = closed_in_children(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
@@ -156,12 +157,13 @@ class Listener:
                 continue
             except OSError as error:  # Usual cause: no file descriptors are left.
                 displaced = self._admissions.displace()
-                why = f"cannot accept a connection: {error.strerror}"
                 for channel in displaced:
-                    self._refusals.add(channel.sock, why)
+                    self._refusals.add(channel.sock, f"a newer one meets: {error.strerror}")
                 if not displaced:
                     failed(error)
-                    self._refusals.add_from("an address that is not known yet", why)
+                    self._failures.add_from(
+                        "an address that is not known yet", f"it is not accepted: {error.strerror}"
+                    )
                 await asyncio.sleep(_BREATH_S)
                 continue
             if (user := foreign_user(caller)) is not None:
@@ -189,8 +191,10 @@ class Listener:
                     await announced.wait()
         except TimeoutError:
             self._refusals.add(channel.sock, "it was not expected")
-        except (OSError, SlacklineError) as error:
-            if not channel.left:  # A liveness connect closes at once and is no error.
+        except (OSError, SlacklineError, MemoryError) as error:
+            if channel.proven or lacks_resources(error):
+                self._failures.add(channel.sock, str(error) or "no memory is left")
+            elif not channel.left:  # A liveness connect closes at once and is no error.
                 self._refusals.add(channel.sock, str(error))
         finally:
             if not taken:

@@ -19,6 +19,7 @@ __all__ = [
     "MAX_PAYLOAD",
     "Answer",
     "Hello",
+    "Mapped",
     "Message",
     "TransportParameters",
     "frame",
@@ -101,6 +102,8 @@ class TransportParameters:
     """The sender's addresses and ports as JSON, in answer to "news"; empty otherwise."""
     refusal: str = ""
     """The reason why the listener has closed the link; empty while the link is open."""
+    unmapped: str = ""
+    """The reason why the sender cannot share memory with the receiver; empty if it can."""
 
     def __post_init__(self) -> None:
         _require(0 <= self.port < 1 << 16, "port")
@@ -109,7 +112,15 @@ class TransportParameters:
         _require(0 <= self.packet_bytes < 1 << 16, "packet size")
 
 
-Message = TypeVar("Message", Hello, Answer, TransportParameters)
+@dataclass(frozen=True, kw_only=True)
+class Mapped:
+    """The last message of a caller over shared memory: whether it has mapped the other arena."""
+
+    unmapped: str = ""
+    """The reason why the caller cannot map the listener's arena; empty if it has mapped it."""
+
+
+Message = TypeVar("Message", Hello, Answer, TransportParameters, Mapped)
 
 
 def parse(kind: type[Message], text: bytes) -> Message:
@@ -127,7 +138,7 @@ def parse(kind: type[Message], text: bytes) -> Message:
     return kind(**told)
 
 
-def text_of(message: Hello | Answer | TransportParameters) -> bytes:
+def text_of(message: Hello | Answer | TransportParameters | Mapped) -> bytes:
     """Return a message as JSON text, the inverse of `parse`."""
     return json.dumps(vars(message), separators=(",", ":")).encode()
 

@@ -22,6 +22,7 @@ from slackline.errors import ClosedError, UsageError
 from slackline.faults import parse_all
 from slackline.nic._limits import run_all
 from slackline.nic._options import NicOptions
+from slackline.nic.connect._address_space import left_address_space
 from slackline.nic.connect._addresses import Interface, local_interfaces, still_there
 from slackline.nic.connect._congestion import check_congestion
 from slackline.nic.connect._connection_manager import ConnectionManager
@@ -71,6 +72,7 @@ class Network:
         """
         self._name, self._options, self._anywhere = engine_name, options, anywhere
         self.host = host_identity()
+        self._address_space = left_address_space()
         self.key = read_key(options.key) if key is None else key
         self._identity = Identity(engine_name) if options.tls == "require" else None
         interfaces = self._addresses()
@@ -81,8 +83,11 @@ class Network:
         self._links: Links | None = None
         self._events: threading.Thread | None = None
 
-    def descriptor(self, device_bytes: int = 0) -> EndpointDescriptor:
-        """Return this engine's endpoint descriptor for the rendezvous with the other ranks."""
+    def descriptor(self, device_bytes: int = 0, arena_bytes: int = 0) -> EndpointDescriptor:
+        """Return this engine's endpoint descriptor for the rendezvous with the other ranks.
+
+        `arena_bytes` is the size of the engine's arena; 0 if the engine has not started.
+        """
         self._listener.published = self._listener.interfaces
         return EndpointDescriptor(
             engine=self._name,
@@ -93,6 +98,9 @@ class Network:
             device_bytes=device_bytes,
             processors=sum(1 << processor for processor in os.sched_getaffinity(0)),
             kernels=kernel_checksums(),
+            address_space=self._address_space,
+            arena_bytes=arena_bytes or self._options.arena_bytes,
+            has_arena=arena_bytes > 0,
         )
 
     @property

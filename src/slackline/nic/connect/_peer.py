@@ -12,6 +12,10 @@ repeats liveness connects, to learn whether the caller's process lives. A livene
 connection that the listening side has lost. If the caller has not noticed that loss, it drops the
 connection too and makes a new one. A liveness connect that is refused where a connect succeeded
 before means that the peer's process has ended; the engine then closes the link.
+
+Ranks of one host are to share memory. If one of them cannot map the other's memory, it says so in
+the handshake, and rails over the network replace the shared memory: the caller dials them, and the
+listener follows when the first such connection comes in.
 """
 
 from __future__ import annotations
@@ -27,14 +31,20 @@ from functools import partial
 
 from slackline.errors import InternalError, LinkError, PeerError, SlacklineError
 from slackline.nic.connect._address_exchange import exchange, read_addresses
-from slackline.nic.connect._addresses import Interface
-from slackline.nic.connect._handshake import Session, call, fresh_nonce, listen
+from slackline.nic.connect._addresses import Interface, loopback_fault
+from slackline.nic.connect._handshake import (
+    Session,
+    call,
+    fresh_nonce,
+    listen,
+    map_nothing,
+)
 from slackline.nic.connect._handshake_channel import (
     HandshakeChannel,
     answer_from,
     dial,
     ends_of,
-    out_of_descriptors,
+    lacks_resources,
     past,
     ready,
     run_handshake,
@@ -42,8 +52,14 @@ from slackline.nic.connect._handshake_channel import (
 from slackline.nic.connect._listener import unix_name
 from slackline.nic.connect._messages import Answer, Hello, TransportParameters
 from slackline.nic.connect._paths import RailPlan, adopted, pair_of
-from slackline.nic.connect._rail_handle import LocalContext, ParametersMaker, RailHandle, hand_over
-from slackline.nic.connect._rail_set import AGAIN_S, MOST_CONNECT_S, Plan, RailSet, RailState
+from slackline.nic.connect._rail_handle import (
+    LocalContext,
+    NoSharedMemoryError,
+    ParametersMaker,
+    RailHandle,
+    hand_over,
+)
+from slackline.nic.connect._rail_set import AGAIN_S, MOST_CONNECT_S, PlanLink, RailSet, RailState
 from slackline.nic.connect._rendezvous import EndpointDescriptor
 from slackline.nic.connect._tls import secure
 
@@ -66,9 +82,10 @@ Replan = Callable[[Sequence[Interface], Sequence[Interface]], tuple[RailPlan, ..
 class Peer:
     """A peer engine: its rails, and the tasks that connect and reconnect them.
 
-    `calls` says that this end dials and the peer listens. `shared` says that the link uses shared
-    memory. `plan` derives the rails when the link is needed. `told` are the addresses of this end
-    that the peer knows. All methods must be called on the event loop's thread (ConnectionManager).
+    `calls` says that this end dials and the peer listens. `shared` says that the link is to use
+    shared memory. `plan` derives the rails when the link is needed. `told` are the addresses of
+    this end that the peer knows. All methods must be called on the event loop's thread
+    (ConnectionManager).
     """
 
     def __init__(
@@ -79,7 +96,7 @@ class Peer:
         descriptor: EndpointDescriptor,
         key: bytes,
         code: int,
-        plan: Plan,
+        plan: PlanLink,
         replan: Replan,
         *,
         told: tuple[Interface, ...],
@@ -94,8 +111,10 @@ class Peer:
         self.descriptor = descriptor
         self._context, self._checksums, self._on_rail = context, checksums, on_rail
         self.shared = shared
-        self.rails = RailSet(plan, calls=calls, anywhere=context.anywhere)
-        self._replan, self._told = replan, told
+        self.rails = RailSet(partial(plan, shared), calls=calls, anywhere=context.anywhere)
+        self._plan, self._replan, self._told = plan, replan, told
+        self._unmapped = ""
+        """The reason why the two ends cannot share memory; empty if none is known."""
         self._started = self._asks = self._settled = False
         self._tasks: list[asyncio.Task[None]] = []
         self._untold = False
@@ -148,10 +167,14 @@ class Peer:
             self.rails.derive()
         except LinkError as error:
             self._context.engine.hindered(self.link, str(error))
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start the tasks of the rails, which are all missing."""
         for rail in self.rails:
             rail.missing.set()
             rail.lost_at = time.monotonic()
-            if self.calls or asks or not (self.shared or rail.plan.trial):
+            if self.calls or self._asks or not (self.shared or rail.plan.trial):
                 self._watch_over(rail)
         if self._context.interfaces() != self._told:  # A NIC was added since the rendezvous.
             self.addresses_changed()
@@ -194,11 +217,11 @@ class Peer:
                 rail.handle = None
 
     def starve(self, error: Exception) -> None:
-        """Fail a group that waits for the first rail if this process has no descriptors left.
+        """Fail a group that waits for the first rail if this process lacks descriptors or memory.
 
         The cause is here and not at the peer, and further attempts would wait for the deadline.
         """
-        if out_of_descriptors(error) and not self.first.done():
+        if lacks_resources(error) and not self.first.done():
             self.first.set_exception(error)
 
     def lost(self, index: int, reason: str) -> None:
@@ -236,7 +259,10 @@ class Peer:
             raise LinkError("both ends have met in another rendezvous")
         key = self._meetings[code]
         self.rails.derive()
-        if not self._expects(hello) or (channel.sock.family == socket.AF_UNIX) != self.shared:
+        replaces = self._replaces_memory(hello)
+        shared = self.shared and not replaces
+        expected = replaces or self._expects(hello)
+        if not expected or (channel.sock.family == socket.AF_UNIX) != shared:
             raise LinkError(f"a {hello.kind} connection for rail {hello.rail} was not expected")
         ours = Answer(
             engine=self._context.engine_name,
@@ -244,13 +270,18 @@ class Peer:
             certificate=self._context.certificate.hex(),
         )
         with ParametersMaker(self._context, hello.kind, channel.sock) as parameters:
-            handshake = listen(
-                first, hello, ours, key, self._refuse if self._gone else parameters.make
-            )
+            use = (self._refuse, map_nothing) if self._gone else (parameters.make, parameters.map)
+            handshake = listen(first, hello, ours, key, *use)
             session = await run_handshake(channel, handshake, code)
             self._settle(code)
+            if replaces and self._replaces_memory(hello) and not self._gone:
+                self._leave_memory(self._unmapped or "the other rank cannot share memory")
             self.rails.connected_from(channel.sock)
             self.start()  # An operation of the peer needs the link.
+            if session.unmapped:
+                channel.close()
+                self._cannot_share(session.unmapped)
+                return
             if self._gone or talks_only:
                 channel.close()
                 if hello.kind == "liveness":
@@ -287,6 +318,42 @@ class Peer:
             return rail.plan.kind == hello.kind
         kinds = {each.plan.kind for each in self.rails}
         return not self.shared and hello.kind in kinds and len(self.rails) < _MOST_RAILS
+
+    def _replaces_memory(self, hello: Hello) -> bool:
+        """Return whether a connection over the network may replace the planned shared memory.
+
+        The caller decides this, and the listener follows as long as no memory is shared.
+        """
+        if not self.shared or self.calls or hello.kind == "shm":
+            return False
+        if any(rail.added for rail in self.rails):
+            return False
+        return hello.kind in {plan.kind for plan in self._plan(False)}
+
+    def _cannot_share(self, why: str) -> bool:
+        """Note why the two ends cannot share memory; return whether other rails can lead there.
+
+        If not, the link is given up.
+        """
+        self._unmapped = why
+        try:
+            return len(self._plan(False)) > 0
+        except LinkError as error:
+            self._give_up(f"{error}; {why}", LinkError(f"{error}; {why}", peer=self.rank))
+            return False
+
+    def _leave_memory(self, why: str) -> None:
+        """Plan rails over the network in place of the shared memory; if this end dials, dial."""
+        if not self._cannot_share(why):
+            return
+        _log.warning("link to rank %d: TCP or UDP replaces shared memory: %s", self.rank, why)
+        self.shared = False
+        self._context.engine.use_wires(self.link)
+        plan = partial(self._plan, False)
+        self.rails = RailSet(plan, calls=self.calls, anywhere=self._context.anywhere)
+        self.rails.derive()
+        if self._started:
+            self._begin()
 
     def _adopt(self, hello: Hello, sock: socket.socket) -> RailState:
         """Add a rail that the dialling rank has planned, perhaps from addresses unknown here."""
@@ -349,9 +416,13 @@ class Peer:
             await rail.missing.wait()
             try:
                 await (self._call(rail) if self.calls else self._check_liveness(rail))
-            except (OSError, SlacklineError) as error:
+            except NoSharedMemoryError as error:
+                self._leave_memory(str(error))
+                return
+            except (OSError, SlacklineError, MemoryError) as error:
                 rail.tries += 1
-                rail.why = str(error) or "no answer in time"
+                told = "no memory is left" if isinstance(error, MemoryError) else str(error)
+                rail.why = (told or "no answer in time") + self._fault_of_this_host(rail)
                 rail.refused = isinstance(error, ConnectionRefusedError)
                 self.starve(error)
                 self._check_complete()
@@ -369,6 +440,13 @@ class Peer:
             "; or it runs on another machine with this machine's boot id, as machines cloned from "
             "one snapshot have: then set SLACKLINE_RAILS=tcp on all ranks"
         )
+
+    def _fault_of_this_host(self, rail: RailState) -> str:
+        """Return, to be added to an error, that a rail needs the loopback device, which is down."""
+        ours = {each.address for each in self._context.interfaces()}
+        here = any(each.address in ours for each in self.rails.all_attempts())
+        fault = loopback_fault() if here and rail.plan.kind != "shm" else ""
+        return f"; {fault}" if fault else ""
 
     async def _prove(self, rail: RailState) -> None:
         """Connect once to the peer's listener, to learn that the network allows such connections.
@@ -391,6 +469,8 @@ class Peer:
     async def _call(self, rail: RailState) -> None:
         """Connect one rail as the dialling side and hand it to the engine."""
         async with self._handshake(rail, rail.plan.kind) as (channel, session, parameters):
+            if session.unmapped:
+                raise NoSharedMemoryError(session.unmapped)
             sock = channel.release()
             if (identity := self._context.identity) is not None and rail.plan.kind == "tcp":
                 sock = await secure(sock, identity, session.certificate, server=False)
@@ -433,7 +513,7 @@ class Peer:
                 code = self.code
                 session = await run_handshake(
                     channel,
-                    call(hello, self._meetings[code], parameters.make),
+                    call(hello, self._meetings[code], parameters.make, parameters.map),
                     code,
                     before_reply=partial(self._first_reply, channel, rail),
                 )
@@ -500,10 +580,15 @@ class Peer:
         if self.rails.all_tried:
             self.complete.set()
 
-    def _give_up(self, reason: str) -> None:
-        """Fail all calls that wait for this peer, and have the engine close the link."""
+    def _give_up(self, reason: str, error: SlacklineError | None = None) -> None:
+        """Fail all calls that wait for this peer, and have the engine close the link.
+
+        The calls get `error`, or a PeerError with the reason.
+        """
         if not self.first.done():
-            self.first.set_exception(PeerError(f"rank {self.rank}: {reason}", peer=self.rank))
+            self.first.set_exception(
+                error or PeerError(f"rank {self.rank}: {reason}", peer=self.rank)
+            )
         self._context.engine.unreachable(self.link, reason)
 
     def _named(self, rail: RailState) -> tuple[int, int, str]:

@@ -20,6 +20,7 @@ from typing import Any, Self
 
 import slackline._native as _native
 from slackline.errors import LinkError
+from slackline.nic.connect._address_space import unmapped_text
 from slackline.nic.connect._addresses import Interface, to_rows
 from slackline.nic.connect._congestion import AUTO, control_congestion
 from slackline.nic.connect._connection_manager import ConnectionManager
@@ -30,8 +31,9 @@ from slackline.nic.connect._messages import TransportParameters
 from slackline.nic.connect._paths import RailPlan
 from slackline.nic.connect._tls import Identity
 from slackline.nic.connect._tls_proxy import TlsProxy
+from slackline.units import format_bytes
 
-__all__ = ["LocalContext", "ParametersMaker", "RailHandle", "hand_over"]
+__all__ = ["LocalContext", "NoSharedMemoryError", "ParametersMaker", "RailHandle", "hand_over"]
 
 _NAME_BYTES = 16
 _LONGEST_PACKET = 65535
@@ -40,6 +42,10 @@ _MTU = {
     socket.AF_INET6: (socket.IPPROTO_IPV6, 24, 48),
 }
 """The socket options IP_MTU and IPV6_MTU, and the bytes of the headers of a UDP packet."""
+
+
+class NoSharedMemoryError(LinkError):
+    """Two processes of one host cannot map each other's registered memory; the text says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +103,7 @@ class ParametersMaker:
 
     `sock` is the connection on which the handshake runs. On exit, a UDP socket that was made for
     the rail is closed unless `take_udp` has taken it, and a ring is freed unless `take_ring` was
-    called.
+    called. The peer's arena that `map` has mapped stays mapped as long as a rail uses it.
     """
 
     def __init__(self, context: LocalContext, kind: str, sock: socket.socket) -> None:
@@ -106,6 +112,7 @@ class ParametersMaker:
         self._kind, self._sock = kind, sock
         self._udp: socket.socket | None = None
         self._ring: tuple[int, socket.socket] | None = None
+        self._arena: _native.PeerArena | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -113,6 +120,7 @@ class ParametersMaker:
     def __exit__(self, *_: object) -> None:
         if self._udp is not None:
             self._udp.close()
+        self._arena = None
         if self._ring is not None:
             ring, sock = self._ring
             task = self._manager.spawn(_free_ring(self._engine, ring, sock))
@@ -122,8 +130,16 @@ class ParametersMaker:
         """Return this end's transport parameters and the file descriptors to send with them."""
         engine = self._engine
         if self._kind == "shm":
-            sock = closed_in_children(self._sock.dup())
-            self._ring = engine.new_ring(), sock
+            try:
+                ring = engine.new_ring()
+            except RuntimeError as error:  # A small arena has room for few peers.
+                return TransportParameters(unmapped=_no_ring(engine, error)), ()
+            try:
+                sock = closed_in_children(self._sock.dup())
+            except OSError:
+                engine.free_ring(ring)
+                raise
+            self._ring = ring, sock
             parameters = TransportParameters(arena_bytes=engine.arena_bytes, ring=self._ring[0])
             return parameters, (engine.arena_fd, engine.doorbell_fd)
         if self._kind == "news":
@@ -138,6 +154,26 @@ class ParametersMaker:
         self._udp.bind((host, 0, *rest))
         port = self._udp.getsockname()[1]
         return TransportParameters(port=port, packet_bytes=_packet_bytes(self._sock)), ()
+
+    def map(self, theirs: TransportParameters, fds: tuple[int, ...]) -> str:
+        """Map the arena that the peer has sent; return why this process cannot, "" if it can.
+
+        Raises LinkError if the arena is not as the peer says.
+        """
+        try:
+            self._arena = _native.PeerArena(fds[0], theirs.arena_bytes)
+        except ValueError as error:
+            raise LinkError(str(error)) from error
+        except OSError as error:
+            return unmapped_text(theirs.arena_bytes, error)
+        return ""
+
+    @property
+    def memory(self) -> _native.PeerArena:
+        """The peer's arena that `map` has mapped."""
+        if self._arena is None:
+            raise LinkError("no memory came for a rail in shared memory")
+        return self._arena
 
     def take_ring(self) -> None:
         """Leave the receive ring to the rail that the engine has made of the connection."""
@@ -175,8 +211,7 @@ def hand_over(
         for fd in session.fds:
             undo.callback(os.close, fd)
         if plan.kind == "shm":
-            _hand_over_memory(context, link, sock, session, undo)
-            parameters.take_ring()
+            _hand_over_memory(context, link, sock, session, parameters, undo)
             return handle
         name = f"{plan.kind} {_shown(sock.getsockname())}>{_shown(sock.getpeername())}"
         most = min(session.ours.packet_bytes, session.theirs.packet_bytes)
@@ -203,19 +238,30 @@ def _hand_over_memory(
     link: int,
     sock: socket.socket,
     session: Session,
+    parameters: ParametersMaker,
     undo: contextlib.ExitStack,
 ) -> None:
     """Hand a shared-memory rail to the engine, with the peer's arena and doorbell."""
     if len(session.fds) != 2:
         raise LinkError(f"{len(session.fds)} descriptors came for shared memory, not 2")
     ours, theirs = session.ours, session.theirs
+    memory = parameters.memory
     undo.pop_all()
     arena, doorbell = session.fds
-    size, control = theirs.arena_bytes, sock.detach()
+    os.close(arena)  # The mapping stays.
     try:
-        context.engine.add_shm_rail(link, arena, size, doorbell, control, ours.ring, theirs.ring)
+        context.engine.add_shm_rail(link, memory, doorbell, sock.detach(), ours.ring, theirs.ring)
     except ValueError as error:
         raise LinkError(str(error)) from error
+    parameters.take_ring()
+
+
+def _no_ring(engine: _native.Engine, error: RuntimeError) -> str:
+    """Return why the engine's arena has no room for a further peer of the host."""
+    return (
+        f"process {os.getpid()} has {format_bytes(engine.arena_bytes)} of registered memory: "
+        f"{error} for another rank of its host; set SLACKLINE_ARENA to more"
+    )
 
 
 def _shown(address: tuple[Any, ...]) -> str:

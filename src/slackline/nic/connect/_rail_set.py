@@ -16,11 +16,14 @@ from slackline.nic.connect._handshake_channel import ends_of
 from slackline.nic.connect._paths import Attempt, RailPlan, extend_rails
 from slackline.nic.connect._rail_handle import RailHandle
 
-__all__ = ["AGAIN_S", "MOST_CONNECT_S", "Plan", "RailSet", "RailState"]
+__all__ = ["AGAIN_S", "MOST_CONNECT_S", "Plan", "PlanLink", "RailSet", "RailState"]
 
 Plan = Callable[[], Sequence[RailPlan]]
 """A function that derives the rails between two engines, equally at both ends. Raises LinkError if
 no rail can lead from one engine to the other."""
+PlanLink = Callable[[bool], Sequence[RailPlan]]
+"""A function that derives, as a Plan does, one rail in shared memory if its argument is true, else
+the rails over the network."""
 
 AGAIN_S = 0.2
 _FIRST_AGAIN_S = 0.02

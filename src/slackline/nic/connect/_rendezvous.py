@@ -8,13 +8,14 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import reduce
 from operator import or_
 from pathlib import Path
 from typing import Any
 
 from slackline.errors import UsageError
+from slackline.nic.connect._address_space import Mapper, new_arena
 from slackline.nic.connect._addresses import Interface, from_rows, to_rows
 from slackline.nic.connect._kernels import check_kernels
 from slackline.nic.connect._netlink import devices
@@ -29,7 +30,7 @@ __all__ = [
     "to_descriptor",
 ]
 
-_PROTOCOL = 8
+_PROTOCOL = 9
 _SHORTEST_KEY = 16
 _TYPES = {
     "engine": str,
@@ -41,6 +42,9 @@ _TYPES = {
     "aggregates": bool,
     "kernels": str,
     "taken": int,
+    "address_space": int,
+    "arena_bytes": int,
+    "has_arena": bool,
 }
 """The types of a descriptor's fields. The interfaces are checked when they are read."""
 _DRAWS = 4
@@ -79,6 +83,13 @@ class EndpointDescriptor:
     they are not known."""
     taken: int = 0
     """The draws for the group's epochs that the engine cannot use: bit i stands for draw i."""
+    address_space: int = 0
+    """The bytes that the process could map when its nic was made; 0 if there is no limit."""
+    arena_bytes: int = 64 << 30
+    """The size of the engine's arena (registered memory) in bytes, or before the engine starts the
+    largest size that its options allow."""
+    has_arena: bool = False
+    """Whether the engine has started, so that the size of its arena is fixed."""
     protocol: int = _PROTOCOL
 
     def __post_init__(self) -> None:
@@ -98,8 +109,14 @@ class EndpointDescriptor:
         return self.host.rpartition("/")[0]
 
     def told(self) -> dict[str, Any]:
-        """Return the descriptor as a dict for JSON, the inverse of to_descriptor."""
-        return {**asdict(replace(self, interfaces=())), "interfaces": to_rows(self.interfaces)}
+        """Return the descriptor as a dict for JSON, the inverse of to_descriptor.
+
+        Fields that have their default value are left out, for the store carries all descriptors.
+        """
+        plain = asdict(replace(self, interfaces=()))
+        usual = {each.name: each.default for each in fields(self) if each.name != "protocol"}
+        told = {name: value for name, value in plain.items() if value != usual.get(name)}
+        return {**told, "interfaces": to_rows(self.interfaces)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +143,19 @@ class Rendezvous:
         for each in self.descriptors:
             hosts.setdefault(each.host, []).append(each.processors)
         return {host: len(here) / reduce(or_, here).bit_count() for host, here in hosts.items()}
+
+    def arena_bytes(self, rank: int) -> int:
+        """Return the size in bytes of the arena that the engine of `rank` makes when it starts."""
+        mappers = {
+            other: Mapper(
+                address_space=each.address_space,
+                arena_bytes=each.arena_bytes,
+                has_arena=each.has_arena,
+            )
+            for other, each in enumerate(self.descriptors)
+            if each.host == self.descriptors[rank].host
+        }
+        return new_arena(mappers[rank], list(mappers.values()))
 
     @property
     def ranks_per_processor(self) -> float:

@@ -20,6 +20,7 @@ from slackline.nic.connect._handshake import (
 from slackline.nic.connect._messages import (
     Answer,
     Hello,
+    Mapped,
     TransportParameters,
     frame,
     parse,
@@ -79,22 +80,75 @@ def test_two_ends_with_the_same_key_agree() -> None:
     )
 
 
+MEMORY = TransportParameters(arena_bytes=1 << 20, ring=64)
+
+
+def over_memory(
+    calls: TransportParameters, maps: tuple[str, str], listens: TransportParameters
+) -> tuple[list[HandshakeMessage], Session, Session]:
+    """Return the messages of a handshake over shared memory, and the session of each end.
+
+    `maps` are the caller's and the listener's reasons not to map the other's memory, or "".
+    """
+    fds = [(1, 2) if each.arena_bytes else () for each in (calls, listens)]
+    a = call(hello(kind="shm"), KEY, lambda: (calls, fds[0]), lambda *_: maps[0])
+    said = [next(a)]
+    answer = Answer(engine="b", nonce=fresh_nonce())
+    heard = parse(Hello, said[0].payload)
+    b = listen(said[0].payload, heard, answer, KEY, lambda: (listens, fds[1]), lambda *_: maps[1])
+    said += [next(b)]
+    said += [a.send(said[1])]
+    reply = b.send(HandshakeMessage(payload=said[2].payload))
+    if said[2].fds:
+        assert reply == HandshakeMessage(awaits_fds=True)
+        reply = b.send(HandshakeMessage(fds=(5, 6)))
+    said += [reply]
+    if not reply.fds:
+        return said, finish(a, HandshakeMessage(payload=reply.payload)), finish(b, None)
+    assert a.send(HandshakeMessage(payload=reply.payload)) == HandshakeMessage(awaits_fds=True)
+    said += [a.send(HandshakeMessage(fds=(7, 8)))]
+    return said, finish(a, None), finish(b, HandshakeMessage(payload=said[4].payload))
+
+
 def test_descriptors_are_asked_for_only_after_the_proof() -> None:
     """Check both ends of shared memory: each asks for the other's descriptors once, at the end."""
-    memory = TransportParameters(arena_bytes=1 << 20, ring=64)
-    a = call(hello(kind="shm"), KEY, lambda: (memory, (1, 2)))
+    said, a, b = over_memory(MEMORY, ("", ""), MEMORY)
+    assert [each.last for each in said] == [False] * 4 + [True]
+    assert [each.fds for each in said] == [(), (), (1, 2), (1, 2), ()]
+    assert (a.fds, b.fds) == ((7, 8), (5, 6))
+    assert (a.unmapped, b.unmapped) == ("", "")
+    assert a.job == b.job
+
+
+@pytest.mark.parametrize(
+    ("calls", "maps", "listens", "messages"),
+    [
+        (MEMORY, ("no", ""), MEMORY, 5),
+        (MEMORY, ("", "no"), MEMORY, 4),
+        (TransportParameters(unmapped="no"), ("", ""), MEMORY, 4),
+        (MEMORY, ("", ""), TransportParameters(unmapped="no"), 4),
+    ],
+    ids=["caller cannot map", "listener cannot map", "caller has none", "listener has none"],
+)
+def test_both_ends_know_why_they_cannot_share_memory(
+    calls: TransportParameters,
+    maps: tuple[str, str],
+    listens: TransportParameters,
+    messages: int,
+) -> None:
+    said, a, b = over_memory(calls, maps, listens)
+    assert (len(said), a.unmapped, b.unmapped) == (messages, "no", "no")
+
+
+def test_a_forged_word_that_the_memory_is_mapped_is_refused() -> None:
+    a = call(hello(kind="shm"), KEY, lambda: (MEMORY, (1, 2)))
     first = next(a)
     answer = Answer(engine="b", nonce=fresh_nonce())
-    heard = parse(Hello, first.payload)
-    b = listen(first.payload, heard, answer, KEY, lambda: (memory, (3, 4)))
-    terms = a.send(next(b))
-    assert (terms.fds, terms.awaits_fds) == ((1, 2), False)
-    assert b.send(HandshakeMessage(payload=terms.payload)) == HandshakeMessage(awaits_fds=True)
-    last = b.send(HandshakeMessage(fds=(5, 6)))
-    assert (last.fds, last.last) == ((3, 4), True)
-    assert a.send(HandshakeMessage(payload=last.payload)) == HandshakeMessage(awaits_fds=True)
-    assert finish(a, HandshakeMessage(fds=(7, 8))).fds == (7, 8)
-    assert finish(b, None).fds == (5, 6)
+    b = listen(first.payload, parse(Hello, first.payload), answer, KEY, lambda: (MEMORY, (3, 4)))
+    b.send(HandshakeMessage(payload=a.send(next(b)).payload))
+    b.send(HandshakeMessage(fds=(5, 6)))
+    with pytest.raises(LinkError, match=WRONG_PROOF):
+        b.send(HandshakeMessage(payload=text_of(Mapped()) + bytes(32)))
 
 
 def test_the_secret_is_never_said() -> None:
