@@ -22,6 +22,10 @@ _NICS = [
     _addresses.Interface(name="wg0", address="10.9.0.3", prefix=24, overlay=True),
     _addresses.Interface(name="lo", address="127.0.0.1", prefix=8),
 ]
+_MOUNTS = os.geteuid() == 0 and (
+    subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode == 0
+)
+needs_mounts = pytest.mark.skipif(not _MOUNTS, reason="no mount namespace may be made")
 _NODES = {0: {0, 1, 2, 3}, 1: {4, 5, 6, 7}}
 
 
@@ -45,7 +49,9 @@ def _interface(**changes: object) -> Interface:
         _system.kernel("Linux", "6.1.0"),
         _system.torch_version("2.11.0+cpu"),
         _system.cores(4, 4),
-        _system.arena(None, "0"),
+        _system.arena(None, "0", 4),
+        _system.arena(1 << 50, "0", 4),
+        _system.shared_files(8 << 30),
         _system.descriptors(1024, 8),
         _system.descriptors(-1, 8),
         _system.clock_source("tsc"),
@@ -86,13 +92,13 @@ def test_what_is_well_asks_for_nothing(finding: Finding) -> None:
             "pip install 'torch>=2.11'",
         ),
         (
-            _system.arena(8 << 30, "0"),
-            "an engine reserves 64GiB of addresses: lift the limit, or set SLACKLINE_ARENA to "
-            "what registered memory needs",
+            _system.arena(1 << 30, "0", 4),
+            "torch and the registered memory of all ranks of this machine do not fit into the "
+            "limit: ranks use TCP in place of shared memory, or do not start; lift the limit",
             "ulimit -v unlimited",
         ),
         (
-            _system.arena(None, "2"),
+            _system.arena(None, "2", 4),
             "with vm.overcommit_memory=2 the kernel refuses the 64GiB that an engine reserves: "
             "set it to 0, or SLACKLINE_ARENA to what is needed",
             "sysctl -w vm.overcommit_memory=0",
@@ -160,6 +166,9 @@ def test_what_is_to_be_mended_says_how(finding: Finding, advice: str, command: s
         *_paths.numa({"eth0": 1}, {0, 1}, _NODES),
         *_paths.numa({"eth0": 0, "eth1": 1}, {0, 4}, _NODES),
         _system.memory(8 << 30, 512 << 20, 4),
+        _system.arena(8 << 30, "0", 4),
+        _system.shared_files(64 << 20),
+        _system.shared_files(None),
         _lab.permissions(False, [], tun=True, namespaces=False),
         _lab.permissions(True, ["tc"], tun=True, namespaces=True),
         _lab.permissions(True, [], tun=True, namespaces=False),
@@ -172,6 +181,32 @@ def test_what_merely_costs_is_a_note_in_one_sentence(finding: Finding) -> None:
     assert finding.level is Level.NOTE
     assert finding.advice
     assert "\n" not in finding.advice
+
+
+def test_a_limited_address_space_is_told_by_the_registered_memory_that_ranks_will_have() -> None:
+    finding = _system.arena(8 << 30, "0", 4)
+    assert (finding.value, finding.command) == ("limited to 8GiB", "ulimit -v unlimited")
+    assert finding.advice == (
+        "each of 4 ranks gets about 896MiB of registered memory in place of 64GiB: lift the limit "
+        "if the job needs more"
+    )
+
+
+@needs_mounts
+def test_a_small_dev_shm_is_a_note_that_says_how_to_enlarge_it() -> None:
+    asked = (
+        "from slackline.cli._doctor._system import system_findings; "
+        "print([each for each in system_findings(2) if each.name == '/dev/shm'][0])"
+    )
+    small = 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"'
+    found = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", small, "sh", sys.executable, "-c", asked],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "value='64MiB', level=<Level.NOTE" in found.stdout
+    assert "--shm-size=1g" in found.stdout
 
 
 def test_interfaces_are_read_as_the_kernel_shows_them(tmp_path: Path) -> None:

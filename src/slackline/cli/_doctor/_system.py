@@ -25,6 +25,7 @@ __all__ = [
     "kernel",
     "memory",
     "read_text",
+    "shared_files",
     "shared_memory",
     "system_findings",
     "torch_version",
@@ -32,7 +33,13 @@ __all__ = [
 
 _OLDEST_TORCH = (2, 11)
 _ARENA = 64 << 30
+_SMALLEST_ARENA = 16 << 20
 _TRIAL = 64 << 20
+_PROGRAM = 1 << 30
+"""The address space of a rank that has imported torch and opened a group, without registered
+memory, rounded up."""
+_SHARED_FILES = 256 << 20
+"""The size of /dev/shm below which a few batches of images fill it."""
 _RANK_BYTES = 256 << 20
 """The memory of a rank that has imported torch and opened a group, rounded up."""
 
@@ -59,7 +66,8 @@ def system_findings(ranks: int) -> list[Finding]:
         cores(usable_cores(), ranks),
         memory(_available_bytes(read_text("/proc/meminfo")), group_limits().memory_bytes, ranks),
         shared_memory(),
-        arena(address_space if address_space >= 0 else None, overcommit),
+        shared_files(_size_of("/dev/shm")),
+        arena(address_space if address_space >= 0 else None, overcommit, ranks),
         descriptors(limit, ranks),
         clock_source(read_text("/sys/devices/system/clocksource/clocksource0/current_clocksource")),
         crc32c(platform.machine(), read_text("/proc/cpuinfo")),
@@ -177,11 +185,20 @@ def shared_memory() -> Finding:
             name=name,
             value="does not work",
             level=Level.MEND,
-            advice=f"memory cannot be shared by memfd_create ({error.strerror}): let the container "
-            "use it, or run with SLACKLINE_RAILS=tcp",
+            advice=f"memory cannot be shared by memfd_create ({error.strerror}), which every engine"
+            " needs: let the container's seccomp profile or security policy allow it",
         )
     free = _available_bytes(read_text("/proc/meminfo"))
     return Finding(name=name, value=f"memfd works, {format_bytes(free >> 20 << 20)} available")
+
+
+def _size_of(path: str) -> int | None:
+    """Return the size in bytes of the file system at a path; None if the path does not exist."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return None
+    return found.f_blocks * found.f_frsize
 
 
 def _available_bytes(meminfo: str) -> int:
@@ -191,23 +208,58 @@ def _available_bytes(meminfo: str) -> int:
     return 0
 
 
-def arena(address_space: int | None, overcommit: str) -> Finding:
-    """Check that an engine may reserve 64 GiB of address space.
+def shared_files(size: int | None) -> Finding:
+    """Check that the file system /dev/shm holds the batches of a DataLoader's workers.
 
-    The engine registers memory in that range, and pages are only allocated when first touched.
-    `address_space` is the limit in bytes, None if there is none. `overcommit` is
-    vm.overcommit_memory.
+    torch passes tensors between processes of a DataLoader in files there; the engine needs none.
+    `size` is the size of the file system in bytes, None if there is no such directory.
+    """
+    name = "/dev/shm"
+    value = "missing" if size is None else format_bytes(size >> 20 << 20)
+    if size is not None and size >= _SHARED_FILES:
+        return Finding(name=name, value=value)
+    return Finding(
+        name=name,
+        value=value,
+        level=Level.NOTE,
+        advice="slackline needs no room in /dev/shm, but the workers of torch's DataLoader pass "
+        "their batches through files there: give the container more (--shm-size=1g or --ipc=host), "
+        "or use num_workers=0",
+        command="mount -t tmpfs -o size=1g tmpfs /dev/shm",
+    )
+
+
+def arena(address_space: int | None, overcommit: str, ranks: int) -> Finding:
+    """Check that the address space of a rank holds the registered memory of all `ranks` ranks.
+
+    Each engine wants 64 GiB of addresses for registered memory, and makes do with less where the
+    address space is limited; pages are only allocated when first touched. `address_space` is the
+    limit in bytes, None if there is none. `overcommit` is vm.overcommit_memory.
     """
     name = "address space"
-    if address_space is not None and address_space < 2 * _ARENA:
-        return Finding(
-            name=name,
-            value=f"limited to {format_bytes(address_space >> 20 << 20)}",
-            level=Level.MEND,
-            advice=f"an engine reserves {format_bytes(_ARENA)} of addresses: lift the limit, or "
-            "set SLACKLINE_ARENA to what registered memory needs",
-            command="ulimit -v unlimited",
-        )
+    if address_space is not None:
+        value = f"limited to {format_bytes(address_space >> 20 << 20)}"
+        each = max(0, address_space - _PROGRAM) // 2 // ranks >> 20 << 20
+        if each < _SMALLEST_ARENA:
+            return Finding(
+                name=name,
+                value=value,
+                level=Level.MEND,
+                advice="torch and the registered memory of all ranks of this machine do not fit "
+                "into the limit: ranks use TCP in place of shared memory, or do not start; lift "
+                "the limit",
+                command="ulimit -v unlimited",
+            )
+        if each < _ARENA:
+            return Finding(
+                name=name,
+                value=value,
+                level=Level.NOTE,
+                advice=f"each of {ranks} {'rank' if ranks == 1 else 'ranks'} gets about "
+                f"{format_bytes(each)} of registered memory in place of {format_bytes(_ARENA)}: "
+                "lift the limit if the job needs more",
+                command="ulimit -v unlimited",
+            )
     if overcommit == "2":
         return Finding(
             name=name,
