@@ -58,23 +58,6 @@ void Link::unblock(Request& request, int peer) {
   links_.mark_dirty(*this);
 }
 
-void Link::transmit_queued() {
-  if (down || !made_) return;
-  transmit_all();
-  if (!departing_.empty()) note_departures();
-}
-
-// End the sends whose frames would reach the peer even if this process ended now.
-void Link::note_departures() {
-  std::vector<std::shared_ptr<Request>> gone;
-  std::erase_if(departing_, [&](Departing& each) {
-    if (each.rail == nullptr || !each.rail->wire->departed(each.place)) return false;
-    gone.push_back(std::move(each.request));
-    return true;
-  });
-  for (const auto& request : gone) engine_.send_finished(*request);
-}
-
 // Let the sends whose frames the rail carries end only when the peer has acknowledged the frames.
 void Link::await_acknowledgement(const LinkRail& rail) {
   for (Departing& each : departing_) {
@@ -82,7 +65,8 @@ void Link::await_acknowledgement(const LinkRail& rail) {
   }
 }
 
-void Link::transmit_all() {
+void Link::transmit_queued() {
+  if (down || !made_) return;
   while (!control_.empty()) {
     auto& [header, text] = control_.front();
     if (shm_ == nullptr) {

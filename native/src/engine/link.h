@@ -222,8 +222,10 @@ class Link {
     std::uint64_t place;
   };
 
-  void transmit_all();
   void note_departures();
+  void note_arrivals(std::uint32_t next_expected);
+  template <class Gone>
+  void end_sends(const Gone& gone);
   void await_acknowledgement(const LinkRail& rail);
   Outcome transmit(const SendItem& item);
   Outcome transmit_shared(const SendItem& item, wire::Header& header, const std::byte* data,
@@ -277,6 +279,7 @@ class Link {
   std::list<std::pair<wire::Header, std::string>> control_;
   std::deque<Retained> retained_;
   std::vector<Departing> departing_;
+  std::vector<std::shared_ptr<Request>> ended_sends_;  // empty; its memory is used again
   std::uint32_t next_sequence_;
   std::uint32_t expected_;
   std::set<std::uint32_t> early_;

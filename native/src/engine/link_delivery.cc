@@ -65,14 +65,7 @@ void Link::acknowledged(std::uint32_t next_expected) {
     if (r.owned != nullptr) engine_.give_buffer(r.owned);
     if (r.request) engine_.send_finished(*r.request);
   }
-  if (departing_.empty()) return;
-  std::vector<std::shared_ptr<Request>> gone;
-  std::erase_if(departing_, [&](Departing& each) {
-    if (!before(each.sequence, next_expected)) return false;
-    gone.push_back(std::move(each.request));
-    return true;
-  });
-  for (const auto& request : gone) engine_.send_finished(*request);
+  if (!departing_.empty()) note_arrivals(next_expected);
 }
 
 bool Link::within_window(std::uint32_t sequence) {
@@ -133,6 +126,34 @@ void Link::eager_consumed(std::uint64_t bytes) {
   wire::Header header = blank_header(wire::FrameKind::kCredit);
   header.offset = eager_consumed_;
   control(header);
+}
+
+// End the sends whose frames would reach the peer even if this process ended now.
+void Link::note_departures() {
+  end_sends([](const Departing& each) {
+    return each.rail != nullptr && each.rail->wire->departed(each.place);
+  });
+}
+
+// End the sends whose frames the peer has received: those before frame `next_expected`.
+void Link::note_arrivals(std::uint32_t next_expected) {
+  end_sends(
+      [next_expected](const Departing& each) { return before(each.sequence, next_expected); });
+}
+
+template <class Gone>
+void Link::end_sends(const Gone& gone) {
+  // The end of a request may change `departing_`, so the requests are taken out first. Their vector
+  // keeps its memory from call to call.
+  std::vector<std::shared_ptr<Request>> ended = std::exchange(ended_sends_, {});
+  std::erase_if(departing_, [&](Departing& each) {
+    if (!gone(each)) return false;
+    ended.push_back(std::move(each.request));
+    return true;
+  });
+  for (const auto& request : ended) engine_.send_finished(*request);
+  ended.clear();
+  ended_sends_ = std::move(ended);
 }
 
 void Link::flush_acks() {

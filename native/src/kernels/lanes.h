@@ -77,6 +77,31 @@ bool aligned(const unsigned char* address) {
   return reinterpret_cast<std::uintptr_t>(address) % sizeof(V) == 0;
 }
 
+// Return a number other than 0 if a lane of one of two vectors of floats is a NaN. The comparison
+// for "unordered" finds the NaNs of both its operands.
+#if SLACKLINE_WIDTH == 64
+int nan_lanes(__m512 a, __m512 b) { return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q); }
+int nan_lanes(__m512d a, __m512d b) { return _mm512_cmp_pd_mask(a, b, _CMP_UNORD_Q); }
+#elif SLACKLINE_WIDTH == 32
+int nan_lanes(__m256 a, __m256 b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q)); }
+int nan_lanes(__m256d a, __m256d b) {
+  return _mm256_movemask_pd(_mm256_cmp_pd(a, b, _CMP_UNORD_Q));
+}
+#elif defined(__x86_64__)
+int nan_lanes(__m128 a, __m128 b) { return _mm_movemask_ps(_mm_cmpunord_ps(a, b)); }
+int nan_lanes(__m128d a, __m128d b) { return _mm_movemask_pd(_mm_cmpunord_pd(a, b)); }
+#else
+template <class V>
+std::uint64_t nan_lanes(V a, V b) {
+  const auto found = (a != a) | (b != b);
+  std::uint64_t words[kWidth / 8];
+  __builtin_memcpy(words, &found, kWidth);
+  std::uint64_t all = 0;
+  for (const std::uint64_t word : words) all |= word;
+  return all;
+}
+#endif
+
 // A format describes an element type in memory (Stored, loaded one vector Piece at a time) and
 // during the reduction (Lane, as a vector Wide).
 template <class T>

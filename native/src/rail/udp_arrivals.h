@@ -39,8 +39,9 @@ class UdpArrivals {
 
  private:
   // The delay of the ACK for a single short packet. This rank often replies to such a packet, and
-  // the ACK then travels with the reply.
-  static constexpr std::int64_t kDelayNs = 1'000'000;
+  // the ACK then travels with the reply. The sender's operation ends with the ACK, so the delay is
+  // only as long as the program takes from one operation to the next.
+  static constexpr std::int64_t kDelayNs = 50'000;
   static constexpr std::size_t kShortBytes = 1024;
   static constexpr int kShortPackets = 4;
   // The number of ACKs that report each arrival. An arrival stays unreported only if all of them

@@ -19,7 +19,8 @@ constexpr std::int64_t kReorderingHalfLifeNs = 250'000'000;
 
 constexpr std::int64_t kFirstProbeNs = 25'000'000;  // while the round trip is unknown
 constexpr std::int64_t kLeastProbeNs = 3'000'000;
-constexpr std::int64_t kAckDelayNs = 1'000'000;  // longest delay of UdpArrivals
+// Allowed for the delay of an ACK: that of UdpArrivals, and that of a busy receiver.
+constexpr std::int64_t kAckDelayNs = 1'000'000;
 // A restored wire is noticed within this time.
 constexpr std::int64_t kMostProbeNs = 50'000'000;
 constexpr std::int64_t kRememberNs = 20'000'000;  // how long a lost packet may still turn up
