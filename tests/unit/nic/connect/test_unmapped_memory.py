@@ -64,6 +64,7 @@ def test_tcp_replaces_memory_that_one_rank_cannot_map(
         second = nic.open_group(second_store, group.rank, 2, timeout=PATIENCE)
         assert summed(second) == first
         counters = group.counters()
+        second.barrier(blocking=True)  # No rank has left before all have counted.
         second.close()
         return first, counters["tcp_rails"], counters.get("shm_links", 0), second.all_shared
 
