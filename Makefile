@@ -126,10 +126,12 @@ build/native-fuzzed.passed: build/native-address.passed
 build/native-plain.passed: $(VENV)/.package
 	$(CMAKE) --build $(EXTENSION) --target slackline_native_tests
 	$(EXTENSION)/slackline_native_tests
+	$(EXTENSION)/slackline_allocation_tests
 	@touch $@
 
 build/native-%.passed: $(VENV)/.tools $(NATIVE)
 	$(CMAKE) $(NATIVE_BUILD) -B build/native-$* -DSLACKLINE_SANITIZE=$* -DCMAKE_BUILD_TYPE=Debug
 	$(CMAKE) --build build/native-$* --target slackline_native_tests
 	$(FIXED_LAYOUT) build/native-$*/slackline_native_tests
+	$(FIXED_LAYOUT) build/native-$*/slackline_allocation_tests
 	@touch $@

@@ -26,3 +26,12 @@ endforeach()
 # slackline_link_model: the model checker of a link, for larger explorations than the tests'.
 add_executable(slackline_link_model EXCLUDE_FROM_ALL native/tests/model/main.cc ${model_sources})
 target_link_libraries(slackline_link_model PRIVATE slackline_core)
+
+# slackline_allocation_tests: an executable of its own, whose `operator new` fails at chosen allocations.
+file(GLOB allocation_sources CONFIGURE_DEPENDS native/tests/allocation/*.cc)
+add_executable(slackline_allocation_tests EXCLUDE_FROM_ALL native/tests/main.cc ${allocation_sources})
+target_link_libraries(slackline_allocation_tests PRIVATE slackline_core)
+add_dependencies(slackline_native_tests slackline_allocation_tests)
+add_test(NAME allocations COMMAND slackline_allocation_tests)
+set_tests_properties(allocations PROPERTIES TIMEOUT 300)
+target_precompile_headers(slackline_allocation_tests PRIVATE ${slackline_headers} "${PROJECT_SOURCE_DIR}/native/src/engine/engine_impl.h")

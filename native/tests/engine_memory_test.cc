@@ -121,8 +121,9 @@ TEST("an operation that memory ends under while it begins fails, and so does all
   CHECK_EQUAL(p.engine.broken(*p.group), "the engine failed: std::bad_alloc");
   const auto later = p.engine.post(*p.group, receive_from(1, got.data(), got.size(), 4), true);
   CHECK_EQUAL(later->failure.message, "the engine failed: std::bad_alloc");
+  // To the others this rank is a lost peer.
   CHECK_EQUAL(p.hand().expect(wire::FrameKind::kAbort).header.offset,
-              static_cast<std::uint64_t>(Fault::kInternal));
+              static_cast<std::uint64_t>(Fault::kPeer));
 }
 
 #endif

@@ -8,7 +8,6 @@
 #include <map>
 #include <mutex>
 #include <utility>
-#include <vector>
 
 namespace slackline {
 
@@ -63,28 +62,28 @@ class Arena {
   int fd_ = -1;
   std::byte* base_ = nullptr;
   std::size_t capacity_ = 0;
+  // A free range, or an allocated block.
   struct Block {
-    std::uint64_t length;
+    std::uint64_t length = 0;
     std::size_t holds = 0;  // calls of withhold() without their release()
     bool freed = false;     // free() was called while the block was withheld
   };
-  struct Range {
-    std::uint64_t start, length;
-  };
+  // By offset. Ranges move between tables of one type, so that no memory is needed to free a block.
+  using Table = std::map<std::uint64_t, Block>;
 
   mutable std::mutex mutex_;
   std::condition_variable returned_;  // signals that `returning_` has decreased
   int returning_ = 0;                 // threads that return pages of free ranges to the kernel
-  std::map<std::uint64_t, std::uint64_t> free_;  // offset -> length, coalesced
-  std::map<std::uint64_t, Block> used_;          // by offset
+  Table free_;                        // coalesced
+  Table used_;
   std::size_t used_bytes_ = 0;
 
   std::byte* take_room(std::size_t length, std::size_t unit);
-  std::vector<Range> end_block(std::map<std::uint64_t, Block>::iterator block);
-  void add_free(std::uint64_t start, std::uint64_t length);
-  void remove_free(std::uint64_t start, std::uint64_t length);
+  void end_block(std::unique_lock<std::mutex>& lock, Table::iterator block) noexcept;
+  void add_free(Table::node_type range) noexcept;
+  Table::node_type cut_free(std::uint64_t start, std::uint64_t length);
   void take_kept(std::uint64_t start, std::uint64_t end);
-  void give_back(std::unique_lock<std::mutex>& lock, const std::vector<Range>& surplus);
+  void give_back(std::unique_lock<std::mutex>& lock, Table surplus) noexcept;
 
   const std::size_t most_kept_;
   // Free ranges as (offset, length), oldest first, whose pages have not been returned to the

@@ -9,9 +9,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "../base/descriptor.h"
 
@@ -42,6 +45,7 @@ std::byte* map(int fd, std::size_t capacity) {
 
 Arena::Arena(std::size_t capacity, std::size_t kept_bytes)
     : capacity_(round_up(capacity, kHugePage)), most_kept_(kept_bytes) {
+  free_.try_emplace(0, Block{capacity_});
   fd_ = ::memfd_create("slackline-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd_ < 0) throw std::system_error(errno, std::generic_category(), "memfd_create of the arena");
   if (::ftruncate(fd_, static_cast<off_t>(capacity_)) != 0) {
@@ -61,7 +65,6 @@ Arena::Arena(std::size_t capacity, std::size_t kept_bytes)
     ::close(fd_);
     throw;
   }
-  free_[0] = capacity_;
 }
 
 Arena::~Arena() {
@@ -87,15 +90,13 @@ std::byte* Arena::allocate(std::size_t bytes) {
 }
 
 std::byte* Arena::take_room(std::size_t length, std::size_t unit) {
-  for (auto it = free_.begin(); it != free_.end(); ++it) {
-    const std::uint64_t start = it->first;
-    const std::uint64_t end = start + it->second;
+  for (const auto& [start, range] : free_) {
+    const std::uint64_t end = start + range.length;
     const std::uint64_t aligned = round_up(start, unit);
     if (aligned + length > end) continue;
-    remove_free(aligned, length);
-    used_[aligned] = Block{length};
-    used_bytes_ += length;
     if (kept_bytes_ > 0) take_kept(aligned, aligned + length);
+    used_.insert(cut_free(aligned, length));
+    used_bytes_ += length;
     return base_ + aligned;
   }
   return nullptr;
@@ -108,7 +109,7 @@ bool Arena::free(std::byte* address) {
   if (it->second.holds > 0)
     it->second.freed = true;
   else
-    give_back(lock, end_block(it));
+    end_block(lock, it);
   return true;
 }
 
@@ -126,7 +127,7 @@ std::byte* Arena::withhold(const void* address) {
 void Arena::release(std::byte* block) {
   std::unique_lock lock(mutex_);
   const auto it = used_.find(offset_of(block));
-  if (--it->second.holds == 0 && it->second.freed) give_back(lock, end_block(it));
+  if (--it->second.holds == 0 && it->second.freed) end_block(lock, it);
 }
 
 std::size_t Arena::freed_and_withheld(const std::byte* block) const {
@@ -135,85 +136,101 @@ std::size_t Arena::freed_and_withheld(const std::byte* block) const {
   return it != used_.end() && it->second.freed ? it->second.length : 0;
 }
 
-// Make a block free. Return the free ranges whose pages exceed the limit of kept pages. These
-// ranges count as neither free nor used until give_back().
-std::vector<Arena::Range> Arena::end_block(std::map<std::uint64_t, Block>::iterator block) {
-  const std::uint64_t start = block->first;
-  const std::uint64_t length = block->second.length;
-  used_.erase(block);
+// Make a block free. Free ranges whose pages exceed the limit of kept pages return them to the
+// kernel; such a range counts as neither free nor used meanwhile. A destructor may call this
+// function, so it needs no memory.
+void Arena::end_block(std::unique_lock<std::mutex>& lock, Table::iterator block) noexcept {
+  Table::node_type range = used_.extract(block);
+  const std::uint64_t start = range.key();
+  const std::uint64_t length = range.mapped().length;
+  range.mapped() = Block{length};
   used_bytes_ -= length;
-  add_free(start, length);
-  if (length < kLong) return {};
-  kept_.emplace_back(start, length);
-  kept_bytes_ += length;
-  std::vector<Range> surplus;
-  while (kept_bytes_ > most_kept_) {
-    const auto [oldest, bytes] = kept_.front();
-    kept_.pop_front();
-    kept_bytes_ -= bytes;
-    remove_free(oldest, bytes);
-    surplus.push_back({oldest, bytes});
+  add_free(std::move(range));
+  if (length < kLong) return;
+  Table surplus;
+  try {
+    kept_.emplace_back(start, length);
+    kept_bytes_ += length;
+    while (kept_bytes_ > most_kept_) {
+      const auto [oldest, bytes] = kept_.front();
+      surplus.insert(cut_free(oldest, bytes));
+      kept_.pop_front();
+      kept_bytes_ -= bytes;
+    }
+  } catch (const std::bad_alloc&) {
+    // Without memory for the tables the pages stay for a while: until the next block is freed.
   }
-  return surplus;
+  if (!surplus.empty()) give_back(lock, std::move(surplus));
 }
 
 // Return the pages of ranges to the kernel, which may take a tenth of a second for a gigabyte, and
 // make the ranges free.
-void Arena::give_back(std::unique_lock<std::mutex>& lock, const std::vector<Range>& surplus) {
-  if (surplus.empty()) return;
+void Arena::give_back(std::unique_lock<std::mutex>& lock, Table surplus) noexcept {
   ++returning_;
   lock.unlock();
-  for (const Range& range : surplus)
-    ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(range.start),
+  for (const auto& [start, range] : surplus)
+    ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start),
                 static_cast<off_t>(range.length));
   lock.lock();
   --returning_;
-  for (const Range& range : surplus) add_free(range.start, range.length);
+  while (!surplus.empty()) add_free(surplus.extract(surplus.begin()));
   returned_.notify_all();
 }
 
-void Arena::add_free(std::uint64_t start, std::uint64_t length) {
-  auto next = free_.lower_bound(start);
-  if (next != free_.end() && next->first == start + length) {
-    length += next->second;
+void Arena::add_free(Table::node_type range) noexcept {
+  std::uint64_t& length = range.mapped().length;
+  auto next = free_.lower_bound(range.key());
+  if (next != free_.end() && next->first == range.key() + length) {
+    length += next->second.length;
     next = free_.erase(next);
   }
   if (next != free_.begin()) {
-    auto previous = std::prev(next);
-    if (previous->first + previous->second == start) {
-      start = previous->first;
-      length += previous->second;
-      free_.erase(previous);
+    const auto previous = std::prev(next);
+    if (previous->first + previous->second.length == range.key()) {
+      previous->second.length += length;
+      return;
     }
   }
-  free_[start] = length;
+  free_.insert(std::move(range));
 }
 
-// Remove a range, which lies within one free range, from the free ranges.
-void Arena::remove_free(std::uint64_t start, std::uint64_t length) {
-  const auto it = std::prev(free_.upper_bound(start));
-  const std::uint64_t first = it->first;
-  const std::uint64_t end = first + it->second;
-  free_.erase(it);
-  if (start > first) free_[first] = start - first;
-  if (start + length < end) free_[start + length] = end - start - length;
+// Remove a range, which lies within one free range, from the free ranges, and return it. If there
+// is no memory for the table, throw std::bad_alloc and change nothing.
+Arena::Table::node_type Arena::cut_free(std::uint64_t start, std::uint64_t length) {
+  const auto whole = std::prev(free_.upper_bound(start));
+  const std::uint64_t before = start - whole->first;
+  const std::uint64_t after = whole->second.length - before - length;
+  Table fresh;
+  if (before > 0) fresh.try_emplace(start, Block{length});
+  if (after > 0) fresh.try_emplace(start + length, Block{after});
+  Table::node_type range;
+  if (before > 0) {
+    whole->second.length = before;
+    range = fresh.extract(start);
+  } else {
+    range = free_.extract(whole);
+    range.mapped().length = length;
+  }
+  if (after > 0) free_.insert(fresh.extract(start + length));
+  return range;
 }
 
 // Remove an allocated range from the free ranges that keep their pages. The parts before and after
 // the allocated range still keep their pages.
 void Arena::take_kept(std::uint64_t start, std::uint64_t end) {
   std::deque<std::pair<std::uint64_t, std::uint64_t>> left;
-  kept_bytes_ = 0;
+  std::size_t left_bytes = 0;
   const auto add = [&](std::uint64_t from, std::uint64_t to) {
     if (from >= to) return;
     left.emplace_back(from, to - from);
-    kept_bytes_ += to - from;
+    left_bytes += to - from;
   };
   for (const auto& [offset, length] : kept_) {
     add(offset, std::min(start, offset + length));
     add(std::max(end, offset), offset + length);
   }
   kept_ = std::move(left);
+  kept_bytes_ = left_bytes;
 }
 
 std::size_t Arena::used() const {

@@ -9,8 +9,8 @@
 #include <iterator>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <utility>
-#include <vector>
 
 namespace slackline {
 
@@ -30,13 +30,17 @@ class Blocks : public std::enable_shared_from_this<Blocks> {
   Block take(std::size_t bytes) {
     const std::size_t size = std::bit_ceil(std::max<std::size_t>(bytes, 64));
     const std::lock_guard lock(mutex_);
+    std::unique_ptr<std::byte[]> memory;
+    const auto found = std::ranges::find(idle_.rbegin(), idle_.rend(), size, &Idle::bytes);
+    if (found == idle_.rend()) {
+      memory.reset(new std::byte[size]);
+    } else {
+      memory = std::move(found->memory);
+      idle_.erase(std::prev(found.base()));
+      idle_bytes_ -= size;
+    }
     in_use_ += size;
     most_in_use_ = std::max(most_in_use_, in_use_);
-    const auto found = std::ranges::find(idle_.rbegin(), idle_.rend(), size, &Idle::bytes);
-    if (found == idle_.rend()) return Block(new std::byte[size], Return{shared_from_this(), size});
-    std::unique_ptr<std::byte[]> memory = std::move(found->memory);
-    idle_.erase(std::prev(found.base()));
-    idle_bytes_ -= size;
     return Block(memory.release(), Return{shared_from_this(), size});
   }
 
@@ -51,16 +55,24 @@ class Blocks : public std::enable_shared_from_this<Blocks> {
     std::unique_ptr<std::byte[]> memory;
   };
 
-  void give(std::byte* memory, std::size_t bytes) {
-    std::vector<Idle> freed;  // freed after the lock is released
-    const std::lock_guard lock(mutex_);
+  // Called by the destructor of a block, so it must not throw.
+  void give(std::byte* memory, std::size_t bytes) noexcept {
+    std::unique_ptr<std::byte[]> given(memory);
+    std::unique_lock lock(mutex_);
     in_use_ -= bytes;
+    try {
+      idle_.push_back(Idle{bytes, std::move(given)});
+    } catch (const std::bad_alloc&) {
+      return;  // without memory for the pool's table, the block goes back to the system
+    }
     idle_bytes_ += bytes;
-    idle_.push_back(Idle{bytes, std::unique_ptr<std::byte[]>(memory)});
     while (idle_bytes_ > most_in_use_) {
+      std::unique_ptr<std::byte[]> surplus = std::move(idle_.front().memory);
       idle_bytes_ -= idle_.front().bytes;
-      freed.push_back(std::move(idle_.front()));
       idle_.pop_front();
+      lock.unlock();  // the system takes its time to free a long block
+      surplus.reset();
+      lock.lock();
     }
   }
 

@@ -7,7 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <new>
 #include <vector>
 
@@ -17,10 +16,12 @@ namespace slackline {
 class Buffers {
  public:
   explicit Buffers(std::size_t segment_bytes)
-      : sizes_{4096, 64u << 10, std::max<std::size_t>(segment_bytes, 64u << 10)} {}
+      : sizes_{4096, 64u << 10, std::max<std::size_t>(segment_bytes, 64u << 10)} {
+    for (auto& idle : idle_) idle.reserve(kIdle);  // so that give() needs no memory
+  }
   ~Buffers() {
     for (auto& idle : idle_) {
-      for (std::byte* buffer : idle) std::free(buffer - kPrefix);
+      for (std::byte* buffer : idle) discard(buffer);
     }
   }
   Buffers(const Buffers&) = delete;
@@ -38,26 +39,28 @@ class Buffers {
     return fresh(bytes, kClasses);
   }
 
-  void give(std::byte* buffer) {
+  void give(std::byte* buffer) noexcept {
     const std::uint32_t c = *reinterpret_cast<const std::uint32_t*>(buffer - kPrefix);
     if (c < kClasses && idle_[c].size() < kIdle) {
       idle_[c].push_back(buffer);
     } else {
-      std::free(buffer - kPrefix);
+      discard(buffer);
     }
   }
 
  private:
+  static constexpr std::align_val_t kAlignment{64};
   static constexpr std::size_t kPrefix = 64;  // stores the size class and keeps the alignment
   static constexpr std::uint32_t kClasses = 3;
   static constexpr std::size_t kIdle = 64;  // idle buffers kept for each size class
 
   static std::byte* fresh(std::size_t bytes, std::uint32_t c) {
-    auto* block =
-        static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 2 * kPrefix - 1) / 64 * 64));
-    if (block == nullptr) throw std::bad_alloc();
+    auto* block = static_cast<std::byte*>(::operator new(kPrefix + bytes, kAlignment));
     *reinterpret_cast<std::uint32_t*>(block) = c;
     return block + kPrefix;
+  }
+  static void discard(std::byte* buffer) noexcept {
+    ::operator delete(buffer - kPrefix, kAlignment);
   }
 
   const std::array<std::size_t, kClasses> sizes_;

@@ -42,21 +42,33 @@ std::byte* Engine::direct_placement(Link& link, const wire::Header& header, Requ
 }
 
 void Engine::arrive(Link& link, const wire::Header& header, const Payload& payload) {
+  arriving_ = payload.owned;
+  try {
+    handle(link, header, payload);
+  } catch (...) {
+    drop_arriving();
+    throw;
+  }
+  drop_arriving();
+}
+
+// Give back the buffer of the frame that arrives, unless the buffer has an owner by now.
+void Engine::drop_arriving() noexcept {
+  if (arriving_ != nullptr) give_buffer(std::exchange(arriving_, nullptr));
+}
+
+void Engine::handle(Link& link, const wire::Header& header, const Payload& payload) {
   const std::uint64_t in_use = header.acknowledge;
   if (in_use != 0) link.acknowledged(header.acknowledge);
   links_.mark_dirty(link);
   if (link.condemned() || !link.rightly_numbered(header) || !link.within_window(header.sequence) ||
-      !link.admit(header.sequence)) {
-    if (payload.owned != nullptr) give_buffer(payload.owned);
+      !link.admit(header.sequence))
     return;
-  }
   link.note_arrival(header.length);
-  bool kept = false;
   bool more_comes = false;
   switch (static_cast<wire::FrameKind>(header.kind)) {
     case wire::FrameKind::kData:
       more_comes = on_data(link, header, payload);
-      kept = true;
       break;
     case wire::FrameKind::kGrant:
       on_grant(link, header);
@@ -83,7 +95,6 @@ void Engine::arrive(Link& link, const wire::Header& header, const Payload& paylo
     case wire::FrameKind::kHello:
       break;
   }
-  if (!kept && payload.owned != nullptr) give_buffer(payload.owned);
   if (!more_comes) link.acknowledge_owed();
   while (const std::optional<wire::Header> bye = link.take_due_bye()) on_bye(link, *bye);
 }
@@ -104,13 +115,17 @@ bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
   if (eager) link.eager_arrived(header.length);
   if (membership_.excludes(link, header.epoch)) {
     if (eager) link.eager_consumed(header.length);
-    if (payload.owned != nullptr) give_buffer(payload.owned);
     return false;
   }
   std::shared_ptr<Request> request = operations_.find(key);
   if (!request && key.role != kRoleCollective) {
     if (const auto any = operations_.take_receive(key, link, header.source)) {
-      bind_any_source(any, header.source);
+      try {
+        bind_any_source(any, header.source);
+      } catch (const std::exception& error) {
+        broke_down(error);
+        end_broken(*any);  // it may be in no table
+      }
       request = operations_.find(key);
     }
   }
@@ -135,7 +150,6 @@ bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
   } else if (eager) {
     link.eager_consumed(header.length);
   }
-  if (payload.owned != nullptr) give_buffer(payload.owned);
   return false;
 }
 
@@ -143,7 +157,6 @@ void Engine::accept(Request& request, Link& link, const wire::Header& header,
                     const Payload& payload) {
   const std::shared_ptr<Request> alive = request.shared_from_this();
   const auto refuse = [&](Failure failure) {
-    if (payload.owned != nullptr) give_buffer(payload.owned);
     if ((header.flags & wire::kFlagEager) != 0 && !link.shared_memory())
       link.eager_consumed(header.length);
     fail(request, std::move(failure), true);
@@ -194,7 +207,6 @@ void Engine::accept(Request& request, Link& link, const wire::Header& header,
   pending->flags = header.flags;
   pending->length = static_cast<std::uint32_t>(bytes);
   pending->data = payload.data;
-  pending->owned = payload.owned;
   bool lent = payload.owned == nullptr && bytes > 0;
   if (written) {
     lent = false;
@@ -215,6 +227,7 @@ void Engine::accept(Request& request, Link& link, const wire::Header& header,
   PendingPayload** end = &segment.first;
   while (*end != nullptr) end = &(*end)->next;
   *end = pending;
+  if (payload.owned != nullptr) pending->owned = std::exchange(arriving_, nullptr);
   if (request.gated) count_arrival(request, peer);
   advance(request, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(segment_index));
   if (lent && !request.finished()) {

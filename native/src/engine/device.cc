@@ -53,8 +53,13 @@ bool Engine::hand(Request& request, std::uint32_t chunk, std::uint32_t segment, 
   PendingPayload* pending = take_pending(c.segments[segment], peer);
   if (pending == nullptr) return false;
   Offload& device = *request.group->device;
-  if (!request.group->aggregation) device.announce(request, c);
-  device.hand(request, c, segment, *pending, partial);
+  try {
+    if (!request.group->aggregation) device.announce(request, c);
+    device.hand(request, c, segment, *pending, partial);
+  } catch (...) {
+    discard(pending);
+    throw;
+  }
   drop_pending(request, c, segment, pending);
   return true;
 }
@@ -66,6 +71,12 @@ void Engine::device_answer(Group& group, std::span<const std::span<const std::by
   group.device->release(completed);
   group.device->release(released);
   if (group.closed || group.broken || closing_) return;
+  change([&] { take_answer(group, frames, completed); });
+  wake();
+}
+
+void Engine::take_answer(const Group& group, std::span<const std::span<const std::byte>> frames,
+                         std::span<const DeviceKey> completed) {
   // An operation that is not found, or not offloaded, has failed in the meantime.
   for (const std::span<const std::byte> frame : frames) {
     const Key key{Offload::header_of(frame).tag, group.epoch, kRoleCollective};
@@ -81,7 +92,6 @@ void Engine::device_answer(Group& group, std::span<const std::span<const std::by
     if (request && request->offloaded) complete(*request, Offload::completed(*request, key));
   }
   drain_dirty();
-  wake();
 }
 
 // Complete a chunk whose whole result the device has written to the device memory. The parts of the
@@ -116,11 +126,13 @@ void Engine::device_failed(Group& group, const std::string& reason) {
                         -1,
                         -1,
                         -1};
-  group.told = failure;
-  tell_failure(group);
-  break_group(group, failure);
+  change([&] {
+    group.told = failure;
+    tell_failure(group);
+    break_group(group, failure);
+    drain_dirty();
+  });
   close_device(group);
-  drain_dirty();
   wake();
 }
 

@@ -45,7 +45,7 @@ void Engine::drain_dirty() {
   std::int64_t due = kForever;
   // Sending on one link may let other links send (by a freed slot or a finished operation).
   for (int rounds = 0; links_.any_dirty() && rounds < 64; ++rounds) {
-    const std::vector<Link*> links = links_.take_dirty();
+    const std::vector<Link*>& links = links_.take_dirty();
     for (Link* link : links) link->transmit_queued();
     for (Link* link : links) link->flush_acks();
     // A thread that queries epoll, or sleeps already, does not know that a socket has just become
@@ -89,10 +89,7 @@ bool Engine::serve_events(std::span<const LoopEvent> events) {
   return any;
 }
 
-bool Engine::poll_sockets() {
-  std::vector<LoopEvent> events;
-  return loop_.wait(events, 0) && serve_events(events);
-}
+bool Engine::poll_sockets() { return loop_.wait(polled_, 0) && serve_events(polled_); }
 
 // Handle timers, full sockets and failures of a link's rails. With `poll`, also read from the
 // rails.
@@ -101,7 +98,7 @@ bool Engine::serve_rails(Link& link, bool poll) {
   bool failed = false;
   for (auto& rail : link.rails()) {
     WireRail& wire = *rail->wire;
-    if (poll || wire.ending()) any = poll_rail(link, wire) || any;
+    if ((poll || wire.ending()) && !wire.failure()) any = poll_rail(link, wire) || any;
     if (wire.due_ns() != WireRail::kNever) {
       const std::int64_t now = now_ns();
       if (wire.due_ns() <= now) {
@@ -125,7 +122,12 @@ bool Engine::serve_rails(Link& link, bool poll) {
 bool Engine::progress() try {
   bool any = false;
   while (const std::shared_ptr<Request> request = operations_.take_queued()) {
-    start(request);
+    try {
+      start(request);
+    } catch (const std::exception& error) {
+      broke_down(error);
+      end_broken(*request);  // it may be in no table
+    }
     any = true;
   }
   const bool ask_which = links_.many_rails();
@@ -212,14 +214,13 @@ void Engine::wait_for_events(Lock& lock, std::int64_t until_ns) {
   asleep_until_ = until;
   const std::int64_t left = until == kForever ? -1 : std::max<std::int64_t>(0, until - now);
   lock.unlock();
-  std::vector<LoopEvent> events;
-  const bool in_time = loop_.wait(events, left);
+  const bool in_time = loop_.wait(slept_for_, left);
   lock.lock();
   asleep_ = false;
   doorbell->sleeping.store(0, std::memory_order_relaxed);
   if (!in_time) last_deadline_check_ = last_watch_ = 0;
   if (stopped_) return;
-  for (const LoopEvent& event : events) {
+  for (const LoopEvent& event : slept_for_) {
     if (event.source == LoopEvent::Source::kDoorbell) {
       loop_.silence();
     } else if (event.source == LoopEvent::Source::kControl) {
@@ -230,7 +231,7 @@ void Engine::wait_for_events(Lock& lock, std::int64_t until_ns) {
       if (link.reap()) link_lost(link);
     }
   }
-  woken_by_ = std::move(events);
+  woken_by_.swap(slept_for_);
 }
 
 void Engine::hand_over_lock(Lock& lock) {

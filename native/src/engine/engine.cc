@@ -23,6 +23,7 @@ Engine::Engine(const EngineOptions& options)
       arena_(options.arena_bytes),
       buffers_(options.wire_segment_bytes),
       reserve_(new std::byte[kReserveBytes]) {
+  for (auto* events : {&woken_by_, &slept_for_, &polled_}) events->reserve(EventLoop::kMostEvents);
   // The doorbell is the arena's first line, so it is the first allocation and is never freed.
   auto* doorbell = new (arena_.allocate(sizeof(Doorbell))) Doorbell;
   doorbell->sleeping.store(0);
@@ -85,7 +86,7 @@ std::shared_ptr<Group> Engine::open_group(std::uint32_t epoch, int rank,
     by_rank.push_back(link);
   }
   auto group = std::make_shared<Group>(epoch, rank, std::move(by_rank), shared, rank_order);
-  membership_.open(group);
+  group->broken = breakdown_;
   for (std::size_t i = 0; i < group->links.size(); ++i) {
     const Link* link = group->links[i];
     if (link != nullptr && link->down) {
@@ -98,6 +99,7 @@ std::shared_ptr<Group> Engine::open_group(std::uint32_t epoch, int rank,
                               -1};
     }
   }
+  membership_.open(group);
   return group;
 }
 
@@ -130,14 +132,18 @@ std::shared_ptr<Request> Engine::post(Group& group, const Operation& operation, 
     }
   } catch (const std::exception& error) {
     broke_down(error);
-    fail(*request, Failure(group.broken), false);  // the request may not be in any table yet
+    end_broken(*request);  // the request may not be in any table yet
   }
   if (drive_it) {
     try {
       drive(lock, *request, request->deadline_ns);
     } catch (...) {
       // The caller has no handle to wait on, and will take its memory back.
-      interrupt(*request);
+      try {
+        interrupt(*request);
+      } catch (const std::bad_alloc& error) {
+        broke_down(error);
+      }
       throw;
     }
   } else if (!request->finished()) {
@@ -182,6 +188,11 @@ void Engine::abort_over(Link& link, const GroupNotice& notice) {
 void Engine::abort_group(Group& group, const std::string& reason) {
   const Lock lock = lock_for_post();
   if (group.closed) return;
+  change([&] { give_up(group, reason); });
+}
+
+// End this rank's part in the group at once, and tell the other members the reason.
+void Engine::give_up(Group& group, const std::string& reason) {
   group.told = Failure{Fault::kPeer,
                        "rank " + std::to_string(group.rank) + " aborted the group: " + reason,
                        group.rank,
@@ -224,6 +235,12 @@ std::map<std::string, std::uint64_t> Engine::withheld() {
 
 int Engine::take_slot() {
   if (free_slots_.empty()) {
+    // With room in the tables for all slots, a slot needs no memory at its end.
+    const std::size_t count = slots_.size() + 1;
+    if (slots_.capacity() < count) slots_.reserve(2 * count);
+    for (std::vector<int>* each : {&free_slots_, &vacant_slots_}) {
+      if (each->capacity() < count) each->reserve(slots_.capacity());
+    }
     std::byte* memory = allocate_room(slot_bytes());
     if (memory == nullptr) return -1;
     if (!vacant_slots_.empty()) {
@@ -233,7 +250,6 @@ int Engine::take_slot() {
       return index;
     }
     slots_.push_back(memory);
-    free_slots_.reserve(slots_.size());  // so that release_slot() needs no memory
     return static_cast<int>(slots_.size()) - 1;
   }
   const int index = free_slots_.back();
@@ -241,7 +257,7 @@ int Engine::take_slot() {
   return index;
 }
 
-std::byte* Engine::remove_slot(int index) {
+std::byte* Engine::remove_slot(int index) noexcept {
   vacant_slots_.push_back(index);
   return std::exchange(slots_[static_cast<std::size_t>(index)], nullptr);
 }

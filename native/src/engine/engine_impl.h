@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <set>
 #include <span>
@@ -223,6 +224,8 @@ class Engine final : public FrameSink {
 
   // deliver.cc
   std::shared_ptr<Group> finished_in(const Key& key) const;
+  void handle(Link& link, const wire::Header& header, const Payload& payload);
+  void drop_arriving() noexcept;
   bool on_data(Link& link, const wire::Header& header, const Payload& payload);
   void accept(Request& request, Link& link, const wire::Header& header, const Payload& payload);
   void on_grant(Link& link, const wire::Header& header);
@@ -235,6 +238,8 @@ class Engine final : public FrameSink {
   void consume(Request& request, Chunk& chunk, std::uint32_t segment, PendingPayload* pending,
                const Step& step);
   void drop_pending(Request& request, Chunk& chunk, std::uint32_t segment, PendingPayload* pending);
+  // Return the memory of a payload that is in no segment any more.
+  void discard(PendingPayload* pending) noexcept;
   PendingPayload* take_pending(Segment& segment, int peer);
   std::uint64_t window_of(const Request& request, int peer) const;
   std::uint64_t promise_of(const Request& request, int peer, std::uint64_t from) const;
@@ -244,14 +249,17 @@ class Engine final : public FrameSink {
   // Allocate arena memory under the lock.
   std::byte* allocate_room(std::size_t bytes);
   // Remove a staging slot from the table and return its memory, which the caller frees.
-  std::byte* remove_slot(int index);
+  std::byte* remove_slot(int index) noexcept;
 
   // finish.cc
   void maybe_finish(Request& request);
   void finish(Request& request, RequestState state);
   // Return all buffers and slots of a request that has ended.
   void retire(Request& request);
-  void withhold_lent(Request& request);
+  void give_back_pending(Request& request);
+  void withhold_lent(Request& request) noexcept;
+  template <class Note>
+  void each_lent(const Request& request, const Note& note) const;
   // Return whether this rank has left the group, or leaves all groups. Its peers may go on using
   // the data that it has sent.
   bool leaves(const Group& group) const { return group.closed || closing_; }
@@ -269,6 +277,8 @@ class Engine final : public FrameSink {
   // Give a peer's payload to the device. Return false when the payload has not arrived yet.
   bool hand(Request& request, std::uint32_t chunk, std::uint32_t segment, int peer, bool partial);
   void complete(Request& request, std::uint32_t chunk);
+  void take_answer(const Group& group, std::span<const std::span<const std::byte>> frames,
+                   std::span<const DeviceKey> completed);
   void close_device(Group& group);
 
   // fallback.cc
@@ -287,9 +297,24 @@ class Engine final : public FrameSink {
   bool was_aborted(const Key& key) const;
   Failure no_room(const Request& request, std::size_t bytes, const char* what) const;
   void broke_down(const std::exception& error) noexcept;
+  // Make a change that a caller has asked for. Without memory in its middle the change is half
+  // done, so the engine fails; the exception goes on to the caller.
+  template <class Change>
+  void change(const Change& make) {
+    try {
+      make();
+    } catch (const std::bad_alloc& error) {
+      broke_down(error);
+      throw;
+    }
+  }
   void tell_failure_of(Request& request, bool tell_peers, bool bound);
+  // End an operation that may be in no table, after the engine has failed.
+  void end_broken(Request& request) noexcept;
+  void end_without_memory(Request& request) noexcept;
   void fail_without_memory() noexcept;
   void fail_everything(const Failure& failure);
+  void tell_breakdown(const std::exception& error);
   void on_abort(Link& link, const wire::Header& header, const Payload& payload);
   void on_bye(Link& link, const wire::Header& header);
   void link_lost(Link& link);
@@ -330,6 +355,7 @@ class Engine final : public FrameSink {
 
   // engine.cc
   void abort_over(Link& link, const GroupNotice& notice);
+  void give_up(Group& group, const std::string& reason);
   Lock lock_for_post();
 
   // leave.cc
@@ -404,7 +430,9 @@ class Engine final : public FrameSink {
   std::int64_t next_told_loss_ns_ = WireRail::kNever;  // see Group::told_losses
 
   Links links_{loop_};
-  std::vector<LoopEvent> woken_by_;
+  // The events of the latest sleep that are not handled yet, those of the sleep in progress, and
+  // those that a driving thread asks for. Each has room for all events of one wait.
+  std::vector<LoopEvent> woken_by_, slept_for_, polled_;
   Membership membership_;
   Operations operations_;
   UnexpectedFrames unexpected_;
@@ -427,6 +455,9 @@ class Engine final : public FrameSink {
   OffloadCounters offloaded_;
   std::map<std::string, std::uint64_t> last_counters_;  // set by close()
   std::unique_ptr<std::byte[]> reserve_;                // memory for error handling after bad_alloc
+  Failure breakdown_;  // why the engine has failed, so that nothing can be posted any more
+  // The buffer of the frame that arrives at this moment, until it has an owner; null if none.
+  std::byte* arriving_ = nullptr;
 
   std::thread thread_;
 };

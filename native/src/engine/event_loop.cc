@@ -17,7 +17,7 @@
 namespace slackline {
 namespace {
 
-constexpr std::size_t kMostEvents = 32;
+constexpr std::size_t kMostEvents = EventLoop::kMostEvents;
 // epoll returns a number of 64 bits with each event: the number of the link in the low half, and
 // the rail, or the mark of a control socket, in the high half.
 constexpr std::uint64_t kDoorbellToken = ~std::uint64_t{0};

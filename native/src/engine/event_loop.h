@@ -1,6 +1,7 @@
 // The descriptors that the sleeping thread of an engine waits for: sockets, and one doorbell.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct LoopEvent {
 // at a time. The caller owns the sockets, and calls unwatch() before it closes one.
 class EventLoop {
  public:
+  static constexpr std::size_t kMostEvents = 32;  // of one wait()
+
   EventLoop();  // throws std::system_error
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;
@@ -45,8 +48,8 @@ class EventLoop {
   void ring();
   void silence();
   // Wait for at most `left_ns` nanoseconds, or without limit if `left_ns` is negative, and store
-  // the events of at most 32 descriptors. Return false when the time has passed without an event. A
-  // signal ends the wait without an event.
+  // the events of at most kMostEvents descriptors. Return false when the time has passed without an
+  // event. A signal ends the wait without an event. Takes no memory if `events` has room for all.
   bool wait(std::vector<LoopEvent>& events, std::int64_t left_ns);
 
  private:

@@ -194,47 +194,76 @@ void Engine::lacks_slot(Request& request) {
   fail(request, no_room(request, slot_bytes(), "a staging slot"), true);
 }
 
-// Fail every operation after an exception in the engine itself, most likely a lack of memory. The
-// interrupted work is half done (a frame may have a number without being sent), so no operation can
-// safely continue.
+// Fail the engine after an exception in its own work, most likely a lack of memory. The interrupted
+// work is half done (a frame may have been read and not handled), so no operation can safely
+// continue, and no new one can be posted.
 void Engine::broke_down(const std::exception& error) noexcept {
   reserve_.reset();
   try {
-    fail_everything(Failure{Fault::kInternal, std::string("the engine failed: ") + error.what(), -1,
-                            -1, -1, -1});
+    // Where not even the reserve was enough the last time, nothing is tried again.
+    if (breakdown_) throw std::bad_alloc();
+    breakdown_ = Failure{
+        Fault::kInternal, std::string("the engine failed: ") + error.what(), -1, -1, -1, -1};
+    tell_breakdown(error);
+    fail_everything(breakdown_);
+    drain_dirty();
   } catch (const std::exception&) {
     fail_without_memory();
   }
   reserve_.reset(new (std::nothrow) std::byte[kReserveBytes]);
 }
 
+// Tell the other members of every group that this rank takes no further part.
+void Engine::tell_breakdown(const std::exception& error) {
+  for (const auto& [epoch, group] : membership_.groups()) {
+    if (group->broken || group->closed) continue;
+    group->told =
+        Failure{Fault::kPeer,
+                "the engine of rank " + std::to_string(group->rank) + " failed: " + error.what(),
+                -1,
+                -1,
+                -1,
+                -1};
+    tell_failure(*group);
+  }
+}
+
 // Fail every operation where the memory does not even suffice to tell the peers, which find the
 // links cut.
 void Engine::fail_without_memory() noexcept {
-  constexpr const char* kBrief = "out of memory";  // fits into a string without an allocation
-  for (const auto& [epoch, group] : membership_.groups()) {
-    if (group->broken) continue;
-    group->broken.fault = Fault::kInternal;
-    group->broken.message = kBrief;
-  }
+  const auto brief = [](Failure& failure) {
+    if (failure) return;
+    failure.fault = Fault::kInternal;
+    failure.message = Link::kNoMemory;
+  };
+  brief(breakdown_);
+  for (const auto& [epoch, group] : membership_.groups()) brief(group->broken);
   for (Link* link : links_.made()) {
-    try {
-      link->cut(kBrief);
-    } catch (const std::bad_alloc&) {
-      // The rail has failed all the same; only its mark for the next round is missing.
-    }
+    if (!link->down) link->end_without_memory();
   }
-  while (const std::shared_ptr<Request> request = operations_.take_any()) {
-    if (request->finished()) continue;
-    request->failure = Failure{};
-    request->failure.fault = Fault::kInternal;
-    request->failure.message = kBrief;
-    request->failure.rank = request->group->rank;
-    try {
-      finish(*request, RequestState::kFailed);
-    } catch (const std::exception&) {
-      // finish() has published the end of the operation; this function fails the others.
-    }
+  while (const std::shared_ptr<Request> request = operations_.take_any())
+    end_without_memory(*request);
+}
+
+void Engine::end_without_memory(Request& request) noexcept {
+  if (request.finished()) return;
+  request.failure = Failure{};
+  request.failure.fault = Fault::kInternal;
+  request.failure.message = Link::kNoMemory;
+  request.failure.rank = request.group->rank;
+  try {
+    finish(request, RequestState::kFailed);
+  } catch (const std::exception&) {
+    // finish() has published the end of the operation; its caller fails the others.
+  }
+}
+
+void Engine::end_broken(Request& request) noexcept {
+  try {
+    fail(request, Failure(breakdown_), false);
+  } catch (const std::exception&) {
+    fail_without_memory();
+    end_without_memory(request);
   }
 }
 
@@ -242,8 +271,8 @@ void Engine::fail_everything(const Failure& failure) {
   for (const auto& [epoch, group] : membership_.groups()) {
     if (!group->broken) group->broken = failure;
   }
-  for (const auto& request : operations_.take_all())
-    fail(*request, failure, failure.fault != Fault::kClosed);
+  for (const auto& request : operations_.open()) fail(*request, failure, false);
+  operations_.clear_queue();
 }
 
 void Engine::on_bye(Link& link, const wire::Header& header) {
@@ -348,6 +377,9 @@ bool Engine::ends_with(const Request& request, int rank, Leave how) const {
   const PeerFlow& flow = request.flows[static_cast<std::size_t>(rank)];
   // A rank that has left grants nothing any more, so the rest of a message is never sent.
   if (sends && flow.sent < request.total) return true;
+  // What still waits to be sent never will be: nothing is granted any more, or no rail is left.
+  const Link& link = *request.group->links[static_cast<std::size_t>(rank)];
+  if (!flow.credit_blocked.empty() || (how == Leave::kLost && link.holds(request))) return true;
   return needs(request, rank) || flow.lent > 0;
 }
 

@@ -108,8 +108,13 @@ void Engine::divert(Request& request) {
   operation.source = source;
   operation.target = target;
   operation.count = count;
-  lay_out(request, operation);
-  operations_.queue(alive);
+  try {
+    lay_out(request, operation);
+    operations_.queue(alive);
+  } catch (const std::exception&) {
+    end_without_memory(request);  // it is in no table
+    throw;
+  }
   wake();
 }
 

@@ -1,7 +1,9 @@
 // The end of an operation, successful or failed: its threads are woken and its memory is returned.
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <utility>
+#include <vector>
 
 #include "../base/clock.h"
 #include "engine_impl.h"
@@ -52,27 +54,15 @@ void Engine::retire(Request& request) {
   operations_.end(request);
   withhold_lent(request);
   const bool failed = static_cast<bool>(request.failure);
+  // What needs no memory comes first, so that it is done whatever happens to the rest.
   for (Chunk& chunk : request.chunks) {
     for (Segment& segment : chunk.segments) {
-      while (segment.first != nullptr) {
-        PendingPayload* pending = segment.first;
-        segment.first = pending->next;
-        if (pending->owned != nullptr) give_buffer(pending->owned);
-        if ((pending->flags & wire::kFlagEager) != 0 && !pending->link->shared_memory())
-          pending->link->eager_consumed(pending->length);
-        idle_pending_.push_back(pending);
-      }
-      if (segment.slot < 0) continue;
-      if (failed)
-        free_slots_.push_back(std::exchange(segment.slot, -1));  // no peer reads the slot any more
-      else
-        release_slot(request, segment);
+      // No peer reads the slot any more.
+      if (segment.slot >= 0 && failed) free_slots_.push_back(std::exchange(segment.slot, -1));
     }
-  }
-  for (Chunk& chunk : request.chunks) {
     if (chunk.device_memory != nullptr) arena_.free(std::exchange(chunk.device_memory, nullptr));
   }
-  for (std::byte* scratch : request.scratch) arena_.free(scratch);
+  for (std::byte* scratch : std::exchange(request.scratch, {})) arena_.free(scratch);
   for (Link* link : request.group->links) {
     // The same frame may be arriving on two rails after one rail failed at the peer, even if only
     // the other rail is left here. The rest of such a frame must not be written to memory that
@@ -80,46 +70,94 @@ void Engine::retire(Request& request) {
     if (link == nullptr) continue;
     for (auto& rail : link->rails()) rail->wire->forget(&request, *this);
   }
+  give_back_pending(request);
+  for (Chunk& chunk : request.chunks) {
+    for (Segment& segment : chunk.segments) release_slot(request, segment);
+  }
   for (std::size_t peer = 0; peer < request.flows.size(); ++peer) {
     if (std::exchange(request.flows[peer].asks, false)) request.group->links[peer]->ask_over();
   }
-  request.scratch.clear();
   for (PeerFlow& flow : request.flows) flow.credit_blocked.clear();
   for (Link* link : request.group->links) {
     if (link != nullptr && link->down) release_memory(*link);
   }
 }
 
+// Return the payloads that the request has not consumed.
+void Engine::give_back_pending(Request& request) {
+  std::exception_ptr lacked;
+  for (Chunk& chunk : request.chunks) {
+    for (Segment& segment : chunk.segments) {
+      while (segment.first != nullptr) {
+        PendingPayload* pending = segment.first;
+        segment.first = pending->next;
+        const bool eager = (pending->flags & wire::kFlagEager) != 0;
+        Link* link = eager && !pending->link->shared_memory() ? pending->link : nullptr;
+        const std::uint32_t length = pending->length;
+        discard(pending);
+        if (link == nullptr) continue;
+        try {
+          link->eager_consumed(length);
+        } catch (const std::bad_alloc&) {  // the other payloads go back all the same
+          lacked = std::current_exception();
+        }
+      }
+    }
+  }
+  if (lacked) std::rethrow_exception(lacked);
+}
+
 // Withhold the memory of an ended operation that peers may still read or write. Only an operation
 // that has failed, or that goes on without an aggregator, has lent memory at its end.
-void Engine::withhold_lent(Request& request) {
-  std::vector<LentMemory::Borrower> borrowers;
-  for (std::size_t peer = 0; peer < request.flows.size(); ++peer) {
-    const std::uint32_t count = std::exchange(request.flows[peer].lent, 0);
-    const Link* link = request.group->links[peer];
+void Engine::withhold_lent(Request& request) noexcept {
+  const auto borrows = [&](std::size_t peer) {
     // Without its rail the peer is dead; a peer that has closed the group has ended its operations.
     // A peer that closes its engine says so before it has ended them.
-    if (count == 0 || link->shm() == nullptr ||
-        request.group->parted.contains(static_cast<int>(peer)))
-      continue;
-    const bool told = request.told && !link->down && !leaves(*request.group);
-    borrowers.push_back({link, count, told ? link->frames_up_to_now() : LentMemory::kNever});
+    return request.flows[peer].lent > 0 && request.group->links[peer]->shm() != nullptr &&
+           !request.group->parted.contains(static_cast<int>(peer));
+  };
+  std::size_t count = 0;
+  for (std::size_t peer = 0; peer < request.flows.size(); ++peer) count += borrows(peer) ? 1 : 0;
+  if (count > 0) {
+    try {
+      std::vector<LentMemory::Borrower> borrowers;
+      for (std::size_t peer = 0; peer < request.flows.size(); ++peer) {
+        if (!borrows(peer)) continue;
+        const Link* link = request.group->links[peer];
+        const bool told = request.told && !link->down && !leaves(*request.group);
+        borrowers.push_back(
+            {link, request.flows[peer].lent, told ? link->frames_up_to_now() : LentMemory::kNever});
+      }
+      std::vector<const void*> addresses;
+      each_lent(request, [&](const void* address) { addresses.push_back(address); });
+      lent_.withhold(request.key, addresses, std::move(borrowers));
+    } catch (const std::bad_alloc&) {
+      // Without memory for the table of loans the blocks are withheld as long as the arena lives.
+      each_lent(request, [&](const void* address) { arena_.withhold(address); });
+    }
+    for (Chunk& chunk : request.chunks) {
+      for (Segment& segment : chunk.segments) {
+        if (segment.readers > 0 && segment.slot >= 0)
+          arena_.free(remove_slot(std::exchange(segment.slot, -1)));
+      }
+    }
   }
-  if (borrowers.empty()) return;
-  std::vector<const void*> lent;
-  std::vector<std::byte*> slots;
-  for (Chunk& chunk : request.chunks) {
+  for (PeerFlow& flow : request.flows) flow.lent = 0;
+}
+
+// Call `note` with an address in each block of memory that peers may still read or write.
+template <class Note>
+void Engine::each_lent(const Request& request, const Note& note) const {
+  for (const Chunk& chunk : request.chunks) {
     bool direct = false;
-    for (Segment& segment : chunk.segments) {
+    for (const Segment& segment : chunk.segments) {
       if (segment.readers == 0) continue;
       direct = direct || segment.slot < 0;
-      if (segment.slot >= 0) slots.push_back(remove_slot(std::exchange(segment.slot, -1)));
+      if (segment.slot >= 0) note(slot(segment.slot));
     }
-    if (direct) lent.insert(lent.end(), {chunk.source, chunk.target, chunk.partial});
+    if (!direct) continue;
+    for (const std::byte* address : {chunk.source, chunk.target, chunk.partial}) note(address);
   }
-  lent.insert(lent.end(), slots.begin(), slots.end());
-  lent_.withhold(request.key, lent, std::move(borrowers));
-  for (std::byte* memory : slots) arena_.free(memory);
 }
 
 }  // namespace slackline

@@ -12,10 +12,13 @@ void LentMemory::withhold(const Key& key, const std::vector<const void*>& addres
                           std::vector<Borrower> borrowers) {
   Loan loan{key, {}, std::move(borrowers)};
   for (Borrower& borrower : loan.borrowers) note_position(borrower);
+  loan.blocks.reserve(addresses.size());
+  loans_.push_back(std::move(loan));
+  std::vector<std::byte*>& blocks = loans_.back().blocks;
   for (const void* address : addresses) {
-    if (std::byte* block = arena_.withhold(address)) loan.blocks.push_back(block);
+    if (std::byte* block = arena_.withhold(address)) blocks.push_back(block);
   }
-  if (!loan.blocks.empty()) loans_.push_back(std::move(loan));
+  if (blocks.empty()) loans_.pop_back();
 }
 
 void LentMemory::returned(const Key& key, const Link& link) {

@@ -37,7 +37,8 @@ class LentMemory {
 
   bool empty() const { return loans_.empty(); }
   // Withhold blocks, given by any address in each, until all borrowers have ended the operation
-  // `key`. An address outside the arena's blocks is ignored.
+  // `key`. An address outside the arena's blocks is ignored. Withholds nothing if there is no
+  // memory for the table.
   void withhold(const Key& key, const std::vector<const void*>& addresses,
                 std::vector<Borrower> borrowers);
   // Note that the peer has answered one reference of an operation that has ended here.

@@ -39,6 +39,13 @@ void Link::queue(SendItem item) {
   queue.insert(place, std::move(item));
 }
 
+bool Link::holds(const Request& request) const {
+  return std::ranges::any_of(ready_, [&](const auto& entry) {
+    return std::ranges::any_of(
+        entry.second, [&](const SendItem& item) { return item.request.get() == &request; });
+  });
+}
+
 void Link::withdraw(const Request& request) {
   for (auto& [priority, queue] : ready_)
     std::erase_if(queue, [&](const SendItem& item) { return item.request.get() == &request; });
@@ -232,11 +239,13 @@ Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, co
     std::memcpy(owned, data, length);
     data = owned;
   }
-  const bool borrowed = holder != nullptr;
   if (request.priority > 0) rail->wire->expect_urgent();
-  put_on_wire(*rail, header, data, owned, length, std::move(holder));
-  if (!borrowed)
+  if (holder != nullptr) {
+    put_on_wire(*rail, header, data, nullptr, length, std::move(holder));
+  } else {
+    put_owned(*rail, header, owned, length);
     departing_.push_back({header.sequence, item.request, rail, rail->wire->enqueued()});
+  }
   return Outcome::kSent;
 }
 
@@ -246,18 +255,26 @@ void Link::put_on_wire(LinkRail& rail, wire::Header& header, const std::byte* pa
   header.job = rail.wire->job();
   header.sequence =
       header.kind == static_cast<std::uint8_t>(wire::FrameKind::kAck) ? 0 : next_sequence_;
-  if (header.sequence != 0 && ++next_sequence_ == 0) next_sequence_ = 1;
   header.acknowledge = expected_;
+  header.payload_checksum = rail.wire->checksums() && length > 0 ? crc32c(0, payload, length) : 0;
+  header.header_checksum = crc32c(0, &header, sizeof header - sizeof header.header_checksum);
+  // A frame that no memory is left for takes no number: the peer would wait for it for ever.
+  if (header.sequence != 0)
+    retained_.push_back(Retained{header, payload, owned, length, std::move(request), &rail});
+  try {
+    rail.wire->enqueue(header, payload, length);
+  } catch (const std::bad_alloc&) {
+    if (header.sequence != 0) {
+      rail.wire->release(header.sequence);
+      retained_.pop_back();
+    }
+    throw;
+  }
+  if (header.sequence != 0 && ++next_sequence_ == 0) next_sequence_ = 1;
   unacknowledged_frames_ = 0;
   unacknowledged_bytes_ = 0;
   acknowledgement_owed_ = acknowledge_now_ = false;
-  header.payload_checksum = rail.wire->checksums() && length > 0 ? crc32c(0, payload, length) : 0;
-  header.header_checksum = crc32c(0, &header, sizeof header - sizeof header.header_checksum);
-  rail.wire->enqueue(header, payload, length);
-  if (header.sequence != 0)
-    retained_.push_back(Retained{header, payload, owned, length, std::move(request), &rail});
-  else
-    limit_answers(rail);
+  if (header.sequence == 0) limit_answers(rail);
 }
 
 void Link::control(wire::Header header, const std::string& text) {
@@ -284,8 +301,19 @@ void Link::control(wire::Header header, const std::string& text) {
     owned = engine_.take_buffer(length);
     std::memcpy(owned, text.data(), length);
   }
-  put_on_wire(*rail, header, owned, owned, length, nullptr);
+  put_owned(*rail, header, owned, length);
   links_.mark_dirty(*this);
+}
+
+// Put a frame on a wire whose payload, if any, is in a buffer of its own. The buffer is given back
+// if that fails.
+void Link::put_owned(LinkRail& rail, wire::Header& header, std::byte* owned, std::uint32_t length) {
+  try {
+    put_on_wire(rail, header, owned, owned, length, nullptr);
+  } catch (const std::bad_alloc&) {
+    if (owned != nullptr) engine_.give_buffer(owned);
+    throw;
+  }
 }
 
 void Link::ask(Request& request, int peer) {
@@ -347,8 +375,7 @@ void Link::forget(const Request& request) {
     } catch (const std::bad_alloc&) {
       r.payload = nullptr;
       r.length = 0;
-      condemned_ = "out of memory";  // as short as this, it needs none
-      cut(condemned_);
+      end_without_memory();
       throw;
     }
     std::memcpy(r.owned, r.payload, r.length);

@@ -96,6 +96,8 @@ class Link {
   LinkRail* rail(int index);
 
   void queue(SendItem item);
+  // Return whether an item of the request is queued.
+  bool holds(const Request& request) const;
   // Remove all queued items of the request, so that nothing more of it is sent.
   void withdraw(const Request& request);
   // Queue the items again that waited for credit or for a slot.
@@ -155,6 +157,9 @@ class Link {
   // Cut the link: it sends nothing any more, acknowledgements included. The rails are removed at
   // the next reap(), because one of them may be reading at this moment.
   void cut(const std::string& reason);
+  // Cut the link for good, and let the peer see its end, where there is no memory to tell the peer
+  // anything. Takes no memory.
+  void end_without_memory() noexcept;
   // Fail the link because the peer's process is known to be gone.
   bool give_up(const std::string& reason);
   // Return a description of the peer's state for the error message of an operation that waits for
@@ -175,6 +180,9 @@ class Link {
   // follow.
   void note_arrival(std::uint32_t bytes);
   void acknowledge_owed() { acknowledge_now_ = acknowledge_now_ || acknowledgement_owed_; }
+
+  // The reason for an end without memory. The text fits into a string that needs none.
+  static constexpr const char* kNoMemory = "out of memory";
 
   bool down = false;
   bool said_bye = false;  // the peer closed its engine in good order
@@ -256,6 +264,8 @@ class Link {
   void send_unnumbered(LinkRail& rail, wire::Header header);
   void put_on_wire(LinkRail& rail, wire::Header& header, const std::byte* payload, std::byte* owned,
                    std::uint32_t length, std::shared_ptr<Request> request);
+  void put_owned(LinkRail& rail, wire::Header& header, std::byte* owned, std::uint32_t length);
+  void lose_rail(std::size_t place);
 
   // Lets tests and the model checker look at the private state below.
   friend struct LinkView;

@@ -146,6 +146,7 @@ void Link::end_sends(const Gone& gone) {
   // The end of a request may change `departing_`, so the requests are taken out first. Their vector
   // keeps its memory from call to call.
   std::vector<std::shared_ptr<Request>> ended = std::exchange(ended_sends_, {});
+  ended.reserve(departing_.size());  // so that a lack of memory leaves no half moved entries
   std::erase_if(departing_, [&](Departing& each) {
     if (!gone(each)) return false;
     ended.push_back(std::move(each.request));

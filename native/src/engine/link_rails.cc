@@ -2,6 +2,8 @@
 // silent and lost rails, and the end of the link.
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -333,57 +335,80 @@ void Link::cut(const std::string& reason) {
   links_.mark_dirty(*this);
 }
 
+void Link::end_without_memory() noexcept {
+  condemned_ = kNoMemory;
+  for (auto& rail : rails_) rail->wire->give_up(kNoMemory);
+  if (shm_ != nullptr) shm_->give_up(kNoMemory);
+  links_.mark_dirty(*this);
+}
+
 bool Link::give_up(const std::string& reason) {
   if (down) return false;
   failure = Failure{Fault::kPeer, reason, -1, -1, -1, -1};
-  for (auto& rail : rails_) {
+  down = true;
+  while (!rails_.empty()) {
+    const std::unique_ptr<LinkRail> rail = std::move(rails_.back());
+    rails_.pop_back();
+    for (Retained& r : retained_) {
+      if (r.rail == rail.get()) r.rail = nullptr;
+    }
     await_acknowledgement(*rail);
-    note_end(status_of(*rail));
     links_.rail_removed(*rail->wire);
     rail->wire->abandon(engine_);
+    note_end(status_of(*rail));
   }
-  rails_.clear();
-  down = true;
   links_.announce(*this, -1, "down", reason);
   return true;
+}
+
+// Remove a rail that has failed, and send its frames over the others.
+void Link::lose_rail(std::size_t place) {
+  const std::unique_ptr<LinkRail> dead = std::move(rails_[place]);
+  // First of all nothing refers to the rail any more: the rest may meet a lack of memory.
+  rails_.erase(rails_.begin() + static_cast<std::ptrdiff_t>(place));
+  for (Retained& r : retained_) {
+    if (r.rail == dead.get()) r.rail = nullptr;
+  }
+  await_acknowledgement(*dead);
+  links_.rail_removed(*dead->wire);
+  dead->wire->abandon(engine_);
+  // A peer that has closed its engine closes its rails too, which is no loss.
+  if (!said_bye) ++counters.rails_lost;
+  failure = dead->wire->failure();
+  note_end(status_of(*dead));
+  links_.announce(*this, dead->index, said_bye ? "closed" : "lost",
+                  dead->name + ": " + failure.message);
+  place_frames();
 }
 
 bool Link::reap() {
   if (down) return false;
   if (shm_) {
-    if (shm_->failure()) {
-      failure = shm_->failure();
-    } else if (!shm_->peer_gone() || shm_->pending()) {
-      return false;
-    }
-    if (!failure) failure = Failure{Fault::kPeer, "its process has ended", -1, -1, -1, -1};
+    if (!shm_->failure() && (!shm_->peer_gone() || shm_->pending())) return false;
     down = true;
+    if (shm_->failure()) failure = shm_->failure();
+    if (!failure) failure = Failure{Fault::kPeer, "its process has ended", -1, -1, -1, -1};
     links_.announce(*this, -1, "down", failure.message);
     return true;
   }
   const bool no_rail = rails_.empty();
+  std::exception_ptr lacked;
   for (std::size_t i = 0; i < rails_.size();) {
     if (!rails_[i]->wire->failure()) {
       ++i;
       continue;
     }
-    const std::unique_ptr<LinkRail> dead = std::move(rails_[i]);
-    rails_.erase(rails_.begin() + static_cast<std::ptrdiff_t>(i));
-    // A peer that has closed its engine closes its rails too, which is no loss.
-    if (!said_bye) ++counters.rails_lost;
-    failure = dead->wire->failure();
-    note_end(status_of(*dead));
-    links_.rail_removed(*dead->wire);
-    dead->wire->abandon(engine_);
-    await_acknowledgement(*dead);
-    links_.announce(*this, dead->index, said_bye ? "closed" : "lost",
-                    dead->name + ": " + failure.message);
-    place_frames();
+    try {
+      lose_rail(i);
+    } catch (const std::bad_alloc&) {  // the rail is lost all the same
+      lacked = std::current_exception();
+    }
   }
-  if (no_rail || !rails_.empty()) return false;
-  no_rail_since_ns_ = now_ns();
-  if (reconnect_ && !said_bye && !condemned()) return false;
-  down = true;
+  const bool last = !no_rail && rails_.empty();
+  if (last) no_rail_since_ns_ = now_ns();
+  down = last && (!reconnect_ || said_bye || condemned());
+  if (lacked) std::rethrow_exception(lacked);
+  if (!down) return false;
   if (condemned()) failure = Failure{Fault::kPeer, condemned_, -1, -1, -1, -1};
   links_.announce(*this, -1, "down", failure.message);
   return true;

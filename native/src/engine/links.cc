@@ -30,6 +30,10 @@ void add_counts(Links::Counters& counts, const RailStatus& rail) {
 int Links::add(Engine& engine, std::string name, bool reconnect, std::uint32_t first_sequence,
                bool shared) {
   const int number = static_cast<int>(links_.size());
+  // With room for all links, a link can be marked where there is no memory left.
+  for (std::vector<Link*>* each : {&made_, &dirty_, &taken_dirty_}) {
+    if (each->capacity() <= links_.size()) each->reserve(2 * links_.size() + 1);
+  }
   links_.push_back(std::make_unique<Link>(engine, *this, number, std::move(name), reconnect,
                                           first_sequence, shared));
   return number;
@@ -51,7 +55,7 @@ void Links::leave_to_parent() {
   new std::vector<std::unique_ptr<Link>>(std::move(links_));
 }
 
-void Links::mark_dirty(Link& link) {
+void Links::mark_dirty(Link& link) noexcept {
   if (std::ranges::find(dirty_, &link) == dirty_.end()) dirty_.push_back(&link);
 }
 

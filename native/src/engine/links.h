@@ -39,7 +39,7 @@ class Links {
   bool empty() const { return links_.empty(); }
   // Return the links that have or had a rail, in the order of their first rails.
   const std::vector<Link*>& made() const { return made_; }
-  void note_made(Link& link) { made_.push_back(&link); }
+  void note_made(Link& link) { made_.push_back(&link); }  // needs no memory
   // Return whether every link is down or has nothing left to send.
   bool idle() const;
   // Destroy all links.
@@ -49,10 +49,15 @@ class Links {
   void leave_to_parent();
 
   // Mark a link as having frames to send, until take_dirty().
-  void mark_dirty(Link& link);
+  void mark_dirty(Link& link) noexcept;
   bool any_dirty() const { return !dirty_.empty(); }
-  // Return the links that were marked, in the order of the marks, and remove the marks.
-  std::vector<Link*> take_dirty() { return std::exchange(dirty_, {}); }
+  // Return the links that were marked, in the order of the marks, and remove the marks. The result
+  // is valid until the next call.
+  const std::vector<Link*>& take_dirty() {
+    taken_dirty_.clear();
+    taken_dirty_.swap(dirty_);
+    return taken_dirty_;
+  }
 
   // Watch the socket of a new rail.
   void rail_added(const Link& link, int rail, const WireRail& wire);
@@ -90,7 +95,7 @@ class Links {
   EventLoop& loop_;
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<Link*> made_;
-  std::vector<Link*> dirty_;
+  std::vector<Link*> dirty_, taken_dirty_;  // both have room for all links
   int wire_rails_ = 0, far_rails_ = 0;
   std::deque<RailEvent> events_;
   std::condition_variable event_;

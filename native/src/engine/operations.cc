@@ -18,23 +18,24 @@ std::vector<Pointer> those_in(const Group& group, const std::vector<Pointer>& re
 
 }  // namespace
 
-std::vector<Pointer> Operations::take_undivided(const Shares& shares) {
-  std::vector<Pointer> taken;
-  std::erase_if(held_, [&](const Pointer& request) {
-    if (request->shares.get() != &shares) return false;
-    taken.push_back(request);
-    return true;
-  });
-  return taken;
+std::vector<Pointer> Operations::undivided(const Shares& shares) const {
+  std::vector<Pointer> found;
+  for (const Pointer& request : held_) {
+    if (request->undivided && request->shares.get() == &shares) found.push_back(request);
+  }
+  return found;
 }
 
 void Operations::release_barriers(const Group& group) {
-  std::erase_if(held_, [&](const Pointer& request) {
-    if (request->group.get() != &group || request->undivided || open_before(*request) != nullptr)
-      return false;
-    queued_.push_back(request);
-    return true;
-  });
+  for (auto each = held_.begin(); each != held_.end();) {
+    const Request& request = **each;
+    if (request.group.get() != &group || request.undivided || open_before(request) != nullptr) {
+      ++each;
+      continue;
+    }
+    queued_.push_back(*each);  // an operation is in one of the tables at any time
+    each = held_.erase(each);
+  }
 }
 
 const Request* Operations::open_before(const Request& barrier) const {
@@ -129,15 +130,6 @@ std::vector<Pointer> Operations::held_in(const Group& group) const {
 
 std::vector<Pointer> Operations::receives_in(const Group& group) const {
   return those_in(group, any_source_);
-}
-
-std::vector<Pointer> Operations::take_all() {
-  std::vector<Pointer> all(any_source_);
-  for (const auto& [key, request] : started_) all.push_back(request);
-  all.insert(all.end(), queued_.begin(), queued_.end());
-  all.insert(all.end(), held_.begin(), held_.end());
-  queued_.clear();
-  return all;
 }
 
 Pointer Operations::take_any() noexcept {

@@ -23,8 +23,8 @@ class Operations {
 
   // Hold an operation until its shares are known, or a barrier until earlier operations have ended.
   void hold(Pointer request) { held_.push_back(std::move(request)); }
-  // Remove and return the operations that wait for these shares, in the order of their posts.
-  std::vector<Pointer> take_undivided(const Shares& shares);
+  // Return the operations that wait for these shares, in the order of their posts.
+  std::vector<Pointer> undivided(const Shares& shares) const;
   // Queue the held barriers of the group whose earlier operations have ended.
   void release_barriers(const Group& group);
   // Return an untagged collective operation that was posted on the group before the barrier and has
@@ -70,8 +70,8 @@ class Operations {
   std::vector<Pointer> started_in(const Group& group) const;
   std::vector<Pointer> held_in(const Group& group) const;
   std::vector<Pointer> receives_in(const Group& group) const;
-  // Return all operations, which the caller ends, and empty the queue.
-  std::vector<Pointer> take_all();
+  // Empty the queue of operations that have all ended.
+  void clear_queue() { queued_.clear(); }
   // Remove and return one operation, or null if there is none. Takes no memory.
   Pointer take_any() noexcept;
   // Return the operations whose deadline has passed. A queued operation has none before its start.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <iterator>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "../base/clock.h"
@@ -19,23 +20,34 @@ void Engine::add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t j
                       std::string name, std::size_t most_packet_bytes) {
   const Lock lock = lock_for_post();
   std::unique_ptr<WireRail> wire;
-  if (kind == RailKind::kTcp) {
-    wire = std::make_unique<StreamRail>(fd, job, checksums, leaves_host(fd));
-  } else {
-    wire = std::make_unique<UdpRail>(fd, job, most_packet_bytes);
+  try {
+    if (kind == RailKind::kTcp)
+      wire = std::make_unique<StreamRail>(fd, job, checksums, leaves_host(fd));
+    else
+      wire = std::make_unique<UdpRail>(fd, job, most_packet_bytes);
+  } catch (...) {
+    ::close(fd);
+    throw;
   }
   if (links_.empty()) return;  // the engine is closed; the rail has closed the descriptor
   Link& target = links_.at(link);
   if (target.down) return;
   links_.rail_added(target, rail, *wire);
-  target.add_rail(rail, name.empty() ? name_of(kind) : std::move(name), std::move(wire));
+  change([&] {
+    target.add_rail(rail, name.empty() ? name_of(kind) : std::move(name), std::move(wire));
+  });
   wake();
 }
 
 std::uint64_t Engine::new_ring() {
   const Lock lock = lock_for_post();
   const std::uint64_t ring = make_ring(arena_);
-  rings_.insert(ring);
+  try {
+    rings_.insert(ring);
+  } catch (const std::bad_alloc&) {
+    arena_.free(arena_.at(ring));
+    throw;
+  }
   return ring;
 }
 
@@ -74,7 +86,7 @@ void Engine::add_shm_rail(int link, std::shared_ptr<PeerArena> arena, int doorbe
   }
   // The engine is closed, or the link has ended: the rail closes its descriptors.
   if (links_.empty() || links_.at(link).down) return;
-  links_.at(link).set_shm(std::move(rail));
+  change([&] { links_.at(link).set_shm(std::move(rail)); });
   loop_.watch_control(control_fd, link);
   wake();
 }
@@ -117,8 +129,10 @@ void Engine::drop_rail(int link, int rail, const std::string& reason) {
   Link& target = links_.at(link);
   LinkRail* found = target.rail(rail);
   if (found == nullptr) return;  // the rail has already gone
-  found->wire->give_up(reason);
-  if (target.reap()) link_lost(target);
+  change([&] {
+    found->wire->give_up(reason);
+    if (target.reap()) link_lost(target);
+  });
   wake();
 }
 
@@ -126,11 +140,13 @@ void Engine::unreachable(int link, const std::string& reason) {
   const Lock lock = lock_for_post();
   if (links_.empty()) return;  // the engine is closed
   Link& target = links_.at(link);
-  for (auto& rail : target.rails()) {  // what the peer sent before its end comes first
-    while (poll_rail(target, *rail->wire)) {
+  change([&] {
+    for (auto& rail : target.rails()) {  // what the peer sent before its end comes first
+      while (poll_rail(target, *rail->wire)) {
+      }
     }
-  }
-  if (target.give_up(reason)) link_lost(target);
+    if (target.give_up(reason)) link_lost(target);
+  });
   wake();
 }
 
@@ -138,10 +154,12 @@ void Engine::set_fault(int link, int rail, const std::optional<FaultState>& stat
   const Lock lock = lock_for_post();
   if (links_.empty()) return;  // the engine is closed
   Link& target = links_.at(link);
-  if (target.shm() != nullptr) target.shm()->inject(state);
-  for (auto& each : target.rails()) {
-    if (rail < 0 || each->index == rail) each->wire->inject(state);
-  }
+  change([&] {
+    if (target.shm() != nullptr) target.shm()->inject(state);
+    for (auto& each : target.rails()) {
+      if (rail < 0 || each->index == rail) each->wire->inject(state);
+    }
+  });
   links_.mark_dirty(target);
   wake();
 }

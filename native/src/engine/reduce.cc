@@ -21,6 +21,7 @@ void Engine::consume(Request& request, Chunk& chunk, std::uint32_t segment, Pend
   const std::size_t first = segment * chunk.segment_count;
   const std::size_t elements = elements_in(chunk, segment);
   const std::size_t bytes = elements * request.item_size;
+  bool slot_is_free = false;
   if ((pending->flags & wire::kFlagWritten) != 0) {
     // The peer stored the result into memory of this rank: a staging slot, or the target itself.
     if (s.slot >= 0)
@@ -28,7 +29,7 @@ void Engine::consume(Request& request, Chunk& chunk, std::uint32_t segment, Pend
                     request.total >= kStreamFrom);
     PeerFlow& flow = request.flows[pending->peer];
     if (flow.lent > 0) --flow.lent;
-    if (s.readers > 0 && --s.readers == 0) release_slot(request, s);
+    slot_is_free = s.readers > 0 && --s.readers == 0;
     --request.open_sends;
     pending->answered = true;
   } else if (elements > 0 && step.opcode == Opcode::kCopy) {
@@ -59,6 +60,7 @@ void Engine::consume(Request& request, Chunk& chunk, std::uint32_t segment, Pend
     }
   }
   drop_pending(request, chunk, segment, pending);
+  if (slot_is_free) release_slot(request, s);
 }
 
 void Engine::reduce_all(Request& request, std::uint32_t chunk_index, std::uint32_t segment) {
@@ -128,20 +130,25 @@ PendingPayload* Engine::take_pending(Segment& segment, int peer) {
 
 void Engine::drop_pending(Request& request, Chunk& chunk, std::uint32_t segment,
                           PendingPayload* pending) {
-  if ((pending->flags & wire::kFlagReference) != 0 && !pending->answered) {
+  const PendingPayload used = *pending;
+  discard(pending);
+  if ((used.flags & wire::kFlagReference) != 0 && !used.answered) {
     wire::Header header = header_for(request, wire::FrameKind::kRelease);
     if (request.key.role != kRoleCollective) header.flags |= wire::kFlagToSender;
     header.chunk = chunk.step_list->chunk;
     header.offset = segment * chunk.segment_count * request.item_size;
-    pending->link->control(header);
+    used.link->control(header);
   }
-  if (!pending->link->shared_memory()) {
-    request.flows[pending->peer].consumed += pending->length;
-    if ((pending->flags & wire::kFlagEager) != 0) pending->link->eager_consumed(pending->length);
-    maybe_grant(request, pending->peer);
+  if (!used.link->shared_memory()) {
+    request.flows[used.peer].consumed += used.length;
+    if ((used.flags & wire::kFlagEager) != 0) used.link->eager_consumed(used.length);
+    maybe_grant(request, used.peer);
   }
+}
+
+void Engine::discard(PendingPayload* pending) noexcept {
   if (pending->owned != nullptr) give_buffer(pending->owned);
-  idle_pending_.push_back(pending);
+  idle_pending_.push_back(pending);  // has room for each
 }
 
 // Return the number of bytes of a peer's data that may wait here until a REDUCE_ALL consumes them.

@@ -12,8 +12,10 @@ namespace slackline {
 void Engine::serve(Group& group, std::shared_ptr<const Program> program, std::uint32_t onset) {
   const Lock lock = lock_for_post();
   group.aggregation = std::make_shared<Aggregation>(std::move(program), onset);
-  for (const Key& key : unexpected_.keys_in(group.epoch)) early(key);
-  drain_dirty();
+  change([&] {
+    for (const Key& key : unexpected_.keys_in(group.epoch)) early(key);
+    drain_dirty();
+  });
   wake();
 }
 

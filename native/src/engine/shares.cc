@@ -50,17 +50,15 @@ void Engine::set_shares(Group& group, Shares& shares, std::vector<std::uint32_t>
   shares.program = std::move(program);
   shares.number = number;
   shares.known = true;
-  for (const auto& request : operations_.take_undivided(shares)) {
-    try {
+  change([&] {
+    for (const auto& request : operations_.undivided(shares)) {
       if (shares.program) request->program = shares.program;
       request->wide = widens(*request);
       lay_out(*request, *std::exchange(request->undivided, nullptr));
       operations_.queue(request);
-    } catch (const std::exception& error) {
-      broke_down(error);
-      fail(*request, Failure(request->group->broken), false);  // the request is not in any table
+      operations_.forget(request);
     }
-  }
+  });
   wake();
 }
 
@@ -68,16 +66,20 @@ void Engine::decline(Shares& shares, Failure failure) {
   const Lock lock = lock_for_post();
   if (shares.known || shares.failure) throw std::logic_error("the shares have been set before");
   shares.failure = std::move(failure);
-  for (const auto& request : operations_.take_undivided(shares))
-    fail(*request, Failure(shares.failure), true);
-  drain_dirty();
+  change([&] {
+    for (const auto& request : operations_.undivided(shares))
+      fail(*request, Failure(shares.failure), true);
+    drain_dirty();
+  });
   wake();
 }
 
 void Engine::cancel(Request& request, Failure failure) {
   const Lock lock = lock_for_post();
-  fail(request, std::move(failure), true);
-  drain_dirty();
+  change([&] {
+    fail(request, std::move(failure), true);
+    drain_dirty();
+  });
   wake();
 }
 

@@ -1,6 +1,7 @@
 #include "unexpected_frames.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "link.h"
@@ -11,7 +12,13 @@ void UnexpectedFrames::keep(const Key& key, Link& link, const wire::Header& head
                             const Payload& payload) {
   Unexpected frame{&link, header, {}};
   frame.payload.assign(payload.data, payload.data + payload.length);
-  frames_[key].push_back(std::move(frame));
+  std::deque<Unexpected>& frames = frames_[key];
+  try {
+    frames.push_back(std::move(frame));
+  } catch (const std::bad_alloc&) {
+    if (frames.empty()) frames_.erase(key);  // each operation here has a frame
+    throw;
+  }
   link.count_unposted();
 }
 

@@ -176,22 +176,33 @@ bool ShmRail::poll(Link& link, FrameSink& sink) {
       failure_.message = "the ring has an entry that is no frame: the ring is corrupted";
       break;
     }
-    if (frame) {
-      // Lend the payload to the sink directly from the ring, and release the entry afterwards.
-      ++frames_received;
+    any = true;
+    if (!frame) {
+      move_past(whole);
+      continue;
+    }
+    // Lend the payload to the sink directly from the ring, and release the entry afterwards.
+    ++frames_received;
+    try {
       sink.arrive(link, header,
                   Payload{receive_->data + at + sizeof header, nullptr, header.length});
+    } catch (...) {
+      move_past(whole);  // no frame is handled twice, whatever ends its handling
+      throw;
     }
-    any = true;
-    head_ += whole;
-    receive_->head.store(head_, std::memory_order_seq_cst);
-    if (receive_->producer_waits.load(std::memory_order_seq_cst) != 0 &&
-        receive_->producer_waits.exchange(0) != 0) {
-      // The producer may sleep until there is room, so the next notify() wakes it.
-      pushed_ = true;
-    }
+    move_past(whole);
   }
   return any;
+}
+
+void ShmRail::move_past(std::size_t bytes) {
+  head_ += bytes;
+  receive_->head.store(head_, std::memory_order_seq_cst);
+  if (receive_->producer_waits.load(std::memory_order_seq_cst) != 0 &&
+      receive_->producer_waits.exchange(0) != 0) {
+    // The producer may sleep until there is room, so the next notify() wakes it.
+    pushed_ = true;
+  }
 }
 
 bool ShmRail::room_again() const {
@@ -202,6 +213,14 @@ bool ShmRail::take_room_again() {
   if (!room_again()) return false;
   stalled_ = false;
   return true;
+}
+
+void ShmRail::give_up(const char* reason) {
+  if (failure_) return;
+  failure_.fault = Fault::kLink;
+  failure_.message = reason;
+  // The socket still shows the end of the peer, which may use memory of this process until then.
+  ::shutdown(control_fd_, SHUT_WR);
 }
 
 bool ShmRail::peer_gone() const {

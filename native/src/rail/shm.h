@@ -98,6 +98,8 @@ class ShmRail {
   // Return the failure of the rail. The failure is set once the ring contains bytes that no correct
   // peer would write.
   const Failure& failure() const { return failure_; }
+  // Fail the rail from this side, and let the peer see its end.
+  void give_up(const char* reason);
   // Return whether the control socket has ended, because the peer is gone.
   bool peer_gone() const;
   // Return whether a push was refused and the peer has read frames since, so that the sender
@@ -136,6 +138,8 @@ class ShmRail {
   };
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
   bool push_now(const wire::Header& header, const void* payload, std::size_t length);
+  // Release an entry of the receive ring to the peer.
+  void move_past(std::size_t bytes);
   std::unique_ptr<Injector> injector_;
   std::deque<Held> held_;
 };

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 #include "../base/clock.h"
 #include "../base/descriptor.h"
@@ -42,13 +43,13 @@ void StreamRail::leave_to_parent() { close_once(fd_); }
 void StreamRail::enqueue(const wire::Header& header, const std::byte* payload,
                          std::uint32_t length) {
   Outgoing frame{header, payload, length, nullptr, 0};
-  ++enqueued_;
   if (injector_ != nullptr) {
     apply_faults(std::move(frame));
-    return;
+  } else {
+    queue_.push_back(std::move(frame));
+    queued_bytes_ += sizeof header + length;
   }
-  queued_bytes_ += sizeof header + length;
-  queue_.push_back(std::move(frame));
+  ++enqueued_;
 }
 
 // Apply injected faults to a frame. TCP repairs a lost packet, so a loss appears as a frame that is
@@ -67,12 +68,12 @@ void StreamRail::apply_faults(Outgoing frame) {
   if (decision.corrupt) frame.header.header_checksum ^= 1u << injector_->place(32);
   const std::size_t bytes = sizeof frame.header + frame.length;
   for (int copy = 0; copy < decision.copies; ++copy) {
-    queued_bytes_ += bytes;
     auto place = queue_.end();
     const bool first_is_under_way = front_sent_ > 0;
     if (decision.overtaken && queue_.size() > (first_is_under_way ? 1u : 0u)) --place;
     queue_.insert(place,
                   Outgoing{frame.header, frame.payload, frame.length, nullptr, frame.release_ns});
+    queued_bytes_ += bytes;
   }
 }
 
@@ -92,7 +93,9 @@ void StreamRail::repoint(std::uint32_t sequence, const std::byte* to) {
 
 void StreamRail::copy_payload(Outgoing& out) {
   if (out.copy != nullptr || out.length == 0) return;
-  out.copy.reset(new std::byte[out.length]);
+  out.copy.reset(new (std::nothrow) std::byte[out.length]);
+  if (out.copy == nullptr)  // the memory must not be read any more, so the rail ends in mid-frame
+    return fail(Fault::kLink, "no memory for the rest of a frame");
   std::memcpy(out.copy.get(), out.payload, out.length);
   out.payload = out.copy.get();
 }

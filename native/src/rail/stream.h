@@ -14,8 +14,8 @@ namespace slackline {
 
 class StreamRail final : public WireRail {
  public:
-  // Take ownership of `fd` and make it non-blocking. `job` is the job code that every frame must
-  // carry. `far` states that the peer is on another host.
+  // Take ownership of `fd`, unless the constructor throws, and make it non-blocking. `job` is the
+  // job code that every frame must carry. `far` states that the peer is on another host.
   StreamRail(int fd, std::uint32_t job, bool checksums, bool far = false);
   ~StreamRail() override;
 

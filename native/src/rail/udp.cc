@@ -26,15 +26,18 @@ UdpRail::UdpRail(int fd, std::uint32_t job, std::size_t most_packet_bytes)
       protocol_(
           {job, std::min(most_packet_bytes_, socket_.packet_bytes()), socket_.receive_window(), 0}),
       packet_bytes_(std::min(most_packet_bytes_, socket_.packet_bytes())),
-      far_(leaves_host(fd)) {}
+      far_(leaves_host(fd)) {
+  socket_.own();
+}
 
 UdpRail::~UdpRail() {
   if (failure().fault == Fault::kPeer) return;
   std::size_t count = 0;
-  if (!failure()) {
+  or_end([&] {
+    if (failure()) return;
     protocol_.sender().last_words();
     while (count < packets_.size() - kCloses && protocol_.next(packets_[count], last_ns_)) ++count;
-  }
+  });
   for (std::size_t i = 0; i < kCloses; ++i)
     protocol_.close(packets_[count++], failure() ? UdpClose::kRail : UdpClose::kEnd);
   if (injector_ == nullptr || !injector_->decide(last_ns_, 0).drop)
@@ -125,7 +128,7 @@ void UdpRail::release_due(std::int64_t now_ns) {
   }
 }
 
-void UdpRail::flush(std::int64_t now_ns) {
+void UdpRail::send_due(std::int64_t now_ns) {
   last_ns_ = now_ns;
   if (failure() || blocked_ || now_ns < retry_ns_) return;
   release_due(now_ns);
@@ -167,15 +170,35 @@ std::int64_t UdpRail::due_ns() const {
 
 void UdpRail::tick(std::int64_t now_ns) {
   if (failure()) return;
-  protocol_.tick(now_ns);
+  or_end([&] { protocol_.tick(now_ns); });
   flush(now_ns);
 }
 
 bool UdpRail::poll(Link& link, FrameSink& sink, std::int64_t now_ns) {
   last_ns_ = now_ns;
   const std::int64_t began = read_clock(CLOCK_MONOTONIC);
-  const std::int64_t to_ours = now_ns - read_clock(CLOCK_REALTIME);
   bool any = false;
+  try {
+    receive_arrived(link, sink, now_ns, any);
+  } catch (const std::bad_alloc&) {
+    fail(Fault::kLink, "out of memory");  // see or_end(); the sink may have failed as well
+    throw;
+  }
+  counters_.bytes_received = protocol_.receiver().bytes();
+  counters_.frames_received = protocol_.receiver().frames();
+  counters_.packets_refused = protocol_.refused();
+  counters_.system_calls = socket_.system_calls();
+  if (any) flush(now_ns + (read_clock(CLOCK_MONOTONIC) - began));
+  or_end([&] {
+    if (protocol_.closed() == UdpClose::kEnd) fail(Fault::kPeer, "the connection was closed");
+    if (protocol_.closed() == UdpClose::kRail) fail(Fault::kLink, "the peer gave the rail up");
+  });
+  return any;
+}
+
+// Read the datagrams that have arrived. `any` is set when there is one.
+void UdpRail::receive_arrived(Link& link, FrameSink& sink, std::int64_t now_ns, bool& any) {
+  const std::int64_t to_ours = now_ns - read_clock(CLOCK_REALTIME);
   bool drained = false;
   for (int round = 0; round < 8 && !drained && !failure() && !(any && sink.lock_wanted());
        ++round) {
@@ -202,14 +225,6 @@ bool UdpRail::poll(Link& link, FrameSink& sink, std::int64_t now_ns) {
       } while (at < arrival.bytes.size());
     }
   }
-  counters_.bytes_received = protocol_.receiver().bytes();
-  counters_.frames_received = protocol_.receiver().frames();
-  counters_.packets_refused = protocol_.refused();
-  counters_.system_calls = socket_.system_calls();
-  if (any) flush(now_ns + (read_clock(CLOCK_MONOTONIC) - began));
-  if (protocol_.closed() == UdpClose::kEnd) fail(Fault::kPeer, "the connection was closed");
-  if (protocol_.closed() == UdpClose::kRail) fail(Fault::kLink, "the peer gave the rail up");
-  return any;
 }
 
 Confirmation UdpRail::confirmation(std::int64_t) {

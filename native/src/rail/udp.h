@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <span>
 #include <utility>
 #include <vector>
@@ -17,9 +18,9 @@ namespace slackline {
 
 class UdpRail final : public WireRail {
  public:
-  // Take ownership of `fd`, which must be connected, and make it non-blocking. `job` is the job
-  // code that every frame must carry. `most_packet_bytes` limits datagrams to less than the path
-  // allows.
+  // Take ownership of `fd`, which must be connected, unless the constructor throws, and make it
+  // non-blocking. `job` is the job code that every frame must carry. `most_packet_bytes` limits
+  // datagrams to less than the path allows.
   UdpRail(int fd, std::uint32_t job, std::size_t most_packet_bytes = kUdpMaxPacket);
   // Tell the peer that this end closes, without a guarantee of delivery.
   ~UdpRail() override;
@@ -38,13 +39,17 @@ class UdpRail final : public WireRail {
   }
   void enqueue(const wire::Header& header, const std::byte* payload,
                std::uint32_t length) override {
-    protocol_.sender().enqueue(header, payload, length);
+    or_end([&] { protocol_.sender().enqueue(header, payload, length); });
   }
   void repoint(std::uint32_t sequence, const std::byte* to) override {
     protocol_.sender().repoint(sequence, to);
   }
-  void release(std::uint32_t sequence) override { protocol_.sender().release(sequence); }
-  void flush(std::int64_t now_ns) override;
+  void release(std::uint32_t sequence) override {
+    or_end([&] { protocol_.sender().release(sequence); });
+  }
+  void flush(std::int64_t now_ns) override {
+    or_end([&] { send_due(now_ns); });
+  }
   bool blocked() const override { return blocked_; }
   void writable() override { blocked_ = false; }
   bool far() const override { return far_; }
@@ -54,7 +59,7 @@ class UdpRail final : public WireRail {
   void tick(std::int64_t now_ns) override;
   bool poll(Link& link, FrameSink& sink, std::int64_t now_ns) override;
   void forget(const Request* owner, FrameSink& sink) override {
-    protocol_.receiver().forget(owner, sink);
+    or_end([&] { protocol_.receiver().forget(owner, sink); });
   }
   void abandon(FrameSink& sink) override { protocol_.receiver().abandon(sink); }
   Confirmation confirmation(std::int64_t now_ns) override;
@@ -82,6 +87,18 @@ class UdpRail final : public WireRail {
     return std::pair(a.release_ns, a.order) > std::pair(b.release_ns, b.order);
   }
 
+  // Do a part of the work. Without memory for it the protocol's state is not known any more, so the
+  // rail ends: its frames go over another rail, or the link ends.
+  template <class Work>
+  void or_end(const Work& work) noexcept {
+    try {
+      work();
+    } catch (const std::bad_alloc&) {
+      fail(Fault::kLink, "out of memory");  // fits into a string without memory
+    }
+  }
+  void send_due(std::int64_t now_ns);
+  void receive_arrived(Link& link, FrameSink& sink, std::int64_t now_ns, bool& any);
   std::size_t transmit(std::span<const UdpPacket> packets, std::int64_t now_ns);
   void apply_faults(std::span<const UdpPacket> packets, std::int64_t now_ns);
   // Send the datagrams whose injected delay has passed.

@@ -78,7 +78,7 @@ bool UdpReceiver::take(const UdpHeader& packet, std::span<const std::byte> data,
   if (!slot.partial && !begin(slot, packet)) return false;
   Partial& partial = *slot.partial;
   if (partial.total != packet.total || partial.unit != packet.unit) return false;
-  if (!partial.got.set(packet.offset / packet.unit)) return true;
+  if (partial.got.test(packet.offset / packet.unit)) return true;
   bytes_ += std::min<std::uint32_t>(packet.unit, packet.total - packet.offset);
   if (packet.offset == 0) partial.header = header;
   if (partial.payload == nullptr) {
@@ -92,6 +92,7 @@ bool UdpReceiver::take(const UdpHeader& packet, std::span<const std::byte> data,
       partial.owner = nullptr;
     }
   }
+  partial.got.set(packet.offset / packet.unit);
   if (!data.empty())
     std::memcpy(partial.payload + (packet.offset == 0 ? 0 : packet.offset - kHeader), data.data(),
                 data.size());

@@ -67,7 +67,9 @@ UdpSocket::UdpSocket(int fd) : fd_(fd), memory_(new std::byte[kSlots * kSlotByte
   if (!segments_) ++segment_refusals_;
 }
 
-UdpSocket::~UdpSocket() { close_once(fd_); }
+UdpSocket::~UdpSocket() {
+  if (owned_) close_once(fd_);
+}
 
 void UdpSocket::leave_to_parent() { close_once(fd_); }
 

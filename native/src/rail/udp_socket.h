@@ -19,8 +19,11 @@ class UdpSocket {
  public:
   static constexpr std::size_t kBatch = 128;  // packets per call
 
-  // Take ownership of `fd`, which must be connected, and make it non-blocking.
+  // Use `fd`, which must be connected, and make it non-blocking.
   explicit UdpSocket(int fd);
+  // Take ownership of the descriptor: the destructor closes it. An object that fails to be made
+  // leaves it to the caller.
+  void own() { owned_ = true; }
   ~UdpSocket();
   UdpSocket(const UdpSocket&) = delete;
   UdpSocket& operator=(const UdpSocket&) = delete;
@@ -67,6 +70,7 @@ class UdpSocket {
   std::size_t group(std::span<const UdpPacket> packets, std::size_t first) const;
 
   int fd_;
+  bool owned_ = false;
   bool v6_ = false;
   bool segments_ = true;
   // Limit of a message that crosses the network stack uncut.
