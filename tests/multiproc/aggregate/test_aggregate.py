@@ -206,7 +206,7 @@ def test_where_nobody_listens_the_ranks_go_on_without_and_say_why(job):
     where = f"127.0.0.1:{port}"
     environment = {**RING, "SLACKLINE_AGGREGATOR": where, "SLACKLINE_PLAN": "star"}
     for plan, told in job(3, reach, environment=environment):
-        assert plan in ("mesh", "direct", "reduce-broadcast")
+        assert plan != "star"
         assert [
             f"the aggregator {where} is not used: rank 0 cannot reach it: [Errno 111] Connect call "
             f"failed ('127.0.0.1', {port})"

@@ -161,7 +161,20 @@ def test_no_fault_of_real_packets_changes_a_bit_on_any_rails(jobs: Jobs, cell: C
 
 MIDDLE = 1
 """The host that drops: its rank dials one of its peers, and is dialled by the other."""
-needs_nft = pytest.mark.skipif(shutil.which("nft") is None, reason="nft is missing")
+
+
+def _lacks_nft() -> str:
+    """Return the reason why nftables cannot be used on this machine, or an empty text."""
+    if shutil.which("nft") is None:
+        return "nft is missing"
+    tried = subprocess.run(
+        ["unshare", "--net", "nft", "add", "table", "inet", "trial"], capture_output=True, text=True
+    )
+    return f"nft does not work: {tried.stderr.strip()}" if tried.returncode else ""
+
+
+_NO_NFT = _lacks_nft()
+needs_nft = pytest.mark.skipif(bool(_NO_NFT), reason=_NO_NFT)
 QUICK_HOST_CELLS = [Cell(fault="own-host-drops", rail="tcp")]
 
 
