@@ -47,6 +47,16 @@ void check_equal(const A& actual, const B& expected, const char* text,
   fail(what.str(), file, line);
 }
 
+// Return the number of rounds of a test of many equal rounds: a quarter under a sanitizer, where
+// each takes at least four times as long.
+constexpr unsigned rounds(unsigned usual) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return (usual + 3) / 4;
+#else
+  return usual;
+#endif
+}
+
 }  // namespace slackline::test
 
 #define SLACKLINE_JOIN_(a, b) a##b

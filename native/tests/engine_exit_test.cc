@@ -229,8 +229,8 @@ std::string play(Sockets& sockets, Kind kind, int rank, const Course& plan) {
   return "";
 }
 
-void end_right_after(Kind kind, unsigned rounds) {
-  for (unsigned seed = 1; seed <= rounds; ++seed) {
+void end_right_after(Kind kind, unsigned ends) {
+  for (unsigned seed = 1; seed <= ends; ++seed) {
     const Course plan = draw(seed, kind);
     Sockets sockets(kind);
     std::array<pid_t, kRanks> processes{};
@@ -267,15 +267,15 @@ void end_right_after(Kind kind, unsigned rounds) {
 TEST(
     "an operation that is done on a rank succeeds on its peers though the rank ends: shared "
     "memory") {
-  end_right_after(Kind::kShared, 60);
+  end_right_after(Kind::kShared, rounds(60));
 }
 
 TEST("an operation that is done on a rank succeeds on its peers though the rank ends: TCP") {
-  end_right_after(Kind::kStream, 60);
+  end_right_after(Kind::kStream, rounds(60));
 }
 
 TEST("an operation that is done on a rank succeeds on its peers though the rank ends: UDP") {
-  end_right_after(Kind::kDatagram, 20);
+  end_right_after(Kind::kDatagram, rounds(20));
 }
 
 }  // namespace

@@ -23,13 +23,8 @@ constexpr Scene kScenes[] = {
     {.name = "failover", .ranks = 2, .kind = Kind::kStream, .rails = 2, .loses_rail = true},
 };
 
-// The number of allocations that fail one after another in a scene. Sanitizers take five times as
-// long for each.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr long kMost = 20;
-#else
-constexpr long kMost = 80;
-#endif
+// The number of allocations that fail one after another in a scene.
+constexpr long kMost = rounds(80);
 
 // Let each allocation fail if there are at most kMost, else as many drawn ones.
 void lack_memory_in(const Scene& scene, Lack lack) {
