@@ -30,6 +30,7 @@ __all__ = [
     "why_no_path",
 ]
 
+_NEAR_ONLY = "none but loopback"
 _MOST_TRIALS = 16
 
 
@@ -194,11 +195,18 @@ def why_no_path(mine: Sequence[Interface], theirs: Sequence[Interface]) -> str:
 
     def told(interfaces: Sequence[Interface]) -> str:
         outside = [each.address for each in interfaces if not each.is_loopback]
-        return ", ".join(outside) or "none but loopback"
+        return ", ".join(outside) or _NEAR_ONLY
 
+    addresses = f"this rank's addresses: {told(mine)}; the other's: {told(theirs)}"
+    advice = (
+        "; ranks that `slackline run` starts on one host listen at loopback alone, unless "
+        "SLACKLINE_LISTEN=all is set"
+        if _NEAR_ONLY in addresses
+        else ""
+    )
     return (
-        "no address of one can be reached from the other, by family and by subnet; this rank's "
-        f"addresses: {told(mine)}; the other's: {told(theirs)}"
+        "no address of one can be reached from the other, by family and by subnet; "
+        f"{addresses}{advice}"
     )
 
 

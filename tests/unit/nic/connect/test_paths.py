@@ -235,6 +235,14 @@ def test_hosts_without_a_common_family_have_no_rail() -> None:
     )
 
 
+def test_a_rank_that_listens_at_loopback_alone_is_told_how_to_be_reached() -> None:
+    assert why_no_path(nics(LO), nics("10.0.0.2/24", LO)) == (
+        "no address of one can be reached from the other, by family and by subnet; this rank's "
+        "addresses: none but loopback; the other's: 10.0.0.2; ranks that `slackline run` starts on "
+        "one host listen at loopback alone, unless SLACKLINE_LISTEN=all is set"
+    )
+
+
 def test_an_address_that_both_hosts_have_is_no_path_but_others_of_its_nic_are() -> None:
     a = nics("10.0.0.9/32 10.0.0.1/24", "172.17.0.1/16 fe80::5/64")
     b = nics("10.0.0.9/32 10.0.0.2/24", "172.17.0.1/16 fe80::6/64")
