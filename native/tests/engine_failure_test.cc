@@ -129,19 +129,66 @@ TEST("an aborted group is not taken for one that was closed, whatever the reason
 }
 
 TEST("who leaves a group because of a dead rank names that one to those who still wait") {
-  Ranks ranks(3, Kind::kStream);
-  std::vector<float> values(1000);
-  const auto request = ranks.engine(0).post(
-      ranks.group(0), reduction(mesh(3, 0), values.data(), values.data(), 1000), false);
-  for (const Ranks::Wire& wire : ranks.wires) {
-    if (wire.low == 1 && wire.high == 2) ::shutdown(wire.low_fd, SHUT_RDWR);
+  for (const bool closes_engine : {false, true}) {
+    Ranks ranks(3, Kind::kStream);
+    std::vector<float> values(1000);
+    const auto request = ranks.engine(0).post(
+        ranks.group(0), reduction(mesh(3, 0), values.data(), values.data(), 1000), false);
+    for (const Ranks::Wire& wire : ranks.wires) {
+      if (wire.low == 1 && wire.high == 2) ::shutdown(wire.low_fd, SHUT_RDWR);
+    }
+    until([&] { return !ranks.engine(2).link_alive(ranks.link(2, 1)); }, "the loss of the link");
+    if (closes_engine)
+      ranks.engine(2).close(kSecond);
+    else
+      ranks.engine(2).close_group(ranks.group(2), kSecond);
+    CHECK(ranks.engine(0).wait(*request, 10 * kSecond));
+    CHECK(request->failure.fault == Fault::kPeer);
+    CHECK_EQUAL(request->failure.peer, 1);
+    CHECK(says(request, "the link to rank 1 (rank 1) closed unexpectedly"));
   }
-  until([&] { return !ranks.engine(2).link_alive(ranks.link(2, 1)); }, "the loss of the link");
-  ranks.engine(2).close_group(ranks.group(2), kSecond);
-  CHECK(ranks.engine(0).wait(*request, 10 * kSecond));
-  CHECK(request->failure.fault == Fault::kPeer);
-  CHECK_EQUAL(request->failure.peer, 1);
-  CHECK(says(request, "the link to rank 1 (rank 1) closed unexpectedly"));
+}
+
+TEST("a member that leaves a failed group is not taken for the cause, whatever has failed") {
+  constexpr std::uint32_t kEpoch = 2;
+  for (const Fault fault : {Fault::kInternal, Fault::kPeer}) {
+    for (const bool posted_before : {false, true}) {
+      for (const std::uint32_t leaves : {kEpoch, 0u}) {  // the group, or all groups
+        Played p;
+        const int other = p.engine.add_link("the cause");
+        const auto [ours, theirs] = socket_pair();
+        p.engine.add_rail(other, 0, RailKind::kTcp, ours, kJobCode);
+        Hand cause(theirs);  // rank 2, whose own words are late
+        const auto group = p.engine.open_group(kEpoch, 0, {-1, p.link, other}, false);
+        std::vector<float> values(1000);
+        const auto post = [&] {  // rank 0 sends to rank 1, and receives from rank 2
+          return p.engine.post(*group, reduction(ring(3, 0), values.data(), values.data(), 1000),
+                               false);
+        };
+        std::shared_ptr<Request> request;
+        if (posted_before) request = post();
+        wire::Header abort = header_of(wire::FrameKind::kAbort);
+        abort.epoch = kEpoch;
+        abort.source = 1;
+        abort.tag = ~std::uint64_t{0};
+        abort.offset = static_cast<std::uint64_t>(fault);
+        abort.total = 2 + 1;  // the number of the rank at fault, plus one
+        const std::string words = "rank 2 has failed";
+        const auto* text = reinterpret_cast<const std::byte*>(words.data());
+        p.hand().write(numbered(abort, 1, Bytes(text, text + words.size())));
+        wire::Header bye = header_of(wire::FrameKind::kBye);
+        bye.epoch = leaves;
+        bye.source = 1;
+        p.hand().write(numbered(bye, 2));
+        CHECK(acknowledges(p.hand(), 3));
+        if (!posted_before) request = post();
+        CHECK(p.engine.wait(*request, 10 * kSecond));
+        CHECK(request->failure.fault == fault);
+        CHECK(says(request, words.c_str()));
+        CHECK_EQUAL(request->failure.peer, 2);
+      }
+    }
+  }
 }
 
 TEST("closing a group finishes what can be finished and fails what cannot") {

@@ -123,7 +123,9 @@ void Engine::on_abort(Link& link, const wire::Header& header, const Payload& pay
     const int left = other ? culprit : group->rank_of(link);
     if (left == culprit && header.chunk == static_cast<std::uint16_t>(Departure::kAborted))
       failure.departure = Departure::kAborted;
-    if (left == culprit && told_of_loss(*group, left, failure)) return;
+    // Only a loss leaves data that may still be read; any other failure ends the group at once.
+    const bool loss = left == culprit && failure.fault == Fault::kPeer;
+    if (loss && told_of_loss(*group, left, failure)) return;
     peer_left(*group, left, failure, Leave::kBroken);
     return;
   }
@@ -336,8 +338,8 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how
     if (orderly) reason.message = "the aggregator has ended its service";
     return abandon(group, std::move(reason));
   }
-  // A member that leaves because of another one's loss is not the cause.
-  const bool consequence = orderly && !group.told_losses.empty();
+  // A member that leaves a group that has failed is not the cause.
+  const bool consequence = orderly && group.broken;
   if (how == Leave::kLost) {
     group.told_losses.erase(rank);
     group.lost.emplace(rank, reason);
@@ -355,9 +357,9 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how
   // Every rank owns a share, so an operation without shares needs each rank, as a barrier does.
   std::ranges::move(operations_.held_in(group), std::back_inserter(victims));
   for (const auto& request : victims) {
-    Failure each = consequence ? group.told_losses.begin()->second.first : failure;
+    Failure each = consequence ? group.broken : failure;
     each.rank = group.rank;
-    each.peer = consequence ? group.told_losses.begin()->first : rank;
+    if (!consequence) each.peer = rank;
     each.message += " (during " + describe(*request) + " tag " +
                     std::to_string(request->user_tag()) + " sequence " +
                     std::to_string(request->sequence()) + ")";

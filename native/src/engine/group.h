@@ -44,6 +44,13 @@ class Group : public std::enable_shared_from_this<Group> {
     const auto found = sequences.find(stream_of(key));
     return found == sequences.end() ? 0 : found->second;
   }
+  // Call visit(rank, reason) for each member that takes no further part. A member that has left a
+  // group which had failed is not the cause.
+  template <class Visit>
+  void each_absent(const Visit& visit) const {
+    for (const auto& [member, reason] : left) visit(member, broken ? broken : reason);
+    for (const auto& [member, reason] : lost) visit(member, reason);
+  }
   bool all_left() const { return !left.empty() && left.size() + 1 == links.size(); }
 
   const std::uint32_t epoch;

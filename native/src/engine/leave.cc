@@ -181,7 +181,16 @@ void Engine::close(std::int64_t timeout_ns) {
 // Tell the peers that this engine closes. Return once they have acknowledged all sent data, but not
 // after `until_ns`, because a stopped peer never acknowledges.
 void Engine::say_bye(Lock& lock, std::int64_t until_ns) {
-  for (const auto& [epoch, group] : membership_.groups()) close_device(*group);
+  for (const auto& [epoch, group] : membership_.groups()) {
+    close_device(*group);
+    // A member that learns of the group's failure later than this rank must not take this rank for
+    // its cause.
+    const GroupNotice notice = Membership::notice_of(*group);
+    if (!notice.cause) continue;
+    for (Link* link : group->links) {
+      if (link != nullptr && !link->down && link->made()) abort_over(*link, notice);
+    }
+  }
   for (Link* link : links_.made()) {
     if (!link->down) link->control(blank_header(wire::FrameKind::kBye));
   }

@@ -14,12 +14,16 @@ void Membership::open(const std::shared_ptr<Group>& group) {
     throw std::invalid_argument("epoch " + std::to_string(group->epoch) + " is in use");
 }
 
-GroupNotice Membership::close(const Group& group) {
+GroupNotice Membership::notice_of(const Group& group) {
   // The reason of a failure is part of the notice, so that a waiting peer learns the cause and not
   // only that this rank left.
   const Fault why = group.broken.fault;
   const bool passed_on = why == Fault::kPeer || why == Fault::kInternal;
-  GroupNotice notice{group.epoch, group.rank, passed_on ? group.broken : group.told};
+  return GroupNotice{group.epoch, group.rank, passed_on ? group.broken : group.told};
+}
+
+GroupNotice Membership::close(const Group& group) {
+  GroupNotice notice = notice_of(group);
   const bool unconnected = std::ranges::any_of(group.links, [](const Link* link) {
     return link != nullptr && !link->down && !link->made();
   });

@@ -24,6 +24,8 @@ class Membership {
 
   // Add an open group. Throws std::invalid_argument if a group with the same epoch is open.
   void open(const std::shared_ptr<Group>& group);
+  // Return the notice for the other members of a group that this rank leaves now.
+  static GroupNotice notice_of(const Group& group);
   // Remove an open group and return the notice for its other members. The notice is also kept for
   // departures() if a member is not connected to this rank.
   GroupNotice close(const Group& group);

@@ -249,13 +249,11 @@ void Engine::start(const std::shared_ptr<Request>& request) {
     fail(*request, std::exchange(request->failure, {}), true);
     return;
   }
-  for (const auto* gone : {&request->group->left, &request->group->lost}) {
-    for (const auto& [rank, reason] : *gone) {
-      if (!sends_to(*request, rank)) continue;
-      fail(*request, Failure(reason), true);
-      return;
-    }
-  }
+  const Failure* hindered = nullptr;
+  request->group->each_absent([&](int rank, const Failure& reason) {
+    if (hindered == nullptr && sends_to(*request, rank)) hindered = &reason;
+  });
+  if (hindered != nullptr) return fail(*request, Failure(*hindered), true);
   operations_.start(request);
   if (const Failure* aborted = aborted_.find(request->key)) {
     fail(*request, Failure(*aborted), sparse(*request->group));
@@ -289,12 +287,9 @@ void Engine::start(const std::shared_ptr<Request>& request) {
       }
     }
   }
-  for (const auto* gone : {&request->group->left, &request->group->lost}) {
-    for (const auto& [rank, reason] : *gone) {
-      if (request->finished()) return;
-      if (needs(*request, rank)) fail(*request, Failure(reason), true);
-    }
-  }
+  request->group->each_absent([&](int rank, const Failure& reason) {
+    if (!request->finished() && needs(*request, rank)) fail(*request, Failure(reason), true);
+  });
   maybe_finish(*request);
 }
 
