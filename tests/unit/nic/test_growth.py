@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_tables import table_sizes
 
 from slackline.nic import NativeNic, NicOptions
 from slackline.nic.connect import _links
@@ -92,21 +93,7 @@ def tables(nics: list[NativeNic]) -> list[object]:
     """Return the sizes of all tables of the engines that could grow with groups or peers."""
     found: list[object] = [descriptors(), threading.active_count()]
     for nic in nics:
-        links = nic._network._links
-        assert links is not None
-        assert nic._running is not None
-        counters = nic._running.engine.counters()
-        found += [
-            len(nic._groups),
-            len(nic._epochs._reserved),
-            len(nic._monitors._open),
-            len(nic._records._peers),
-            len(links._peers),
-            len(links._by_link),
-            len(links._by_rendezvous),
-            len(links._context.manager._tasks),
-            *(counters[name] for name in ("arena_bytes", "ring_bytes", "slots")),
-        ]
+        found += table_sizes(nic)
     return found
 
 

@@ -8,6 +8,7 @@ import gc
 import logging
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -58,18 +59,22 @@ def test_tcp_replaces_memory_that_one_rank_cannot_map(
 ) -> None:
     caplog.set_level(logging.INFO, "slackline.nic")
 
-    def body(group: Group) -> tuple[bytes, int, int, bool]:
-        first = summed(group)
-        nic: NativeNic = group._on_close.func.__self__  # type: ignore[attr-defined]
-        second = nic.open_group(second_store, group.rank, 2, timeout=PATIENCE)
-        assert summed(second) == first
-        counters = group.counters()
-        second.barrier(blocking=True)  # No rank has left before all have counted.
-        second.close()
-        return first, counters["tcp_rails"], counters.get("shm_links", 0), second.all_shared
+    stores = [MemoryStore(timeout=PATIENCE) for _ in range(2)]
 
-    second_store = MemoryStore(timeout=PATIENCE)
-    found = run_ranks(2, body, options=options(vast, "shm", "tcp"), timeout=PATIENCE)
+    def body(rank: int) -> tuple[bytes, int, int, bool]:
+        nic = NativeNic(options(vast, "shm", "tcp")(rank))
+        try:
+            first, second = (nic.open_group(store, rank, 2, timeout=PATIENCE) for store in stores)
+            sums = summed(first)
+            assert summed(second) == sums
+            counters = first.counters()
+            second.barrier(blocking=True)  # No rank has left before all have counted.
+            return sums, counters["tcp_rails"], counters.get("shm_links", 0), second.all_shared
+        finally:
+            nic.close()
+
+    with ThreadPoolExecutor(2) as ranks:
+        found = list(ranks.map(body, range(2)))
     alone = run_ranks(2, summed, options=NicOptions(arena_bytes=SMALL), timeout=PATIENCE)
     assert found == [(alone[0], 1, 0, True)] * 2, "one TCP rail, the same plans and bits"
     warned = [each.getMessage() for each in caplog.records if "replaces" in each.getMessage()]
