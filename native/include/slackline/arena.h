@@ -68,7 +68,8 @@ class Arena {
     std::size_t holds = 0;  // calls of withhold() without their release()
     bool freed = false;     // free() was called while the block was withheld
   };
-  // By offset. Ranges move between tables of one type, so that no memory is needed to free a block.
+  // Blocks or free ranges by their offset. Both have the same type, so that a freed block can move
+  // from one table to the other without an allocation.
   using Table = std::map<std::uint64_t, Block>;
 
   mutable std::mutex mutex_;

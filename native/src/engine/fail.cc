@@ -98,7 +98,8 @@ void Engine::tell_failure_of(Request& request, bool tell_peers, bool bound) {
     header.offset = static_cast<std::uint64_t>(request.failure.fault);
     if (request.failure.fault == Fault::kPeer)
       header.total = static_cast<std::uint64_t>(request.failure.peer + 1);
-    // This ABORT may arrive before the notice of the rank that aborts the group.
+    // Mark the failure as an aborted group: a peer may get this frame before it gets the notice
+    // from the rank that has aborted the group.
     if (request.failure.departure == Departure::kAborted)
       header.chunk = static_cast<std::uint16_t>(Departure::kAborted);
     link->control(header, request.failure.message);
@@ -202,7 +203,7 @@ void Engine::lacks_slot(Request& request) {
 void Engine::broke_down(const std::exception& error) noexcept {
   reserve_.reset();
   try {
-    // Where not even the reserve was enough the last time, nothing is tried again.
+    // At a second breakdown the links are cut, because telling the peers takes memory.
     if (breakdown_) throw std::bad_alloc();
     breakdown_ = Failure{
         Fault::kInternal, std::string("the engine failed: ") + error.what(), -1, -1, -1, -1};
@@ -379,7 +380,7 @@ bool Engine::ends_with(const Request& request, int rank, Leave how) const {
   const PeerFlow& flow = request.flows[static_cast<std::size_t>(rank)];
   // A rank that has left grants nothing any more, so the rest of a message is never sent.
   if (sends && flow.sent < request.total) return true;
-  // What still waits to be sent never will be: nothing is granted any more, or no rail is left.
+  // Segments that wait for a grant of this rank, or for a rail to it, will never be sent.
   const Link& link = *request.group->links[static_cast<std::size_t>(rank)];
   if (!flow.credit_blocked.empty() || (how == Leave::kLost && link.holds(request))) return true;
   return needs(request, rank) || flow.lent > 0;

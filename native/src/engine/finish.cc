@@ -54,7 +54,7 @@ void Engine::retire(Request& request) {
   operations_.end(request);
   withhold_lent(request);
   const bool failed = static_cast<bool>(request.failure);
-  // What needs no memory comes first, so that it is done whatever happens to the rest.
+  // The steps that allocate no memory come first. They are done even if a later step finds none.
   for (Chunk& chunk : request.chunks) {
     for (Segment& segment : chunk.segments) {
       // No peer reads the slot any more.

@@ -18,9 +18,9 @@ class StreamSilence {
   };
 
   void look(const Sample& sample, std::int64_t now_ns) {
-    // Where this host drops its own packets, or has no route any more, the system does not count
-    // them as sent: it keeps the data and probes the peer, which does not hear it. A peer that only
-    // does not read answers each probe, and must not count as silent.
+    // If this host drops its own packets, or has lost the route, the kernel does not count them as
+    // sent. It keeps the data and sends probes, which do not reach the peer either. A peer that is
+    // alive and reads nothing answers each probe, so such a peer does not count as silent.
     const bool probing = sample.unacked == 0 && sample.probes > 0;
     const bool in_flight = sample.held || sample.unacked > 0 || probing;
     const bool waited = in_flight_ && in_flight && sample.acked_bytes == acked_bytes_;

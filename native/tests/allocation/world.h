@@ -23,7 +23,7 @@ struct Scene {
   bool links_only = false;  // the links are made and closed, without an operation
 };
 
-// One rank: its engine, its part in the operations, and how they ended.
+// A rank of the scene, with its engine, its operations and their results.
 class Member {
  public:
   Member(const Scene& scene, int rank);
