@@ -1,12 +1,15 @@
-"""Facts about this host that the engine uses: addresses, NUMA nodes, and the texts of addresses."""
+"""Facts about this host that the engine uses: addresses, NUMA nodes, limits of memory, and texts of
+addresses.
+"""
 
 from slackline.nic._host_port import parse_address, show_address
 from slackline.nic._numa import node_of_nic, nodes
-from slackline.nic.connect import Interface, devices, local_interfaces
+from slackline.nic.connect import Interface, devices, equal_arenas, local_interfaces
 
 __all__ = [
     "Interface",
     "devices",
+    "equal_arenas",
     "local_interfaces",
     "node_of_nic",
     "nodes",

@@ -92,7 +92,7 @@ def test_what_is_well_asks_for_nothing(finding: Finding) -> None:
             "pip install 'torch>=2.11'",
         ),
         (
-            _system.arena(1 << 30, "0", 4),
+            _system.arena(700 << 20, "0", 4),
             "torch and the registered memory of all ranks of this machine do not fit into the "
             "limit: ranks use TCP in place of shared memory, or do not start; lift the limit",
             "ulimit -v unlimited",

@@ -33,11 +33,9 @@ __all__ = [
 
 _OLDEST_TORCH = (2, 11)
 _ARENA = 64 << 30
-_SMALLEST_ARENA = 16 << 20
 _TRIAL = 64 << 20
-_PROGRAM = 1 << 30
-"""The address space of a rank that has imported torch and opened a group, without registered
-memory, rounded up."""
+_PROGRAM = 768 << 20
+"""The address space of a rank that has imported torch, rounded up."""
 _SHARED_FILES = 256 << 20
 """The size of /dev/shm below which a few batches of images fill it."""
 _RANK_BYTES = 256 << 20
@@ -239,8 +237,13 @@ def arena(address_space: int | None, overcommit: str, ranks: int) -> Finding:
     name = "address space"
     if address_space is not None:
         value = f"limited to {format_bytes(address_space >> 20 << 20)}"
-        each = max(0, address_space - _PROGRAM) // 2 // ranks >> 20 << 20
-        if each < _SMALLEST_ARENA:
+        try:
+            from slackline.nic.host import equal_arenas
+        except ImportError:
+            # The check of the compiled extension reports this failure.
+            return Finding(name=name, value=value)
+        each = equal_arenas(max(1, address_space - _PROGRAM), _ARENA, ranks)
+        if each == 0:
             return Finding(
                 name=name,
                 value=value,

@@ -18,7 +18,7 @@ _connection_manager    the event loop on which these modules run
 _network               the connections of one engine together
 """
 
-from slackline.nic.connect._address_space import as_large_as_possible
+from slackline.nic.connect._address_space import as_large_as_possible, equal_arenas
 from slackline.nic.connect._addresses import Interface, local_interfaces
 from slackline.nic.connect._admissions import Admissions, Refusals
 from slackline.nic.connect._congestion import check_congestion, control_congestion, is_named
@@ -63,6 +63,7 @@ __all__ = [
     "absent_keys",
     "answering",
     "as_large_as_possible",
+    "equal_arenas",
     "check_congestion",
     "check_kernels",
     "control_congestion",

@@ -22,6 +22,7 @@ __all__ = [
     "SMALLEST_ARENA",
     "Mapper",
     "as_large_as_possible",
+    "equal_arenas",
     "left_address_space",
     "new_arena",
     "unmapped_text",
@@ -65,6 +66,16 @@ def new_arena(mapper: Mapper, mappers: Sequence[Mapper]) -> int:
     if mapper.address_space:
         limits.append(_room(mapper) // _UNIT * _UNIT)
     return max(min(SMALLEST_ARENA, mapper.arena_bytes), min([mapper.arena_bytes, *limits]))
+
+
+def equal_arenas(address_space: int, wanted: int, ranks: int) -> int:
+    """Return the size in bytes of the arenas of `ranks` new engines on a host; 0 if none fits.
+
+    Each engine may map `address_space` bytes and wants an arena of `wanted` bytes.
+    """
+    mapper = Mapper(address_space=address_space, arena_bytes=wanted, has_arena=False)
+    mappers = [mapper] * ranks
+    return new_arena(mapper, mappers) if _limit(mapper, mappers) else 0
 
 
 def _limit(mapper: Mapper, mappers: Sequence[Mapper]) -> int:
