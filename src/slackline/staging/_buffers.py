@@ -1,4 +1,9 @@
-"""The host memory of an operation's tensors: a tensor's own memory, or a contiguous copy's."""
+"""The host memory of an operation's tensors: a tensor's own memory, or a contiguous copy's.
+
+Copies run on threads that are not in the caller's inference mode. Each copy enters this mode
+itself, since only so may it write a tensor that the caller made there. The version counters of all
+other tensors still count the write.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -65,7 +70,7 @@ class HostBuffers:
 
     def copy_back(self) -> None:
         """Copy results to their tensors; to be called once after success, on any thread."""
-        with torch.no_grad():
+        with torch.inference_mode():
             for tensor, copy in self._results:
                 tensor.copy_(copy)
 
@@ -82,7 +87,7 @@ class DeviceBuffers:
     """The host memory of one operation on tensors of an accelerator: a copy of each tensor."""
 
     def __init__(self, device: Device) -> None:
-        self._device = device
+        self.device = device
         self._copies = device.copies()
         self._results: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]] = []
         self._sources: list[torch.Tensor] = []
@@ -93,7 +98,7 @@ class DeviceBuffers:
 
     def temporary(self, tensor: torch.Tensor) -> int:
         # The tensor was computed after `_copies` was made, so its copy must follow later work.
-        return self._to_host(tensor, self._device.copies()).data_ptr()
+        return self._to_host(tensor, self.device.copies()).data_ptr()
 
     def target(self, tensor: torch.Tensor) -> int:
         self._check(tensor)
@@ -120,8 +125,8 @@ class DeviceBuffers:
             ]
             hosts = [host for _, host, _ in self._results]
             copy = partial(_copy_back, self._results)
-            landings.append(Landing(self._device, self._copies, copy, targets, hosts))
-        return StagedTransfer(self._device, transfer, landings, failed_late, self._sources)
+            landings.append(Landing(self.device, self._copies, copy, targets, hosts))
+        return StagedTransfer(self.device, transfer, landings, failed_late, self._sources)
 
     def _to_host(self, tensor: torch.Tensor, copies: Copies) -> torch.Tensor:
         self._check(tensor)
@@ -142,26 +147,26 @@ class DeviceBuffers:
 
     def _host_like(self, tensor: torch.Tensor) -> torch.Tensor:
         nbytes = tensor.numel() * tensor.element_size()
-        return self._device.allocate(nbytes).view(tensor.dtype).view(tensor.shape)
+        return self.device.allocate(nbytes).view(tensor.dtype).view(tensor.shape)
 
     def _check(self, tensor: torch.Tensor) -> None:
         is_plain(tensor)
-        if tensor.device != self._device.device:
+        if tensor.device != self.device.device:
             raise UsageError(
                 "an operation's tensors must be on one device, not on "
-                f"{self._device.device} and {tensor.device}"
+                f"{self.device.device} and {tensor.device}"
             )
 
 
 def _copy_out(host: torch.Tensor, tensor: torch.Tensor) -> None:
-    with torch.no_grad():
+    with torch.inference_mode():
         host.copy_(tensor, non_blocking=True)
 
 
 def _copy_back(
     results: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]],
 ) -> None:
-    with torch.no_grad():
+    with torch.inference_mode():
         for tensor, host, dense in results:
             if dense is None:
                 tensor.copy_(host, non_blocking=True)

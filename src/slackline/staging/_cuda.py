@@ -11,6 +11,7 @@ stream and its own "back" stream, so that operations of independent streams neve
 other.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
@@ -28,18 +29,33 @@ from slackline.staging._worker import Worker
 __all__ = ["CudaDevice", "device_of"]
 
 
+_unused_events: deque[torch.cuda.Event] = deque()
+"""The driver's events that no CudaEvent holds."""
+
+
 class CudaEvent:
-    """A recorded CUDA event; a thread that waits for it sleeps."""
+    """A recorded CUDA event; a thread that waits for it sleeps.
+
+    The driver's event serves again afterwards and is never destroyed. The driver would block its
+    destruction, and Python with it, while another thread copies to pageable memory behind a gate.
+    """
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         """Record the event on `stream`."""
-        self.raw = stream.record_event(new_event(blocking=True))
+        try:
+            self.raw = _unused_events.pop()
+        except IndexError:
+            self.raw = new_event(blocking=True)
+        stream.record_event(self.raw)
+
+    def __del__(self) -> None:
+        _unused_events.append(self.raw)
 
     def synchronize(self) -> None:
         self.raw.synchronize()
 
     def done(self) -> bool:
-        return bool(self.raw.query())
+        return bool(self.raw.query())  # type: ignore[no-untyped-call]
 
 
 class CudaCopies:
@@ -47,7 +63,7 @@ class CudaCopies:
 
     def __init__(
         self,
-        before: torch.cuda.Event,
+        before: CudaEvent,
         out: torch.cuda.Stream,
         back: torch.cuda.Stream,
         landing: torch.cuda.Stream,
@@ -61,7 +77,7 @@ class CudaCopies:
         self._out, self._back, self._landing = out, back, landing
 
     def to_host(self, copy: Callable[[], object], tensors: Sequence[torch.Tensor]) -> CudaEvent:
-        self._out.wait_event(self._before)
+        self._out.wait_event(self._before.raw)
         return _launched(self._out, copy, tensors)
 
     def to_device(
@@ -74,7 +90,7 @@ class CudaCopies:
     ) -> CudaEvent:
         stream = self._back if gate is not None or after else self._landing
         # The kernels that still read the targets were launched before the operation.
-        stream.wait_event(self._before)
+        stream.wait_event(self._before.raw)
         for event in after:
             stream.wait_event(_raw(event))
         if gate is not None:
@@ -101,7 +117,7 @@ class CudaDevice:
             streams = new_stream(self.device), new_stream(self.device)
             self._streams[current.cuda_stream] = streams
         out, back = self._streams[current.cuda_stream]
-        return CudaCopies(current.record_event(), out, back, self._landing)
+        return CudaCopies(CudaEvent(current), out, back, self._landing)
 
     def bring(self, hosts: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], CudaEvent]:
         current = self._current()

@@ -108,11 +108,13 @@ class Device(Protocol):
 
 
 class Departures:
-    """The number of operations whose copies to the host are not all launched yet.
+    """The number of operations whose data still has to be copied to the host and posted.
 
-    A driver may run streams one after the other, in the order of the launches, if the streams share
-    a hardware queue. A closed gate would then hold back each copy that is launched after the gate.
-    So no gate is placed while copies of earlier operations are still to be launched.
+    No gate is placed before the engine has all operations that were called earlier, since posting
+    needs the driver, and a closed gate can keep other threads from the driver: while one thread
+    launches a kernel for the first time, or copies to pageable memory, it may hold a lock of the
+    driver until the gate opens. If streams share a hardware queue, a closed gate also holds back
+    each copy that is launched after it.
     """
 
     def __init__(self) -> None:
@@ -120,12 +122,12 @@ class Departures:
         self._left = 0
 
     def begin(self) -> None:
-        """Count an operation whose copies to the host another thread will launch."""
+        """Count an operation that another thread will post."""
         with self._changed:
             self._left += 1
 
     def end(self) -> None:
-        """Record that one counted operation has launched all its copies to the host."""
+        """Record that one counted operation is posted, or has failed."""
         with self._changed:
             self._left -= 1
             self._changed.notify_all()
@@ -136,6 +138,6 @@ class Departures:
             self._changed.notify_all()
 
     def wait_unless(self, ended: Callable[[], bool]) -> None:
-        """Block until the copies of all counted operations are launched, or `ended()` is true."""
+        """Block until all counted operations are posted, or `ended()` is true."""
         with self._changed:
             self._changed.wait_for(lambda: not self._left or ended())

@@ -66,11 +66,11 @@ class Landing:
             gate = self._gate
         if gate is None:
             return error is None
-        if error is not None:
-            for result in self._results:
-                if result.is_floating_point() or result.is_complex():
-                    result.fill_(torch.nan)
-        gate.open()
+        try:
+            if error is not None:
+                _fill_with_nan(self._results)
+        finally:
+            gate.open()
         return False
 
     def launch(self) -> None:
@@ -159,9 +159,9 @@ class StagedTransfer:
         self._await(None)
 
     def order(self) -> None:
-        """Make the caller's current stream wait for the results; the host does not wait.
+        """Make the caller's current stream wait for the results; the host does not wait for them.
 
-        The host waits only for the copies to the host of earlier operations (`Departures`). Raises
+        The host waits until this operation and earlier ones are posted (`Departures`). Raises
         the operation's error if the operation has failed already. If the operation fails later,
         `failed_late` is called.
         """
@@ -222,3 +222,12 @@ class StagedTransfer:
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(self.error)
+
+
+def _fill_with_nan(results: Sequence[torch.Tensor]) -> None:
+    """Fill the tensors whose type has a NaN; inference tensors too, on any thread."""
+    with torch.inference_mode():
+        for result in results:
+            has_nan = result.is_floating_point() and result.dtype != torch.float4_e2m1fn_x2
+            if has_nan or result.is_complex():
+                result.fill_(torch.nan)

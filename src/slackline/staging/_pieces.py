@@ -90,9 +90,7 @@ class BlockRing:
                 while (block := self._take(device, wait=not copied)) is None:
                     post_oldest()
                 host = block.like(piece.source)
-                ready = copies.to_host(
-                    partial(host.copy_, piece.source, non_blocking=True), [piece.source]
-                )
+                ready = copies.to_host(partial(_copy, host, piece.source), [piece.source])
                 copied.append((block, host, piece, ready))
             while copied:
                 post_oldest()
@@ -135,9 +133,14 @@ def _land(
     device: Device, copies: Copies, block: _Block, piece: Piece, host: torch.Tensor
 ) -> Landing:
     """Return the Landing, not launched yet, that copies a piece's result to the device."""
-    copy = partial(piece.target.copy_, host, non_blocking=True)
+    copy = partial(_copy, piece.target, host)
     block.landing = Landing(device, copies, copy, [piece.target], [host])
     return block.landing
+
+
+def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
+    with torch.inference_mode():
+        target.copy_(source, non_blocking=True)
 
 
 def _end(device: Device, block: _Block, landing: Landing, error: BaseException | None) -> None:

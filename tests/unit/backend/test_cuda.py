@@ -11,8 +11,35 @@ from slackline.errors import UsageError
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning"),
     pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+    pytest.mark.skipif(not torch.cuda.device_count(), reason="no CUDA device"),
 ]
+
+
+@pytest.fixture
+def ranks(ranks):
+    """Run each rank on a stream of its own: one rank's copy would otherwise queue behind another's
+    gate."""
+
+    def run(size, function):
+        def on_a_stream(group):
+            with torch.cuda.stream(torch.cuda.Stream()):
+                return function(group)
+
+        return ranks(size, on_a_stream)
+
+    return run
+
+
+def on_host(tensor):
+    """Return a device tensor's elements, copied through pinned memory.
+
+    A copy to other memory would block all ranks of this process in the driver while the stream
+    waits at a gate.
+    """
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    host.copy_(tensor, non_blocking=True)
+    torch.cuda.current_stream().synchronize()
+    return host
 
 
 def test_every_family_of_operations_takes_cuda_tensors(ranks):
@@ -36,7 +63,12 @@ def test_every_family_of_operations_takes_cuda_tensors(ranks):
         ]
         for work in works:
             work.wait()
-        return tensor.unique().tolist(), host.tolist(), part.tolist(), part2.tolist()
+        return (
+            on_host(tensor).unique().tolist(),
+            host.tolist(),
+            on_host(part).tolist(),
+            on_host(part2).tolist(),
+        )
 
     for rank, result in enumerate(ranks(2, rank_main)):
         assert result == ([3.0], [1.0] * 3, [[0.0, 2.0], [4.0, 6.0]][rank], [1.5 - rank] * 4)
@@ -47,7 +79,7 @@ def test_a_future_of_cuda_tensors_orders_the_streams_of_its_readers(ranks):
         tensor = torch.full((1 << 22,), float(group.rank()), device="cuda").view(2048, 2048).t()
         work = dist.all_reduce(tensor, group=group, async_op=True)
         (result,) = work.get_future().wait()
-        return result.sum().item()
+        return on_host(result).sum().item()
 
     assert ranks(2, rank_main) == [float(1 << 22)] * 2
 
@@ -62,7 +94,7 @@ def test_a_tensor_longer_than_a_piece_is_summed_in_pieces_with_the_bits_of_a_sho
         dist.all_reduce(tensor, group=group)
         factor = dist._make_nccl_premul_sum(2.0)
         dist.all_reduce(doubled, op=factor, group=group)
-        return tensor.cpu(), doubled.cpu()
+        return on_host(tensor), on_host(doubled)
 
     for whole, doubled in ranks(2, rank_main):
         expected = torch.arange(count) % 1021 * 3
@@ -72,19 +104,22 @@ def test_a_tensor_longer_than_a_piece_is_summed_in_pieces_with_the_bits_of_a_sho
 
 def test_a_wait_for_the_network_holds_the_stream_and_not_the_host(ranks):
     """Rank 1 calls the operation only when the host of rank 0 is past its wait."""
-    past = threading.Event()
+    both, past = threading.Barrier(2), threading.Event()
 
     def rank_main(group):
-        with torch.cuda.stream(torch.cuda.Stream()):
-            tensor = torch.full((3,), group.rank() + 1.0, device="cuda")
-            if group.rank() == 1:
-                assert past.wait(60)
-            work = dist.all_reduce(tensor, group=group, async_op=True)
-            work.wait()
-            seen = tensor * 2
-            past.set()
-            found = seen.tolist()
-            return found, work.is_completed()
+        tensor = torch.full((3,), group.rank() + 1.0, device="cuda")
+        doubled = tensor * 2  # The first use of a kernel waits for all streams.
+        torch.cuda.synchronize()
+        both.wait(60)
+        if group.rank() == 1:
+            assert past.wait(60)
+        work = dist.all_reduce(tensor, group=group, async_op=True)
+        work.wait()
+        torch.mul(tensor, 2, out=doubled)
+        past.set()
+        found = on_host(doubled).tolist()
+        group.settle()
+        return found, work.is_completed()
 
     assert ranks(2, rank_main) == [([6.0] * 3, True)] * 2
 
@@ -98,6 +133,6 @@ def test_an_operation_in_a_captured_graph_is_refused(ranks):
             with pytest.raises(UsageError, match=r"^slackline's operations cannot be captured"):
                 dist.all_reduce(tensor, group=group)
         dist.all_reduce(tensor, group=group)
-        return tensor.tolist()
+        return on_host(tensor).tolist()
 
     assert ranks(1, rank_main) == [[1.0] * 3]

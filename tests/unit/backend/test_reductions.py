@@ -189,3 +189,13 @@ def test_sparse_tensors_are_refused_where_they_are_not_added(ranks, layout, oper
     assert ranks(1, rank_main) == [
         f"slackline takes dense tensors, not one of layout torch.{layout}"
     ]
+
+
+def test_an_inference_tensor_with_gaps_gets_its_result_from_an_asynchronous_all_reduce(ranks):
+    def rank_main(group):
+        with torch.inference_mode():
+            tensor = torch.full((3, 2), group.rank() + 1.0)
+            dist.all_reduce(tensor[:, 0], group=group, async_op=True).wait()
+            return tensor.tolist()
+
+    assert ranks(2, rank_main) == [[[3.0, 1.0]] * 3, [[3.0, 2.0]] * 3]

@@ -56,9 +56,9 @@ def test_copies_follow_the_kernels_before_the_call_and_precede_those_after_the_w
         device.current.launch(hold.wait)
         device.current.launch(lambda: tensor.mul_(2))
         work = dist.all_reduce(tensor, group=group, async_op=True)
+        hold.set()
         assert work.wait()
         device.current.launch(lambda: tensor.div_(3))
-        hold.set()
         device.synchronize()
         return tensor.unique().tolist()
 
@@ -187,6 +187,65 @@ def test_no_gate_is_placed_while_copies_of_earlier_operations_are_still_to_be_la
     assert device_ranks(2, rank_main)[0] == ([7.0] * 4, [])
 
 
+def test_a_wait_blocks_until_the_operation_is_posted():
+    """The driver can keep the posting thread from the device while a stream waits at a gate."""
+
+    def rank_main(group, device):
+        tensor, hold, counted = torch.full((4,), group.rank() + 1.0), threading.Event(), []
+        wait_unless = device.departures.wait_unless
+
+        def order(ended):
+            asked = []
+            wait_unless(lambda: asked.append(ended) or True)
+            counted.append(len(asked))
+            hold.set()
+            wait_unless(ended)
+
+        device.departures.wait_unless = order
+        device.current.launch(hold.wait)
+        dist.all_reduce(tensor, group=group)
+        device.synchronize()
+        return tensor.tolist(), counted
+
+    assert device_ranks(2, rank_main) == [([3.0] * 4, [1])] * 2
+
+
+@pytest.mark.parametrize("count", [4, (3 << 20) + 3])
+@pytest.mark.parametrize("dense", [True, False])
+def test_tensors_of_the_inference_mode_get_their_results(count, dense):
+    def rank_main(group, device):
+        with torch.inference_mode():
+            tensor = torch.full((count, 2), group.rank() + 1.0)
+            tensor = tensor if dense else tensor[:, 0]
+            work = dist.all_reduce(tensor, group=group, async_op=True)
+            work.wait()
+            device.synchronize()
+            return tensor.unique().tolist()
+
+    assert device_ranks(2, rank_main) == [[3.0]] * 2
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float8_e5m2, torch.float4_e2m1fn_x2])
+def test_a_failure_opens_the_gate_of_an_inference_tensor_of_any_type(kind):
+    past = threading.Event()
+
+    def rank_main(group, device):
+        if group.rank() == 1:
+            assert past.wait(60)
+            group.abort()
+            return None
+        with torch.inference_mode():
+            tensor = torch.zeros(16, dtype=torch.uint8).view(kind)
+            group.recv([tensor], 1).wait()
+            past.set()
+            device.synchronize()
+            with pytest.raises(PeerError, match=" closed "):
+                group.settle()
+            return kind != torch.float4_e2m1fn_x2 and tensor.float().isnan().all().item()
+
+    assert device_ranks(2, rank_main)[0] is (kind != torch.float4_e2m1fn_x2)
+
+
 @pytest.mark.parametrize("count", [(1 << 20) + 1, (3 << 20) + 3])
 def test_a_tensor_longer_than_a_piece_is_summed_in_pieces_with_the_bits_of_a_short_one(count):
     def rank_main(group, device):
@@ -293,8 +352,12 @@ def test_an_elastic_state_begins_no_step_on_gradients_that_failed_after_the_wait
         state = ElasticState(model=model, optimizer=optimizer)
         before = [each.clone() for each in model.parameters()]
         model(torch.ones(1, 2)).sum().backward()
-        for parameter in model.parameters():
-            dist.all_reduce(parameter.grad, group=group)
+        works = [
+            dist.all_reduce(parameter.grad, group=group, async_op=True)
+            for parameter in model.parameters()
+        ]
+        for work in works:
+            work.wait()
         past.set()
         with pytest.raises(PeerError, match=" closed "):
             optimizer.step()

@@ -178,10 +178,10 @@ class Poster(Identity):
             return posting(timeout=timeout, blocking=False)
 
         if isinstance(buffers, DeviceBuffers):
-            transfer = self._staging.post(order, buffers.departed(), post)
+            transfer = self._staging.post(order, post, buffers)
             return self._staged_work(self._staging.follow(buffers, transfer), results)
         assert isinstance(buffers, HostBuffers)
-        return self._host_work(self._staging.post(order, None, post), buffers, results)
+        return self._host_work(self._staging.post(order, post), buffers, results)
 
     def _host_work(
         self, transfer: Transfer, buffers: HostBuffers, results: Sequence[torch.Tensor]

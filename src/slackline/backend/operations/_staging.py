@@ -15,7 +15,6 @@ from slackline.staging import (
     BlockRing,
     Device,
     DeviceBuffers,
-    Event,
     Landing,
     PostingQueue,
     StagedTransfer,
@@ -60,15 +59,33 @@ class GroupStaging:
         self._told = False
         """True once an error of a staged operation has been raised."""
 
-    def post(self, order: Order, ready: Event | None, posting: Callable[[], Transfer]) -> Transfer:
-        """Post an operation in its order, once `ready` has happened; return its Transfer.
+    def post(
+        self,
+        order: Order,
+        posting: Callable[[], Transfer],
+        buffers: DeviceBuffers | None = None,
+    ) -> Transfer:
+        """Post an operation in its order, after the copies of `buffers` to the host.
 
-        Blocks for nothing but the posting of a receive.
+        Returns its Transfer. Blocks for nothing but the posting of a receive.
         """
         if order is Order.RECEIVE:
             return posting()
         queue = self._collectives if order is Order.COLLECTIVE else self._sends
-        return queue.post(ready, posting)
+        departed = None if buffers is None else buffers.departed()
+        if buffers is None or departed is None:
+            return queue.post(None, posting)
+        departures = buffers.device.departures
+
+        def depart() -> Transfer:
+            try:
+                departed.synchronize()
+                return posting()
+            finally:
+                departures.end()
+
+        departures.begin()
+        return queue.post(None, depart)
 
     def follow(self, buffers: DeviceBuffers, transfer: Transfer) -> StagedTransfer:
         """Return a Transfer that follows a posted operation on device tensors."""
@@ -168,5 +185,5 @@ class GroupStaging:
 
 
 def _copy(target: torch.Tensor, dense: torch.Tensor) -> None:
-    with torch.no_grad():
+    with torch.inference_mode():
         target.copy_(dense.view(target.shape))
