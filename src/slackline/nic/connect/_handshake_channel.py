@@ -98,6 +98,19 @@ async def dial(where: str | Sequence[Attempt], timeout_s: float) -> socket.socke
         return await _connect(socket.AF_UNIX, where, timeout_s)
     if len(where) == 1:
         return await _try(where[0], timeout_s)
+    found = await _first_of(where, timeout_s)
+    try:
+        if isinstance(found, BaseException):
+            raise found
+        return found
+    finally:
+        # An error refers to this call's variables. A reference back would keep both, and through
+        # the callers' variables the engine too, until the cyclic garbage collector runs.
+        del found
+
+
+async def _first_of(where: Sequence[Attempt], timeout_s: float) -> socket.socket | BaseException:
+    """Return the connection of the first attempt that succeeds, or else the error to raise."""
     begun: list[asyncio.Task[socket.socket]] = []
     try:
         for number, attempt in enumerate(where, 1):
@@ -115,7 +128,7 @@ async def dial(where: str | Sequence[Attempt], timeout_s: float) -> socket.socke
                 if task.done() and task.exception() is None:
                     begun.remove(task)
                     return task.result()
-        raise _chief([task.exception() for task in begun])
+        return _chief([task.exception() for task in begun])
     finally:
         for task in begun:
             task.cancel()

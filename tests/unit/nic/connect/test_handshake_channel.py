@@ -2,16 +2,18 @@
 
 import asyncio
 import fcntl
+import gc
 import os
 import socket
 import time
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
 from slackline.errors import LinkError
 from slackline.nic.connect._handshake import HandshakeMessage
-from slackline.nic.connect._handshake_channel import HandshakeChannel, past, ready
+from slackline.nic.connect._handshake_channel import Attempt, HandshakeChannel, dial, past, ready
 from slackline.nic.connect._messages import frame
 
 LIMIT_S = 0.05
@@ -122,3 +124,29 @@ def test_another_number_of_descriptors_is_an_error(
     ):
         asyncio.run(receive())
     assert open_descriptors() <= before
+
+
+@pytest.mark.parametrize("attempts", range(4))
+def test_a_failed_call_keeps_nothing_of_its_callers_alive(attempts: int) -> None:
+    """Check without the cyclic garbage collector. The callers' variables include the engine."""
+
+    class Engine:
+        pass
+
+    engine = Engine()
+    lives = weakref.ref(engine)
+
+    async def call(engine: Engine, where: list[Attempt]) -> None:
+        with pytest.raises((OSError, LinkError)):
+            await dial(where, 10)
+
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        where = [Attempt(address="127.0.0.1", port=closed.getsockname()[1])] * attempts
+        gc.disable()
+        try:
+            asyncio.run(call(engine, where))
+            del engine
+            assert lives() is None
+        finally:
+            gc.enable()
