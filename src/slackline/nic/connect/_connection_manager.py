@@ -71,6 +71,7 @@ class ConnectionManager:
             raise ClosedError("the nic was closed meanwhile") from None
         finally:
             future.cancel()  # The waiting thread may have been interrupted.
+            del future  # It refers to its error, and the error refers to this call's variables.
 
     def post(self, fn: Callable[..., object], *args: object) -> None:
         """Have the loop call `fn(*args)` soon, from any thread; do nothing on a stopped loop."""
@@ -102,10 +103,7 @@ class ConnectionManager:
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            _end_tasks(loop)
         finally:
             asyncio.set_event_loop(None)
             loop.close()
@@ -114,3 +112,20 @@ class ConnectionManager:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("the connection manager met an error of its own", exc_info=error)
+
+
+def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel every task of a loop that has stopped, and run the loop until the tasks have ended.
+
+    An error that a callback of the loop raised refers to the variables of the function that runs
+    the loop. That function must therefore have no task among its variables, since a task refers to
+    the error that ended it.
+    """
+    tasks = list(asyncio.all_tasks(loop))
+    try:
+        ended = asyncio.gather(*tasks, return_exceptions=True)
+        while tasks:
+            tasks.pop().cancel()
+        loop.run_until_complete(ended)
+    finally:
+        del ended

@@ -414,8 +414,10 @@ class Peer:
         """Whenever one rail is missing, dial it, or check the peer's liveness if the peer dials."""
         while True:
             await rail.missing.wait()
+            failed = True
             try:
                 await (self._call(rail) if self.calls else self._check_liveness(rail))
+                failed = False
             except NoSharedMemoryError as error:
                 self._leave_memory(str(error))
                 return
@@ -430,6 +432,7 @@ class Peer:
                     self._context.engine.hindered(self.link, self.missing())
                 if self.rails.peer_has_ended(time.monotonic()):
                     self._give_up(f"its process has ended ({self.missing()}){self._doubt()}")
+            if failed:
                 await asyncio.sleep(self.rails.pause_s(rail))
 
     def _doubt(self) -> str:
