@@ -3,7 +3,16 @@
 import os
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
+from torch import distributed as dist
+
+from slackline.backend._dispatched import (
+    DispatcherView,
+    dispatched,
+    serve_operators,
+    through_dispatcher,
+)
 from slackline.backend._identity import NAME
 from slackline.backend._membership import Membership
 from slackline.backend._torch import Store, excluded_from_compile
@@ -16,6 +25,7 @@ __all__ = ["SlacklineGroup"]
 
 
 @excluded_from_compile
+@dispatched
 class SlacklineGroup(Reductions, DataMovement, PointToPoint):
     """A torch ProcessGroup whose operations run on a NIC engine's Group.
 
@@ -38,7 +48,9 @@ class SlacklineGroup(Reductions, DataMovement, PointToPoint):
         `device_of` returns the accelerator that stages the tensors of a torch device, or None.
         """
         super().__init__(nic, store, device_of)
+        serve_operators("CPU")
         self._on_end = on_end
+        self._view: DispatcherView | None = None
         self._ended = False
         self._process = os.getpid()
         self.membership: Membership | None = None
@@ -48,6 +60,15 @@ class SlacklineGroup(Reductions, DataMovement, PointToPoint):
     def nic(self) -> Group:
         """The NIC engine's Group under this process group."""
         return self._nic
+
+    def dispatcher_view(self) -> DispatcherView:
+        """Return the group whose operations are torch's own, which pass through its dispatcher."""
+        if self._view is None:
+            self._view = DispatcherView(self)
+        return self._view
+
+    def _dispatch(self, name: str, *args: Any, **kwargs: Any) -> dist.Work:
+        return through_dispatcher(self, name, args, kwargs)
 
     def _set_group_name(self, name: str) -> None:
         super()._set_group_name(name)

@@ -49,7 +49,7 @@ def empty(
     if any(size < 0 for size in shape):
         raise UsageError(f"a shape's sizes must be at least 0, not {shape}")
     if count == 0:
-        return torch.empty(shape, dtype=kind)
+        return torch.empty(shape, dtype=kind, device="cpu")
     nic = group_of(group)
     nbytes = count * kind.itemsize
     address = nic.allocate(nbytes)

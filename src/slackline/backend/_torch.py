@@ -15,6 +15,7 @@ __all__ = [
     "Store",
     "TorchGroup",
     "backend_options",
+    "c10d",
     "cloned_store",
     "excluded_from_compile",
     "reduction_number",

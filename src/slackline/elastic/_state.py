@@ -85,7 +85,7 @@ class ElasticState:
         discarded. Raises UsageError on all ranks if no rank holds a complete step.
         """
         self._rewind()
-        mine = torch.tensor([self.step, self._whole])
+        mine = torch.tensor([self.step, self._whole], device="cpu")
         told = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
         dist.all_gather(told, mine)
         steps = [step if whole else -1 for step, whole in (pair.tolist() for pair in told)]
@@ -208,12 +208,12 @@ class ElasticState:
 
     def _follow(self, source: int, *, here: bool) -> None:
         packed = self._pack() if dist.get_rank() == source else b""
-        length = torch.tensor([len(packed)])
+        length = torch.tensor([len(packed)], device="cpu")
         dist.broadcast(length, source)
         if packed:
             data = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
         else:
-            data = torch.empty(int(length), dtype=torch.uint8)
+            data = torch.empty(int(length), dtype=torch.uint8, device="cpu")
         dist.broadcast(data, source)
         if not here:
             self._unpack(data.numpy().tobytes())

@@ -66,7 +66,7 @@ class MessageBuffers:
     def incoming(self, nbytes: int) -> Tensor:
         """Return `nbytes` bytes of host memory to receive a message in."""
         if self._device is None:
-            return torch.empty(nbytes, dtype=torch.uint8)
+            return torch.empty(nbytes, dtype=torch.uint8, device="cpu")
         return self._take(nbytes)
 
     def fill(self, body: Tensor, entries: Entries, tensors: Tensors) -> None:

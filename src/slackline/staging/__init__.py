@@ -5,21 +5,25 @@ _device         the interface of an accelerator: copies, events, gates (points w
 _cuda           the implementation on CUDA, with gates in _stream_memory
 _landing        the copies of results to the device, launched before or after the data arrive
 _pieces         long tensors, in pieces through a ring of blocks
+_plain          the kinds of tensors: which have memory that an operation can use
 _posting_queue  a thread that posts operations whose data is first copied to the host (_worker)
 _transfers      transfers made of other transfers
 """
 
-from slackline.staging._buffers import Buffers, DeviceBuffers, HostBuffers, flat, is_plain
+from slackline.staging._buffers import Buffers, DeviceBuffers, HostBuffers, flat
 from slackline.staging._cuda import device_of
 from slackline.staging._device import Copies, Departures, Device, Event, Gate
 from slackline.staging._landing import Landing, StagedTransfer
 from slackline.staging._pieces import PIECE_BYTES, BlockRing, Piece, pieces_of
+from slackline.staging._plain import DENSE_CPU, NeedsDispatcher, is_plain
 from slackline.staging._posting_queue import PostingQueue
 from slackline.staging._torch import new_event
 from slackline.staging._transfers import AllOf, Callback, Continuation, DeferredTransfer
 from slackline.staging._worker import Worker
 
 __all__ = [
+    "DENSE_CPU",
+    "NeedsDispatcher",
     "PIECE_BYTES",
     "AllOf",
     "BlockRing",

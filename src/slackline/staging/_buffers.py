@@ -15,8 +15,9 @@ from slackline.errors import UsageError
 from slackline.nic import Transfer
 from slackline.staging._device import Copies, Device, Event
 from slackline.staging._landing import Landing, StagedTransfer
+from slackline.staging._plain import check_distinct, is_plain, plain_copy
 
-__all__ = ["Buffers", "DeviceBuffers", "HostBuffers", "flat", "is_plain"]
+__all__ = ["Buffers", "DeviceBuffers", "HostBuffers", "flat"]
 
 
 class Buffers(Protocol):
@@ -48,7 +49,7 @@ class HostBuffers:
         self._results: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def source(self, tensor: torch.Tensor) -> int:
-        return self._keep(tensor if is_plain(tensor) else _copy(tensor))
+        return self._keep(tensor if is_plain(tensor) else plain_copy(tensor))
 
     def temporary(self, tensor: torch.Tensor) -> int:
         return self._keep(tensor.contiguous())
@@ -56,12 +57,15 @@ class HostBuffers:
     def target(self, tensor: torch.Tensor) -> int:
         if is_plain(tensor):
             return self._keep(tensor)
-        return self._beside(tensor, torch.empty(tensor.shape, dtype=tensor.dtype))
+        check_distinct(tensor)
+        copy = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+        return self._beside(tensor, copy)
 
     def in_place(self, tensor: torch.Tensor) -> int:
         if is_plain(tensor):
             return self._keep(tensor)
-        return self._beside(tensor, _copy(tensor))
+        check_distinct(tensor)
+        return self._beside(tensor, plain_copy(tensor))
 
     @property
     def copies_back(self) -> bool:
@@ -141,6 +145,7 @@ class DeviceBuffers:
         # since an allocation may block, and the thread that launches the copy back must not.
         dense = None
         if not is_plain(tensor):
+            check_distinct(tensor)
             dense = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
         self._results.append((tensor, host, dense))
         return host.data_ptr()
@@ -176,21 +181,4 @@ def _copy_back(
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor's elements in one dimension: a view if `is_plain`, else a copy."""
-    return (tensor.detach() if is_plain(tensor) else _copy(tensor)).view(-1)
-
-
-def is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor's memory is exactly its elements in order.
-
-    A tensor with lazy conjugation or negation is not plain. Raises UsageError for a tensor that is
-    not dense.
-    """
-    if tensor.layout is not torch.strided:
-        raise UsageError(f"slackline takes dense tensors, not one of layout {tensor.layout}")
-    return tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a contiguous copy of a tensor, with lazy conjugation and negation applied."""
-    plain = tensor.detach().resolve_conj().resolve_neg()
-    return plain.clone(memory_format=torch.contiguous_format)
+    return (tensor.detach() if is_plain(tensor) else plain_copy(tensor)).view(-1)

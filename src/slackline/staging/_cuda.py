@@ -134,7 +134,7 @@ class CudaDevice:
         return found, CudaEvent(self._landing)
 
     def allocate(self, nbytes: int) -> torch.Tensor:
-        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+        return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True)
 
     def gate(self) -> StreamGate:
         with torch.cuda.device(self.device):

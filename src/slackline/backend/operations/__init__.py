@@ -5,17 +5,24 @@ _reductions, _data_movement, _point_to_point ─ _posting ─ nic.Group
         _codes     _arguments                   _work (results)
                                                   └ _staging: slackline.staging (copies)
 
-_sparse     sums of sparse tensors
+_sparse         sums of sparse tensors
+_dispatching    what torch's dispatcher has of the calling thread's operations
 """
 
 from slackline.backend.operations._data_movement import DataMovement
+from slackline.backend.operations._dispatching import Call, current
 from slackline.backend.operations._point_to_point import PointToPoint
 from slackline.backend.operations._posting import DeviceOf
 from slackline.backend.operations._reductions import Reductions
+from slackline.backend.operations._work import CoalescedWork, TransferWork
 
 __all__ = [
-    "DeviceOf",
+    "Call",
+    "CoalescedWork",
     "DataMovement",
+    "DeviceOf",
     "PointToPoint",
     "Reductions",
+    "TransferWork",
+    "current",
 ]

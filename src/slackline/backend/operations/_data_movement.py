@@ -12,6 +12,7 @@ from torch import distributed as dist
 from slackline.backend._torch import excluded_from_compile
 from slackline.backend.operations._arguments import check_alike, first_of, only_list, only_tensor
 from slackline.backend.operations._codes import moved_as
+from slackline.backend.operations._dispatching import check_modes
 from slackline.backend.operations._posting import Poster, Posting, coalesced
 from slackline.errors import UsageError
 from slackline.staging import Buffers, HostBuffers
@@ -181,6 +182,7 @@ class DataMovement(Poster):
     alltoall_base = all_to_all_single
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> dist.Work:
+        check_modes()
         return self._run("barrier", self._nic.barrier, HostBuffers(), [], *_options(opts, timeout))
 
     def _of_root(

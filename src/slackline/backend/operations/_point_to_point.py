@@ -105,7 +105,7 @@ class PointToPoint(Poster):
             self._call(rank, sending=True, timeout=limit)
 
     def _call(self, peer: int, *, sending: bool, timeout: timedelta) -> None:
-        token = torch.zeros(1, dtype=torch.uint8)
+        token = torch.zeros(1, dtype=torch.uint8, device="cpu")
         move = self._nic.send if sending else self._nic.recv
         posting = partial(move, token.data_ptr(), 1, DType.UINT8, peer, self._barrier_tag)
         message = _shown(peer, self._barrier_tag)

@@ -11,6 +11,7 @@ from torch import distributed as dist
 from slackline._profile import Facts, profiling, recorded_work
 from slackline.backend._identity import Identity
 from slackline.backend._torch import Store, excluded_from_compile
+from slackline.backend.operations._dispatching import check_modes
 from slackline.backend.operations._staging import GroupStaging, Order
 from slackline.backend.operations._work import (
     CoalescedWork,
@@ -85,12 +86,17 @@ class Poster(Identity):
         if self._staging is not None:
             self._staging.settle()
 
+    def _dispatch(self, name: str, *args: Any, **kwargs: Any) -> dist.Work:
+        """Call an operation through torch's dispatcher, which calls it back with plain tensors."""
+        raise NotImplementedError
+
     def _buffers_for(self, tensor: torch.Tensor) -> Buffers:
         """Return new buffers in host memory for an operation on this tensor's device.
 
         Raises UsageError for a device other than cpu and cuda, and the errors of
-        `GroupStaging.admit`.
+        `GroupStaging.admit`, and of `check_modes`.
         """
+        check_modes()
         if self._staging is not None:
             self._staging.admit()
         device = self._device_of(tensor.device)

@@ -12,17 +12,20 @@ from torch.autograd import profiler  # `allreduce` reads its flag without a call
 from slackline.backend._torch import AllreduceOptions, excluded_from_compile, reduction_number
 from slackline.backend.operations._arguments import check_alike, first_of, only_list, only_tensor
 from slackline.backend.operations._codes import REDUCTIONS, moved_as, premultiplier, reduced_as
+from slackline.backend.operations._dispatching import check_modes
 from slackline.backend.operations._posting import Poster, Posting, coalesced
 from slackline.backend.operations._sparse import add_sparse
 from slackline.backend.operations._work import CompletedWork, TransferWork
 from slackline.errors import UsageError
 from slackline.nic import Transfer
-from slackline.staging import PIECE_BYTES, Buffers, Device, HostBuffers
+from slackline.staging import DENSE_CPU, PIECE_BYTES, Buffers, Device, HostBuffers, NeedsDispatcher
 
 __all__ = ["Reductions"]
 
 Tensors = torch.Tensor | Sequence[torch.Tensor]
 _SUM = dist.ReduceOp.SUM
+_keys_of = torch._C._dispatch_keys
+_active_modes = torch._C._len_torch_dispatch_stack
 _REDUCTIONS = {
     number: (op, dict(codes)) for number, (op, codes) in REDUCTIONS.items()
 }  # plain dicts, which are faster than read-only mappings
@@ -44,12 +47,13 @@ class Reductions(Poster):
             type(opts) is AllreduceOptions
             and self._staging is None
             and not profiler._is_profiler_enabled
+            and not _active_modes()
         ):
             try:
                 (tensor,) = tensors
                 op, codes = _REDUCTIONS[hash(opts.reduceOp)]
                 code = codes[tensor.dtype]
-                plain = tensor.is_cpu and tensor.is_contiguous()
+                plain = _keys_of(tensor).raw_repr() in DENSE_CPU and tensor.is_contiguous()
             except (KeyError, TypeError, ValueError, RuntimeError):
                 plain = False
             if plain:
@@ -66,11 +70,17 @@ class Reductions(Poster):
                     address, address, tensor.numel(), code, op, timeout=limit, blocking=True
                 )
                 return self._done
-        return self._all_reduce(tensors, opts, timeout)
+        try:
+            return self._all_reduce(tensors, opts, timeout)
+        except NeedsDispatcher:
+            pass
+        limits = () if timeout is None else (timeout,)
+        return self._dispatch("allreduce", tensors, opts, *limits)
 
     def _all_reduce(self, tensors: Tensors, opts: Any, timeout: timedelta | None) -> dist.Work:
         tensor = only_tensor(tensors)
         op, options = _reduction(opts)
+        check_modes()
         if tensor.layout is torch.sparse_coo:
             return self._all_reduce_sparse(tensor, op, options, timeout)
         if tensor.numel() * tensor.element_size() > PIECE_BYTES:

@@ -27,7 +27,7 @@ def add_sparse(tensor: torch.Tensor, rank: int, ranks: int, gather: Gather) -> N
         )
     mine = tensor.detach().cpu().coalesce()
     head = [mine._nnz(), mine.sparse_dim(), mine.dense_dim(), *mine.shape]
-    padded = torch.tensor(head + [-1] * (3 + _MOST_DIMENSIONS - len(head)))
+    padded = torch.tensor(head + [-1] * (3 + _MOST_DIMENSIONS - len(head)), device="cpu")
     heads = [torch.empty_like(padded) for _ in range(ranks)]
     gather(heads, padded)
     for peer, other in enumerate(heads):
@@ -42,7 +42,9 @@ def add_sparse(tensor: torch.Tensor, rank: int, ranks: int, gather: Gather) -> N
             )
     counts = [int(other[0]) for other in heads]
     values = mine.values()
-    all_indices = [torch.empty(mine.sparse_dim(), count, dtype=torch.int64) for count in counts]
+    all_indices = [
+        torch.empty(mine.sparse_dim(), count, dtype=torch.int64, device="cpu") for count in counts
+    ]
     all_values = [values.new_empty(count, *values.shape[1:]) for count in counts]
     gather(all_indices, mine.indices().contiguous())
     gather(all_values, values.contiguous())

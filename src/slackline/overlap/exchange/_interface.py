@@ -219,8 +219,8 @@ class NicExchange:
         return {"group": self._name, "tag": self._first_tag + key, "sequence": sequence}
 
     def share(self, text: bytes) -> list[bytes]:
-        lengths = torch.zeros(self.size, dtype=torch.int64)
-        mine = torch.tensor([len(text)])
+        lengths = torch.zeros(self.size, dtype=torch.int64, device="cpu")
+        mine = torch.tensor([len(text)], device="cpu")
         places = [lengths[rank:].data_ptr() for rank in range(self.size)]
         ones = [1] * self.size
         self._group.all_gather(mine.data_ptr(), places, ones, DType.INT64, blocking=True)
@@ -244,7 +244,7 @@ def _at(address: int, count: int, dtype: torch.dtype) -> Tensor:
     never be released at the interpreter's exit.
     """
     if not count:
-        return torch.empty(0, dtype=dtype)
+        return torch.empty(0, dtype=dtype, device="cpu")
     return torch.frombuffer(
         (ctypes.c_char * (count * dtype.itemsize)).from_address(address), dtype=dtype
     )

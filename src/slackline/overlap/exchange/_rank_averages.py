@@ -29,7 +29,7 @@ class RankAverages:
         if self._memory is None or self._memory.numel() < len(figures):
             (self._memory,) = self._exchange.allocate([(len(figures), torch.float32)])
         flat = self._memory[: len(figures)]
-        flat.copy_(torch.tensor(figures))
+        flat.copy_(torch.tensor(figures, dtype=flat.dtype, device="cpu"))
         self._pending = pending = self._exchange.reduction(self._key, flat, average=True)(0)
 
         def averages() -> list[float]:

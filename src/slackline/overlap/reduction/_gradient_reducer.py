@@ -378,7 +378,7 @@ class GradientReducer:
         self._recorder.posted(nbytes, count, group=group.key, pending=group.pending)
 
     def _post_extras(self) -> None:
-        bits = torch.tensor([state.extra for state in self.states], dtype=torch.uint8)
+        bits = torch.tensor([state.extra for state in self.states], dtype=torch.uint8, device="cpu")
         began = self._recorder.clock()
         self._exchange.agree(self._key, bits)
         self._recorder.waited(began, parameters=0)

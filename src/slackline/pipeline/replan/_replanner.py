@@ -165,7 +165,7 @@ class Replanner:
 
     def _receive(self, size: int) -> None:
         """Start the broadcast of a plan of `size` bytes."""
-        data = torch.empty(size, dtype=torch.uint8)
+        data = torch.empty(size, dtype=torch.uint8, device="cpu")
         if self._nic.rank == _PLANNER:
             data = torch.frombuffer(bytearray(self._found), dtype=torch.uint8)
         transfer = self._nic.broadcast(data.data_ptr(), size, DType.UINT8, _PLANNER, tag=self._tag)
