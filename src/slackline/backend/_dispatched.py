@@ -103,6 +103,8 @@ def through_dispatcher(
     Raises UsageError if the dispatcher has passed the arguments on already, or cannot.
     """
     args = _awaited(args)
+    if name in {"send", "recv"} and len(args) < 3 and "tag" not in kwargs:
+        args = (*args, 0)  # torch's own methods have no default.
     kwargs = {key: _awaited(value) for key, value in kwargs.items()}
     kinds = ", ".join(_kinds_of([*args, *kwargs.values()]))
     if current.kernels:

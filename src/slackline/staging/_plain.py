@@ -112,8 +112,6 @@ def _refused(tensor: torch.Tensor) -> Exception:
         what = "a quantized one: send `int_repr()`"
     elif keys.has(_Key.ZeroTensor):
         what = "torch's placeholder for zeros, which has no memory: send `torch.zeros`"
-    elif keys.has(_Key.Named):
-        what = "one with named dimensions: send `rename(None)`"
     else:
         what = f"one with torch's dispatch keys {keys}"
     return UsageError(f"slackline takes dense tensors, not {what}")

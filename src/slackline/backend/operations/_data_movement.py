@@ -145,11 +145,12 @@ class DataMovement(Poster):
         check_alike([*targets, *sources], sources[0].dtype)
         code, width = moved_as(sources[0].dtype)
         buffers = self._buffers_for(sources[0])
+        taken = [buffers.target(target) for target in targets]
         posting = partial(
             self._nic.all_to_all,
-            [buffers.source(source) for source in sources],
+            [_apart(buffers, source, targets, taken) for source in sources],
             [source.numel() * width for source in sources],
-            [buffers.target(target) for target in targets],
+            taken,
             [target.numel() * width for target in targets],
             code,
         )
@@ -166,14 +167,16 @@ class DataMovement(Poster):
     ) -> dist.Work:
         check_alike([target], source.dtype)
         code, width = moved_as(source.dtype)
+        buffers = self._buffers_for(source)
+        taken = buffers.target(target)
+        given = _apart(buffers, source, [target], [taken])
         incoming = self._splits("output", target, target_splits)
         outgoing = self._splits("input", source, source_splits)
-        buffers = self._buffers_for(source)
         posting = partial(
             self._nic.all_to_all,
-            _addresses(buffers.source(source), outgoing, source),
+            _addresses(given, outgoing, source),
             [count * width for count in outgoing],
-            _addresses(buffers.target(target), incoming, target),
+            _addresses(taken, incoming, target),
             [count * width for count in incoming],
             code,
         )
@@ -256,6 +259,24 @@ class DataMovement(Poster):
             )
         per_row = tensor.numel() // rows if rows else 0
         return [split * per_row for split in splits]
+
+
+def _apart(
+    buffers: Buffers,
+    source: torch.Tensor,
+    targets: Sequence[torch.Tensor],
+    addresses: Sequence[int],
+) -> int:
+    """Return the address of a source's elements, copied if the source shares a target's memory.
+
+    `addresses` are those of the targets.
+    """
+    begin = buffers.source(source)
+    end = begin + source.numel() * source.element_size()
+    for target, address in zip(targets, addresses, strict=True):
+        if begin < address + target.numel() * target.element_size() and address < end:
+            return buffers.temporary(source.clone())
+    return begin
 
 
 def _addresses(base: int, counts: Sequence[int], tensor: torch.Tensor) -> list[int]:

@@ -1,0 +1,334 @@
+"""Every kind of torch tensor in every operation: the right values, or an error before anything is
+posted."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed._functional_collectives as functional
+from torch import distributed as dist
+from torch import nn
+from torch.distributed.distributed_c10d import _coalescing_manager
+from torch.testing._internal.two_tensor import TwoTensor
+
+from slackline.errors import UsageError
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*quantize_per_tensor:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*prototype:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*beta state:UserWarning"),
+]
+
+SIZE = 2
+TORCHS_OWN = (ValueError,)
+"""The error with which torch itself refuses lists of tensors that differ in type."""
+ROWS, COLUMNS = 4, 3
+
+
+class Plain(torch.Tensor):
+    """A subclass with memory of its own."""
+
+
+def negated(values):
+    return torch.complex(torch.zeros_like(values), -values).conj().imag
+
+
+def with_gaps(values):
+    return torch.stack([values, values + 100], -1)[..., 0]
+
+
+def overlapping(values):
+    return values.flatten()[: ROWS + COLUMNS].clone().as_strided((ROWS, COLUMNS), (1, 1))
+
+
+def in_inference_mode(values):
+    with torch.inference_mode():
+        return with_gaps(values)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of tensors: how to make one, and whether it can be read and written."""
+
+    make: Callable[[torch.Tensor], Any]
+    read: bool = True
+    written: bool = True
+    show: Callable[[Any], torch.Tensor] = lambda tensor: tensor.detach().clone()
+
+
+def waited_for(values):
+    """Return a result of a functional collective, which is waited for when it is first used."""
+    return functional.AsyncCollectiveTensor(values.clone())
+
+
+def of_functional(tensor):
+    """Return the values of a tensor that records its changes, as torch.func.functionalize does."""
+    torch._sync(tensor)
+    return torch._from_functional_tensor(tensor).clone()
+
+
+KINDS = {
+    "plain": Kind(torch.clone),
+    "parameter": Kind(lambda values: nn.Parameter(values.clone())),
+    "subclass with memory": Kind(lambda values: values.clone().as_subclass(Plain)),
+    "inference": Kind(in_inference_mode),
+    "transposed": Kind(lambda values: values.t().contiguous().t()),
+    "gaps": Kind(with_gaps),
+    "negated": Kind(negated, show=lambda tensor: tensor.resolve_neg().clone()),
+    "expanded": Kind(lambda values: values[:1].expand(ROWS, COLUMNS), written=False),
+    "overlapping": Kind(overlapping, written=False),
+    "result of a functional collective": Kind(waited_for, show=lambda tensor: tensor + 0),
+    "wrapper of two": Kind(
+        lambda values: TwoTensor(values.clone(), values.clone()),
+        show=lambda tensor: tensor.b.clone(),
+    ),
+    "functional": Kind(
+        lambda values: torch._to_functional_tensor(values.clone()), show=of_functional
+    ),
+    "meta": Kind(lambda values: values.to("meta"), read=False, written=False),
+    "sparse": Kind(lambda values: values.to_sparse_csr(), read=False, written=False),
+    "nested": Kind(
+        lambda values: torch.nested.nested_tensor([values, values[:1]]), read=False, written=False
+    ),
+    "jagged": Kind(
+        lambda values: torch.nested.nested_tensor([values, values[:1]], layout=torch.jagged),
+        read=False,
+        written=False,
+    ),
+    "quantized": Kind(
+        lambda values: torch.quantize_per_tensor(values, 1.0, 0, torch.qint32),
+        read=False,
+        written=False,
+    ),
+    "zeros without memory": Kind(
+        lambda values: torch._efficientzerotensor((ROWS, COLUMNS)), read=False, written=False
+    ),
+}
+
+
+def part(values):
+    """Return the rows of rank 0 and of rank 1."""
+    return list(values.chunk(SIZE))
+
+
+def all_reduce(group, given, target):
+    dist.all_reduce(given, group=group)
+    return given
+
+
+def all_reduce_async(group, given, target):
+    dist.all_reduce(given, group=group, async_op=True).wait()
+    return given
+
+
+def all_reduce_coalesced(group, given, target):
+    group.allreduce_coalesced([given]).wait()
+    return given
+
+
+def broadcast(group, given, target):
+    source = given if group.rank() == 0 else target
+    dist.broadcast(source, group=group, group_src=0)
+    return source
+
+
+def all_gather(group, given, target):
+    other = target.clone()
+    outputs = [other, target] if group.rank() else [target, other]
+    dist.all_gather(outputs, given, group=group)
+    return target
+
+
+def all_gather_into_tensor(group, given, target):
+    dist.all_gather_into_tensor(target, given[: ROWS // SIZE], group=group)
+    return target
+
+
+def all_gather_coalesced(group, given, target):
+    with _coalescing_manager(group=group, device=torch.device("cpu")) as manager:
+        dist.all_gather_into_tensor(target, given[: ROWS // SIZE], group=group)
+    if manager.works:
+        manager.wait()
+    return target
+
+
+def reduce_scatter(group, given, target):
+    dist.reduce_scatter(target, [given, given], group=group)
+    return target
+
+
+def reduce_scatter_tensor(group, given, target):
+    dist.reduce_scatter_tensor(target[: ROWS // SIZE], given, group=group)
+    return target
+
+
+def gather(group, given, target):
+    outputs = [target, target.clone()] if group.rank() == 0 else None
+    dist.gather(given, outputs, group=group, group_dst=0)
+    return target
+
+
+def scatter(group, given, target):
+    dist.scatter(target, [given, given] if group.rank() == 0 else None, group=group, group_src=0)
+    return target
+
+
+def all_to_all(group, given, target):
+    outputs = [target, target.clone()]
+    dist.all_to_all(outputs, [given, given], group=group)
+    return target
+
+
+def all_to_all_single(group, given, target):
+    dist.all_to_all_single(target, given, group=group)
+    return target
+
+
+def message(group, given, target):
+    work = group.recv([target], 0) if group.rank() else group.send([given], 1)
+    work.wait()
+    return target
+
+
+def exchange(group, given, target):
+    peer = 1 - group.rank()
+    for work in [group.send([given], peer), group.recv([target], peer)]:
+        work.wait()
+    return target
+
+
+OPERATIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "all_reduce": (all_reduce, lambda mine, all_, old: sum(all_)),
+    "all_reduce, asynchronous": (all_reduce_async, lambda mine, all_, old: sum(all_)),
+    "all_reduce, coalesced": (all_reduce_coalesced, lambda mine, all_, old: sum(all_)),
+    "broadcast": (broadcast, lambda mine, all_, old: all_[0]),
+    "all_gather": (all_gather, lambda mine, all_, old: all_[mine]),
+    "all_gather_into_tensor": (
+        all_gather_into_tensor,
+        lambda mine, all_, old: torch.cat([part(each)[0] for each in all_]),
+    ),
+    "all_gather_into_tensor, coalesced": (
+        all_gather_coalesced,
+        lambda mine, all_, old: torch.cat([part(each)[0] for each in all_]),
+    ),
+    "reduce_scatter": (reduce_scatter, lambda mine, all_, old: sum(all_)),
+    "reduce_scatter_tensor": (
+        reduce_scatter_tensor,
+        lambda mine, all_, old: torch.cat([part(sum(all_))[mine], part(old)[1]]),
+    ),
+    "gather": (gather, lambda mine, all_, old: old if mine else all_[0]),
+    "scatter": (scatter, lambda mine, all_, old: all_[0]),
+    "all_to_all": (all_to_all, lambda mine, all_, old: all_[0]),
+    "all_to_all_single": (
+        all_to_all_single,
+        lambda mine, all_, old: torch.cat([part(each)[mine] for each in all_]),
+    ),
+    "message": (message, lambda mine, all_, old: all_[0] if mine else old),
+    "exchange": (exchange, lambda mine, all_, old: all_[1 - mine]),
+}
+IN_PLACE = {"all_reduce", "all_reduce, asynchronous", "all_reduce, coalesced"}
+SLICED = {"all_gather_into_tensor", "all_gather_into_tensor, coalesced", "reduce_scatter_tensor"}
+"""The operations on a part of a tensor, which some kinds cannot be cut into."""
+
+
+LISTS_OF_LISTS = {
+    ("functional", "all_gather", "output"),
+    ("functional", "reduce_scatter", "input"),
+    ("functional", "gather", "output"),
+    ("functional", "scatter", "input"),
+}
+"""The operations that take lists of lists, in which torch leaves functional tensors as they are."""
+OF_PARTS = {"wrapper of two"}
+"""The kinds that are several tensors, so that all ranks must use the kind for all arguments."""
+CONCERNED = {
+    ("broadcast", "input"): {0},
+    ("broadcast", "output"): {1},
+    ("gather", "output"): {0},
+    ("scatter", "input"): {0},
+    ("message", "input"): {0},
+    ("message", "output"): {1},
+}
+"""The ranks that use the tensor; elsewhere all ranks do."""
+
+
+def values_of(rank):
+    return torch.arange(1.0, ROWS * COLUMNS + 1).view(ROWS, COLUMNS) * (rank + 1)
+
+
+def takes(name, operation, role):
+    """Return whether an operation serves a kind of tensors as its input or its output."""
+    kind = KINDS[name]
+    if (name, operation, role) in LISTS_OF_LISTS:
+        return False
+    if operation in IN_PLACE:
+        return kind.read and kind.written
+    return kind.read if role == "input" else kind.written
+
+
+@pytest.mark.parametrize("role", ["input", "output"])
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("name", KINDS)
+def test_an_operation_serves_a_kind_of_tensor_or_refuses_it_before_it_posts_anything(
+    ranks, name, operation, role
+):
+    kind = KINDS[name]
+    call, expect = OPERATIONS[operation]
+    if operation in IN_PLACE and role == "output":
+        pytest.skip("its input is its output")
+    if name in {"nested", "jagged", "sparse", "functional"} and operation in SLICED:
+        pytest.skip("the kind cannot be cut into rows")
+    made = kind.make if role == "input" or name in OF_PARTS else torch.clone
+    given = [made(values_of(rank)) for rank in (0, 1)]
+    made = kind.make if role == "output" or name in OF_PARTS else torch.clone
+    empty = torch.full((ROWS, COLUMNS), -7.0)
+    targets = [made(empty) for _ in (0, 1)]
+    served = takes(name, operation, role)
+    calls = {0, 1} if served else CONCERNED.get((operation, role), {0, 1})
+
+    def rank_main(group):
+        me, result = group.rank(), None
+        try:
+            if me in calls:
+                with torch.no_grad():
+                    result = call(group, given[me], targets[me])
+        except (UsageError, *TORCHS_OWN) as error:
+            result = error
+        check = torch.ones(2)
+        dist.all_reduce(check, group=group)
+        assert check.tolist() == [2.0, 2.0]
+        return result
+
+    shown = [kind.show(each) if role == "input" and kind.read else values_of(0) for each in given]
+    if role == "output":
+        shown = [values_of(0), values_of(1)]
+    results = ranks(SIZE, rank_main)
+    for rank in calls:
+        result = results[rank]
+        if not served:
+            assert isinstance(result, (UsageError, *TORCHS_OWN)), result
+            continue
+        assert isinstance(result, torch.Tensor), result
+        of_kind = name in OF_PARTS or result is (given if role == "input" else targets)[rank]
+        seen = kind.show(result) if of_kind else result
+        assert torch.equal(seen, expect(rank, shown, empty))
+
+
+@pytest.mark.parametrize("count", [2, 2000, 200_000])
+@pytest.mark.parametrize("form", ["list", "tensor"])
+def test_all_to_all_reads_all_of_its_input_before_it_writes_an_output_in_the_same_memory(
+    ranks, form, count
+):
+    def rank_main(group):
+        tensor = torch.arange(float(count)) + group.rank() * count
+        if form == "tensor":
+            dist.all_to_all_single(tensor, tensor, group=group)
+        else:
+            dist.all_to_all(list(tensor.chunk(2)), list(tensor.chunk(2)), group=group)
+        return tensor
+
+    whole = torch.arange(2.0 * count).view(2, 2, -1).transpose(0, 1).reshape(2, -1)
+    for rank, result in enumerate(ranks(SIZE, rank_main)):
+        assert torch.equal(result, whole[rank])
