@@ -65,8 +65,13 @@ class Context:
         """Create a group from torch's `opts` and the user's `pg_options` in `options`.
 
         `make` constructs torch's process group on the engine's Group. Blocks until all ranks have
-        joined the group, or raises TimeoutError.
+        joined the group, or raises TimeoutError. Raises UsageError for another backend's options.
         """
+        if options is not None and not isinstance(options, NicOptions):
+            raise UsageError(
+                "the pg_options of a slackline group are slackline.nic.NicOptions, not "
+                f"{type(options).__module__}.{type(options).__qualname__}"
+            )
         with self._lock:
             group, self._next = self._next, None
             if group is not None:

@@ -7,6 +7,7 @@ the time between them counts as computation.
 
 import gzip
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,12 +25,22 @@ _OTHER = re.compile(r"(?:nccl|ucc|xccl|mpi)\w*[:_]all_?reduce.*", re.IGNORECASE)
 _STEPS = (re.compile(r"ProfilerStep#(\d+)"), re.compile(r"Optimizer\.step#.*"))
 """The names of events that tell steps apart, the first kind first."""
 _ITEM_BYTES = {
-    "float": 4,
-    "double": 8,
+    "bool": 1,
+    "unsigned char": 1,
+    "signed char": 1,
+    "short int": 2,
+    "short unsigned int": 2,
+    "int": 4,
+    "unsigned int": 4,
+    "long int": 8,
+    "long unsigned int": 8,
     "c10::Half": 2,
     "c10::BFloat16": 2,
-    "int": 4,
-    "long int": 8,
+    "float": 4,
+    "double": 8,
+    "c10::complex<c10::Half>": 4,
+    "c10::complex<float>": 8,
+    "c10::complex<double>": 16,
 }
 """The bytes of an element by the profiler's names of types."""
 
@@ -121,14 +132,12 @@ def _trace(profile: _Profile) -> Trace:
         number = sum(begin_ns <= reduction.start_ns for begin_ns in begins) - 1
         if number >= 0:  # Earlier reductions belong to a step whose beginning is not in the trace.
             steps[number].append(reduction)
-    kept = [sorted(step) for step in steps]
-    while kept and not kept[-1]:  # The trace may end with a step that it does not contain.
-        kept.pop()
+    # A step without all_reduces, such as one that only accumulates gradients, is computation of the
+    # next step that has some.
+    kept = [sorted(step) for step in steps if step]
     if len(kept) < 2:
         raise UsageError(f"{profile.path} has {len(kept)} steps with all_reduces; 2 are needed")
     ends = [reduction.end_ns for reduction in kept[0]]
-    if not ends:
-        raise UsageError(f"{profile.path} has no all_reduce in its first step")
     # The first step has no predecessor whose end is known.
     return Trace(name=str(profile.path), begin_ns=max(ends), steps=tuple(map(tuple, kept[1:])))
 
@@ -172,8 +181,9 @@ def _reductions(profile: _Profile) -> list[Reduction]:
             for post in posts
             if start_ns <= _start_ns(profile, post) and _end_ns(profile, post) <= end_ns
         ]
-        sizes = inside[:1] or [event]
-        found.append(Reduction(start_ns, end_ns, _nbytes(profile, sizes[0])))
+        nbytes = _nbytes(profile, (inside[:1] or [event])[0])
+        if nbytes:  # An empty tensor costs the network nothing.
+            found.append(Reduction(start_ns, end_ns, nbytes))
         if inside:
             posts.remove(inside[0])
     return found
@@ -184,23 +194,24 @@ def _nbytes(profile: _Profile, event: Mapping[str, Any]) -> int:
     facts = event.get("args")
     facts = facts if isinstance(facts, dict) else {}
     nbytes = facts.get("bytes")
-    if type(nbytes) is int and nbytes > 0:
+    if type(nbytes) is int and nbytes >= 0:
         return nbytes
-    total = 0
     dims, kinds = facts.get("Input Dims"), facts.get("Input type")
-    if isinstance(dims, list) and isinstance(kinds, list):
-        for shape, kind in zip(dims, kinds, strict=False):
-            if isinstance(shape, list) and kind in _ITEM_BYTES:
-                count = 1
-                for size in shape:
-                    count *= size if type(size) is int else 0
-                total += count * _ITEM_BYTES[kind]
-    if total < 1:
+    shapes = [
+        (shape, kind)
+        for shape, kind in zip(_list(dims), _list(kinds), strict=False)
+        if isinstance(shape, list) and kind in _ITEM_BYTES
+    ]
+    if not shapes or any(type(size) is not int for shape, _ in shapes for size in shape):
         raise UsageError(
             f"{profile.path}: {event.get('name')!r} at {event['ts']} us has no size (Input Dims "
             f"{dims!r}, Input type {kinds!r}): record with record_shapes=True"
         )
-    return total
+    return sum(math.prod(shape) * _ITEM_BYTES[kind] for shape, kind in shapes)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _start_ns(profile: _Profile, event: Mapping[str, Any]) -> int:

@@ -273,3 +273,8 @@ def test_an_opening_without_its_nth_descriptor_fails_with_that_cause_and_leaves_
         check_failures(results, NO_FILE)
     assert results == [2.0, 2.0]
     assert n > 20
+
+
+def test_options_of_another_backend_are_refused():
+    with pytest.raises(UsageError, match=r"are slackline\.nic\.NicOptions, not .*Gloo"):
+        Context(open_native)(None, dist.ProcessGroupGloo._Options())

@@ -217,3 +217,68 @@ def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         predict.load(tmp_path / "none")
     assert str(caught.value) == f"{tmp_path}/none is not a directory"
+
+
+def steps_of(trace: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for each in trace["traceEvents"] if each["name"].startswith("ProfilerStep#")]
+
+
+def of_step(trace: dict[str, Any], number: int) -> list[dict[str, Any]]:
+    """Return the all_reduces that begin within a step."""
+    step = steps_of(trace)[number]
+    return [
+        each
+        for each in trace["traceEvents"]
+        if each["name"] == "gloo:all_reduce" and step["ts"] <= each["ts"] < step["ts"] + step["dur"]
+    ]
+
+
+def with_a_flag(kind: str, count: int = 1) -> Change:
+    """Return a change that adds an all_reduce of `count` elements to the end of each step."""
+
+    def change(given: list[dict[str, Any]]) -> None:
+        for trace in given:
+            for number in range(len(steps_of(trace))):
+                last = max(of_step(trace, number), key=lambda each: float(each["ts"]))
+                args = {"Input Dims": [[count]], "Input type": [kind]}
+                trace["traceEvents"].append({**last, "ts": last["ts"] + 1, "args": args})
+
+    return change
+
+
+def silent(*numbers: int) -> Change:
+    """Return a change that takes the all_reduces out of these steps."""
+
+    def change(given: list[dict[str, Any]]) -> None:
+        for trace in given:
+            gone = [each for number in numbers for each in of_step(trace, number)]
+            trace["traceEvents"] = [each for each in trace["traceEvents"] if each not in gone]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "groups", "steps"),
+    [
+        *((with_a_flag(kind), LAYERS + 1, STEPS - 1) for kind in ("bool", "signed char")),
+        (with_a_flag("short unsigned int"), LAYERS + 1, STEPS - 1),
+        (with_a_flag("c10::complex<double>"), LAYERS + 1, STEPS - 1),
+        (with_a_flag("float", 0), LAYERS, STEPS - 1),
+        (silent(0), LAYERS, STEPS - 2),
+        (silent(1), LAYERS, STEPS - 2),
+        (silent(1, 3), LAYERS, STEPS - 3),
+        (silent(0, 2), LAYERS, STEPS - 3),
+        (silent(STEPS - 1), LAYERS, STEPS - 2),
+    ],
+)
+def test_traces_of_ordinary_loops_are_read(
+    tmp_path: Path, change: Change, groups: int, steps: int
+) -> None:
+    """Check flags of other types, gradients that several steps accumulate, and empty tensors."""
+    given = traces("gloo")
+    change(given)
+    for rank, trace in enumerate(given):
+        (tmp_path / f"{rank}.json").write_text(json.dumps(trace))
+    run = predict.load(tmp_path)
+    assert (len(run.groups), len(run.steps)) == (groups, steps)
+    assert min(group.nbytes for group in run.groups) > 0
