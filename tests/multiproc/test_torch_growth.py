@@ -76,6 +76,7 @@ def come_and_go(rank, size):
     until(lambda: tables() == before, lambda: f"{tables()} is not {before}")
     dist.barrier()
     grown = store.num_keys() - keys
+    dist.barrier()  # Rank 0 holds the store.
     return {"memory": resident() - memory, "keys": grown / (GROUPS - WARM_UP - 1)}
 
 
