@@ -317,3 +317,21 @@ def differentiable(rank, size):
 
 def test_differentiable_collectives_have_gradients(job):
     job(2, differentiable)
+
+
+def beside_gloo(rank, size):
+    other = dist.new_group(backend="gloo")
+    for number in range(150):
+        tensor = torch.full((16384,), float(number + rank))
+        works = [dist.all_reduce(tensor, group=group, async_op=number % 3 == 0)
+                 for group in (other, None)]  # fmt: skip
+        for work in works:
+            if work is not None:
+                work.wait()
+        expected = size * number + sum(range(size))
+        if number % 3:
+            assert tensor.unique().tolist() == [size * expected]
+
+
+def test_a_group_of_gloo_works_beside_a_group_of_slackline(job):
+    job(2, beside_gloo)

@@ -6,12 +6,12 @@
                                      ─ modes, subclasses, torch.func ─ kernel ─ broadcast ─ engine
 
 torch's operators for process groups end at a C++ backend, which slackline has not. Kernels in
-Python take their place on the devices that slackline serves. Operators that compiled code calls
-with a slackline group end here too. Groups of other backends go on to torch's own kernels.
+Python, for the dispatch key BackendSelect, come before torch's own kernels and after all modes and
+wrappers. Operators that compiled code calls with a slackline group end here too. Groups of other
+backends go on to torch's own kernels, without the GIL.
 """
 
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial, wraps
@@ -181,34 +181,36 @@ def _held(work: dist.Work) -> dist.Work:
     return held
 
 
-def serve_operators(device: str) -> None:
-    """Have torch's `c10d` operators on tensors of "CPU" or "CUDA" serve slackline's groups."""
+def serve_operators() -> None:
+    """Have torch's operators for process groups serve slackline's groups."""
     with _lock:
-        if device in _served:
+        if _served:
             return
-        found: list[Any] = []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # torch warns that a kernel is replaced.
-            for space, kernels in _KERNELS.items():
-                library: Any = torch.library.Library(space, "IMPL")  # type: ignore[no-untyped-call]
-                for name, (serve, kernel) in kernels.items():
-                    theirs = torch.library.get_kernel(f"{space}::{name}", device)
-                    library.impl(name, partial(serve, kernel, theirs), device, with_keyset=True)
-                found.append(library)
-        _served[device] = found
+        for space, kernels in _KERNELS.items():
+            library: Any = torch.library.Library(space, "IMPL")  # type: ignore[no-untyped-call]
+            for name, (serve, kernel) in kernels.items():
+                operator = getattr(getattr(torch.ops, space), name).default
+                library.impl(
+                    name, partial(serve, kernel, operator), "BackendSelect", with_keyset=True
+                )
+            _served.append(library)
 
 
 _lock = threading.Lock()
-_served: dict[str, list[Any]] = {}
-"""The libraries of kernels of each device, which last as long as they are referred to."""
+_served: list[Any] = []
+"""The libraries of kernels, which last as long as they are referred to."""
+_BELOW = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
+"""The dispatch keys of the kernels that come after slackline's."""
+_META = torch._C.DispatchKey.Meta
+"""The dispatch key of tensors without memory, by which torch learns the shapes of results."""
 
 
-def _serve(kernel: Callable[..., Any], theirs: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
+def _serve(kernel: Callable[..., Any], operator: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
     place = next(at for at, value in enumerate(args) if _is_group(value))
     group: Any = dist.ProcessGroup.unbox(args[place])
     owner = getattr(group, "owner", group)
-    if not hasattr(owner, "dispatcher_view"):
-        return theirs.call_boxed(keys, *args, **kwargs)
+    if keys.has(_META) or not hasattr(owner, "dispatcher_view"):
+        return operator.redispatch(keys & _BELOW, *args, **kwargs)
     current.kernels += 1
     try:
         given = map(_unwrapped, (*args[:place], *args[place + 1 :]))
@@ -227,13 +229,13 @@ def _unwrapped(value: Any) -> Any:
 
 
 def _serve_named(
-    kernel: Callable[..., Any], theirs: Any, keys: Any, *args: Any, **kwargs: Any
+    kernel: Callable[..., Any], operator: Any, keys: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """Call the kernel of an operator that names its group in its last argument."""
     *given, name = args
     group: Any = c10d._resolve_process_group(name)
-    if not hasattr(group, "dispatcher_view"):
-        return theirs.call_boxed(keys, *args, **kwargs)
+    if keys.has(_META) or not hasattr(group, "dispatcher_view"):
+        return operator.redispatch(keys & _BELOW, *args, **kwargs)
     return kernel(group, *given, **kwargs)
 
 

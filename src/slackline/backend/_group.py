@@ -48,7 +48,7 @@ class SlacklineGroup(Reductions, DataMovement, PointToPoint):
         `device_of` returns the accelerator that stages the tensors of a torch device, or None.
         """
         super().__init__(nic, store, device_of)
-        serve_operators("CPU")
+        serve_operators()
         self._on_end = on_end
         self._view: DispatcherView | None = None
         self._ended = False
