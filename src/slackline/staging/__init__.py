@@ -15,14 +15,13 @@ from slackline.staging._cuda import device_of
 from slackline.staging._device import Copies, Departures, Device, Event, Gate
 from slackline.staging._landing import Landing, StagedTransfer
 from slackline.staging._pieces import PIECE_BYTES, BlockRing, Piece, pieces_of
-from slackline.staging._plain import DENSE_CPU, NeedsDispatcher, is_plain
+from slackline.staging._plain import NeedsDispatcher, is_plain
 from slackline.staging._posting_queue import PostingQueue
 from slackline.staging._torch import new_event
 from slackline.staging._transfers import AllOf, Callback, Continuation, DeferredTransfer
 from slackline.staging._worker import Worker
 
 __all__ = [
-    "DENSE_CPU",
     "NeedsDispatcher",
     "PIECE_BYTES",
     "AllOf",

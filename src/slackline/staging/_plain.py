@@ -42,9 +42,7 @@ def _keys_of_dense(*devices: str) -> frozenset[int]:
     return frozenset(found)
 
 
-DENSE_CPU = _keys_of_dense("CPU")
-"""The dispatch keys of CPU tensors whose elements lie in memory of their own."""
-_DENSE = DENSE_CPU | _keys_of_dense("CUDA")
+_DENSE = _keys_of_dense("CPU", "CUDA")
 _LAZY = [_Keys(key).raw_repr() for key in (_Key.Conjugate, _Key.Negative)]
 _DENSE_LAZY = frozenset(
     keys | changed for keys in _DENSE for changed in (*_LAZY, _LAZY[0] | _LAZY[1])

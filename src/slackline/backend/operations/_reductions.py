@@ -18,17 +18,21 @@ from slackline.backend.operations._sparse import add_sparse
 from slackline.backend.operations._work import CompletedWork, TransferWork
 from slackline.errors import UsageError
 from slackline.nic import Transfer
-from slackline.staging import DENSE_CPU, PIECE_BYTES, Buffers, Device, HostBuffers, NeedsDispatcher
+from slackline.staging import PIECE_BYTES, Buffers, Device, HostBuffers, NeedsDispatcher
 
 __all__ = ["Reductions"]
 
 Tensors = torch.Tensor | Sequence[torch.Tensor]
 _SUM = dist.ReduceOp.SUM
-_keys_of = torch._C._dispatch_keys
+_OWN_MEMORY = (torch.Tensor, torch.nn.Parameter)
+"""The types of nearly all tensors whose memory is their own; `is_plain` knows all of them."""
 _active_modes = torch._C._len_torch_dispatch_stack
 _REDUCTIONS = {
-    number: (op, dict(codes)) for number, (op, codes) in REDUCTIONS.items()
-}  # plain dicts, which are faster than read-only mappings
+    number: (op, {kind: code for kind, code in codes.items() if not kind.is_complex})
+    for number, (op, codes) in REDUCTIONS.items()
+}
+"""The codes of the fast path, in plain dicts, which are faster than read-only mappings. Complex
+tensors may be conjugated lazily."""
 
 
 @excluded_from_compile
@@ -53,12 +57,17 @@ class Reductions(Poster):
                 (tensor,) = tensors
                 op, codes = _REDUCTIONS[hash(opts.reduceOp)]
                 code = codes[tensor.dtype]
-                plain = _keys_of(tensor).raw_repr() in DENSE_CPU and tensor.is_contiguous()
+                plain = (
+                    type(tensor) in _OWN_MEMORY
+                    and tensor.is_cpu
+                    and tensor.is_contiguous()
+                    and not tensor.is_neg()
+                )
+                address = tensor.data_ptr()
             except (KeyError, TypeError, ValueError, RuntimeError):
                 plain = False
-            if plain:
+            if plain and address:
                 self._collectives += 1
-                address = tensor.data_ptr()
                 given = opts.timeout  # torch marks an unset timeout by minus one millisecond
                 limit = given if given.days >= 0 else self._timeout
                 if opts.asyncOp:
