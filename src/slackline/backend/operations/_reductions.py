@@ -61,7 +61,7 @@ class Reductions(Poster):
                     type(tensor) in _OWN_MEMORY
                     and tensor.is_cpu
                     and tensor.is_contiguous()
-                    and not tensor.is_neg()
+                    and not (tensor.is_neg() or tensor.is_nested)
                 )
                 address = tensor.data_ptr()
             except (KeyError, TypeError, ValueError, RuntimeError):
