@@ -12,7 +12,9 @@ backends go on to torch's own kernels, without the GIL.
 """
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial, wraps
 from typing import Any, TypeVar
@@ -24,7 +26,7 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from slackline.backend._identity import Identity
 from slackline.backend._torch import TorchGroup, c10d
 from slackline.backend.operations import Call, CoalescedWork, TransferWork, current
-from slackline.errors import SlacklineError, UsageError
+from slackline.errors import UsageError
 from slackline.staging import NeedsDispatcher
 
 __all__ = ["DispatcherView", "dispatched", "serve_operators", "through_dispatcher"]
@@ -67,9 +69,14 @@ class DispatcherView(Identity):
 
     def __init__(self, owner: Any) -> None:
         super().__init__(owner.get_group_store(), owner.rank(), owner.size(), owner.default_timeout)
-        self.owner = owner
+        self._owner = weakref.ref(owner)
         self._set_group_name(owner.group_name)
         self._set_group_desc(owner.group_desc)
+
+    @property
+    def owner(self) -> Any:
+        """The group with slackline's operations; None once nobody else refers to it."""
+        return self._owner()
 
 
 def dispatched(kind: type[_Kind]) -> type[_Kind]:
@@ -113,8 +120,10 @@ def through_dispatcher(
     current.calls.append(call)
     try:
         result: dist.Work = getattr(group.dispatcher_view(), name)(*args, **kwargs)
-    except (NotImplementedError, RuntimeError, TypeError) as error:
-        if isinstance(error, SlacklineError):
+    except Exception as error:
+        # torch's own refusals have no types of their own. Errors of modes and of the engine, and
+        # those after the operation was posted, stay what they are.
+        if type(error) not in (NotImplementedError, RuntimeError, TypeError) or call.works:
             raise
         raise UsageError(
             f"torch passes no {name} of {kinds} to a process group: {error}"
@@ -188,11 +197,12 @@ def serve_operators() -> None:
             return
         for space, kernels in _KERNELS.items():
             library: Any = torch.library.Library(space, "IMPL")  # type: ignore[no-untyped-call]
-            for name, (serve, kernel) in kernels.items():
+            for name, kernel in kernels.items():
                 operator = getattr(getattr(torch.ops, space), name).default
-                library.impl(
-                    name, partial(serve, kernel, operator), "BackendSelect", with_keyset=True
-                )
+                names = [argument.name for argument in operator._schema.arguments]
+                place = names.index("process_group" if space == "c10d" else "group_name")
+                called = partial(_serve, kernel, operator, place)
+                library.impl(name, called, "BackendSelect", with_keyset=True)
             _served.append(library)
 
 
@@ -205,16 +215,29 @@ _META = torch._C.DispatchKey.Meta
 """The dispatch key of tensors without memory, by which torch learns the shapes of results."""
 
 
-def _serve(kernel: Callable[..., Any], operator: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
-    place = next(at for at, value in enumerate(args) if _is_group(value))
-    group: Any = dist.ProcessGroup.unbox(args[place])
-    owner = getattr(group, "owner", group)
+def _serve(
+    kernel: Callable[..., Any],
+    operator: Any,
+    place: int,
+    keys: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """Call an operator's kernel with the group at `place` of its arguments, or torch's kernel.
+
+    torch gives the arguments by position, and by name those that follow the group.
+    """
+    group: Any = args[place]
+    if isinstance(group, str):
+        group = c10d._resolve_process_group(group)  # type: ignore[arg-type]
+    else:
+        group = dist.ProcessGroup.unbox(group)
+    owner = group.owner if isinstance(group, DispatcherView) else group
     if keys.has(_META) or not hasattr(owner, "dispatcher_view"):
         return operator.redispatch(keys & _BELOW, *args, **kwargs)
     current.kernels += 1
     try:
-        given = map(_unwrapped, (*args[:place], *args[place + 1 :]))
-        return kernel(owner, *given, **kwargs)
+        return kernel(owner, *map(_unwrapped, (*args[:place], *args[place + 1 :])), **kwargs)
     finally:
         current.kernels -= 1
 
@@ -228,36 +251,11 @@ def _unwrapped(value: Any) -> Any:
     return value
 
 
-def _serve_named(
-    kernel: Callable[..., Any], operator: Any, keys: Any, *args: Any, **kwargs: Any
-) -> Any:
-    """Call the kernel of an operator that names its group in its last argument."""
-    *given, name = args
-    group: Any = c10d._resolve_process_group(name)
-    if keys.has(_META) or not hasattr(group, "dispatcher_view"):
-        return operator.redispatch(keys & _BELOW, *args, **kwargs)
-    return kernel(group, *given, **kwargs)
-
-
-def _is_group(value: Any) -> bool:
-    return isinstance(value, torch.ScriptObject) and "ProcessGroup" in str(value._type())
-
-
 def _done(work: dist.Work, *results: Any) -> Any:
     if current.calls:
         current.calls[-1].works.append(work)
     handed = _held(work).boxed()
     return (*results, handed) if results else handed
-
-
-def _options(kind: Any, async_op: bool, timeout: int, **fields: Any) -> Any:
-    options = kind()
-    options.asyncOp = async_op
-    if timeout >= 0:
-        options.timeout = timedelta(milliseconds=timeout)
-    for name, value in fields.items():
-        setattr(options, name, value)
-    return options
 
 
 def _reduction(op: Any) -> Any:
@@ -271,124 +269,36 @@ def _reduction(op: Any) -> Any:
     return kind if given is None or given != kind else given
 
 
-def _allreduce(
-    group: Any, tensors: Any, op: Any, sparse: Any, async_op: bool = True, timeout: int = -1
-) -> Any:
-    opts = _options(c10d.AllreduceOptions, async_op, timeout, reduceOp=_reduction(op))
-    return _done(group.allreduce(tensors, opts), tensors)
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """An operator's call of a group's method.
 
+    The operator's arguments, without the group: `given` arguments of the method, one for each of
+    `fields`, then whether the call is asynchronous, then its timeout in milliseconds.
+    """
 
-def _allreduce_coalesced(
-    group: Any, tensors: Any, op: Any, async_op: bool = True, timeout: int = -1
-) -> Any:
-    kind = c10d.AllreduceCoalescedOptions
-    opts = _options(kind, async_op, timeout, reduceOp=_reduction(op))
-    return _done(group.allreduce_coalesced(tensors, opts))
+    method: str
+    options: Any
+    """torch's class of the method's options."""
+    given: int
+    fields: tuple[str, ...] = ()
+    """The options' fields that the operator's arguments set; "" for an argument without use."""
+    returns: bool = False
+    """Whether the operator returns its first argument before the Work."""
 
-
-def _reduce(
-    group: Any,
-    tensors: Any,
-    op: Any,
-    root: int,
-    root_tensor: int,
-    async_op: bool = True,
-    timeout: int = -1,
-) -> Any:
-    opts = _options(c10d.ReduceOptions, async_op, timeout, reduceOp=_reduction(op), rootRank=root)
-    return _done(group.reduce(tensors, opts))
-
-
-def _reduce_scatter(
-    group: Any, outputs: Any, inputs: Any, op: Any, async_op: bool = True, timeout: int = -1
-) -> Any:
-    opts = _options(c10d.ReduceScatterOptions, async_op, timeout, reduceOp=_reduction(op))
-    return _done(group.reduce_scatter(outputs, inputs, opts), outputs)
-
-
-def _reduce_scatter_base(
-    group: Any, output: Any, source: Any, op: Any, async_op: bool = True, timeout: int = -1
-) -> Any:
-    opts = _options(c10d.ReduceScatterOptions, async_op, timeout, reduceOp=_reduction(op))
-    return _done(group.reduce_scatter_single(output, source, opts), output)
-
-
-def _reduce_scatter_coalesced(
-    group: Any, outputs: Any, inputs: Any, op: Any, async_op: bool = True, timeout: int = -1
-) -> Any:
-    opts = _options(c10d.ReduceScatterOptions, async_op, timeout, reduceOp=_reduction(op))
-    return _done(group.reduce_scatter_single_coalesced(outputs, inputs, opts))
-
-
-def _broadcast(
-    group: Any, tensors: Any, root: int, root_tensor: int, async_op: bool = True, timeout: int = -1
-) -> Any:
-    opts = _options(c10d.BroadcastOptions, async_op, timeout, rootRank=root)
-    return _done(group.broadcast(tensors, opts), tensors)
-
-
-def _allgather(
-    group: Any, outputs: Any, inputs: Any, async_op: bool = True, timeout: int = -1
-) -> Any:
-    opts = _options(c10d.AllgatherOptions, async_op, timeout)
-    return _done(group.allgather(outputs, inputs, opts), outputs)
-
-
-def _allgather_base(
-    group: Any, output: Any, source: Any, async_op: bool = True, timeout: int = -1
-) -> Any:
-    opts = _options(c10d.AllgatherOptions, async_op, timeout)
-    return _done(group.all_gather_single(output, source, opts), output)
-
-
-def _allgather_coalesced(group: Any, outputs: Any, inputs: Any, async_op: bool = True) -> Any:
-    opts = _options(c10d.AllgatherOptions, async_op, -1)
-    return _done(group.allgather_coalesced(outputs, inputs, opts))
-
-
-def _allgather_into_coalesced(group: Any, outputs: Any, inputs: Any, async_op: bool = True) -> Any:
-    opts = _options(c10d.AllgatherOptions, async_op, -1)
-    return _done(group.all_gather_single_coalesced(outputs, inputs, opts))
-
-
-def _gather(
-    group: Any, outputs: Any, inputs: Any, root: int, async_op: bool = True, timeout: int = -1
-) -> Any:
-    opts = _options(c10d.GatherOptions, async_op, timeout, rootRank=root)
-    return _done(group.gather(outputs, inputs, opts))
-
-
-def _scatter(
-    group: Any, outputs: Any, inputs: Any, root: int, async_op: bool = True, timeout: int = -1
-) -> Any:
-    opts = _options(c10d.ScatterOptions, async_op, timeout, rootRank=root)
-    return _done(group.scatter(outputs, inputs, opts), outputs)
-
-
-def _alltoall(
-    group: Any, outputs: Any, inputs: Any, async_op: bool = True, timeout: int = -1
-) -> Any:
-    opts = _options(c10d.AllToAllOptions, async_op, timeout)
-    return _done(group.alltoall(outputs, inputs, opts), outputs)
-
-
-def _alltoall_base(
-    group: Any,
-    output: Any,
-    source: Any,
-    output_splits: Any,
-    input_splits: Any,
-    async_op: bool = True,
-    timeout: int = -1,
-) -> Any:
-    opts = _options(c10d.AllToAllOptions, async_op, timeout)
-    return _done(group.all_to_all_single(output, source, output_splits, input_splits, opts))
-
-
-def _barrier(
-    group: Any, tensor: Any, devices: Any, async_op: bool = True, timeout: int = -1
-) -> Any:
-    return _done(group.barrier(_options(c10d.BarrierOptions, async_op, timeout)))
+    def __call__(self, group: Any, *arguments: Any) -> Any:
+        given, rest = arguments[: self.given], arguments[self.given :]
+        options = self.options()
+        for name, value in zip(self.fields, rest, strict=False):
+            if name:
+                setattr(options, name, _reduction(value) if name == "reduceOp" else value)
+        last = rest[len(self.fields) :]
+        options.asyncOp = last[0] if last else True
+        timeout = last[1] if len(last) > 1 else -1
+        if timeout >= 0:
+            options.timeout = timedelta(milliseconds=timeout)
+        work = getattr(group, self.method)(*given, options)
+        return _done(work, *(given[:1] if self.returns else ()))
 
 
 def _monitored_barrier(
@@ -423,29 +333,40 @@ def _batch_p2p_ops(
     return results
 
 
+_ROOT = ("rootRank", "")
 _OF_GROUPS: dict[str, Callable[..., Any]] = {
-    "allreduce_": _allreduce,
-    "allreduce_coalesced_": _allreduce_coalesced,
-    "reduce_": _reduce,
-    "reduce_scatter_": _reduce_scatter,
-    "_reduce_scatter_base_": _reduce_scatter_base,
-    "reduce_scatter_tensor_coalesced_": _reduce_scatter_coalesced,
-    "broadcast_": _broadcast,
-    "allgather_": _allgather,
-    "_allgather_base_": _allgather_base,
-    "allgather_coalesced_": _allgather_coalesced,
-    "allgather_into_tensor_coalesced_": _allgather_into_coalesced,
-    "gather_": _gather,
-    "scatter_": _scatter,
-    "alltoall_": _alltoall,
-    "alltoall_base_": _alltoall_base,
-    "barrier": _barrier,
+    "allreduce_": _Kernel("allreduce", c10d.AllreduceOptions, 1, ("reduceOp", ""), returns=True),
+    "allreduce_coalesced_": _Kernel(
+        "allreduce_coalesced", c10d.AllreduceCoalescedOptions, 1, ("reduceOp",)
+    ),
+    "reduce_": _Kernel("reduce", c10d.ReduceOptions, 1, ("reduceOp", *_ROOT)),
+    "reduce_scatter_": _Kernel(
+        "reduce_scatter", c10d.ReduceScatterOptions, 2, ("reduceOp",), returns=True
+    ),
+    "_reduce_scatter_base_": _Kernel(
+        "reduce_scatter_single", c10d.ReduceScatterOptions, 2, ("reduceOp",), returns=True
+    ),
+    "reduce_scatter_tensor_coalesced_": _Kernel(
+        "reduce_scatter_single_coalesced", c10d.ReduceScatterOptions, 2, ("reduceOp",)
+    ),
+    "broadcast_": _Kernel("broadcast", c10d.BroadcastOptions, 1, _ROOT, returns=True),
+    "allgather_": _Kernel("allgather", c10d.AllgatherOptions, 2, returns=True),
+    "_allgather_base_": _Kernel("all_gather_single", c10d.AllgatherOptions, 2, returns=True),
+    "allgather_coalesced_": _Kernel("allgather_coalesced", c10d.AllgatherOptions, 2),
+    "allgather_into_tensor_coalesced_": _Kernel(
+        "all_gather_single_coalesced", c10d.AllgatherOptions, 2
+    ),
+    "gather_": _Kernel("gather", c10d.GatherOptions, 2, ("rootRank",)),
+    "scatter_": _Kernel("scatter", c10d.ScatterOptions, 2, ("rootRank",), returns=True),
+    "alltoall_": _Kernel("alltoall", c10d.AllToAllOptions, 2, returns=True),
+    "alltoall_base_": _Kernel("all_to_all_single", c10d.AllToAllOptions, 4),
+    "barrier": _Kernel("barrier", c10d.BarrierOptions, 0, ("", "")),
     "monitored_barrier_": _monitored_barrier,
     "send": _send,
     "recv_": _recv,
     "recv_any_source_": _recv_any_source,
 }
-_KERNELS: dict[str, dict[str, tuple[Callable[..., Any], Callable[..., Any]]]] = {
-    "c10d": {name: (_serve, kernel) for name, kernel in _OF_GROUPS.items()},
-    "_c10d_functional": {"batch_p2p_ops": (_serve_named, _batch_p2p_ops)},
+_KERNELS: dict[str, dict[str, Callable[..., Any]]] = {
+    "c10d": _OF_GROUPS,
+    "_c10d_functional": {"batch_p2p_ops": _batch_p2p_ops},
 }

@@ -42,20 +42,25 @@ class CudaEvent:
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         """Record the event on `stream`."""
-        try:
-            self.raw = _unused_events.pop()
-        except IndexError:
-            self.raw = new_event(blocking=True)
+        self.raw = _unused_event()
         stream.record_event(self.raw)
 
     def __del__(self) -> None:
-        _unused_events.append(self.raw)
+        if hasattr(self, "raw"):  # There is none if the driver could make none.
+            _unused_events.append(self.raw)
 
     def synchronize(self) -> None:
         self.raw.synchronize()
 
     def done(self) -> bool:
         return bool(self.raw.query())  # type: ignore[no-untyped-call]
+
+
+def _unused_event() -> torch.cuda.Event:
+    try:
+        return _unused_events.pop()
+    except IndexError:
+        return new_event(blocking=True)
 
 
 class CudaCopies:

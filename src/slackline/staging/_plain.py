@@ -79,7 +79,8 @@ def check_distinct(tensor: torch.Tensor) -> None:
             end = stride * (size - 1) + end
     else:
         return
-    if tensor.numel() and torch.bincount(_offsets(tensor).flatten()).max() > 1:
+    places = _offsets(tensor).flatten().sort().values
+    if bool((places[1:] == places[:-1]).any()):
         raise UsageError(
             f"an operation cannot write a tensor of shape {list(tensor.shape)} and strides "
             f"{list(tensor.stride())}, since several of its elements share memory: write to its "

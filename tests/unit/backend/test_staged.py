@@ -188,7 +188,8 @@ def test_no_gate_is_placed_while_copies_of_earlier_operations_are_still_to_be_la
 
 
 def test_a_wait_blocks_until_the_operation_is_posted():
-    """The driver can keep the posting thread from the device while a stream waits at a gate."""
+    """While a CUDA stream waits for the network at a gate, the driver may block the calls of other
+    threads. So the gate must be closed only when the posting thread needs the driver no more."""
 
     def rank_main(group, device):
         tensor, hold, counted = torch.full((4,), group.rank() + 1.0), threading.Event(), []

@@ -1,4 +1,4 @@
-"""What the calling thread passes through torch's dispatcher at the moment."""
+"""Each thread's operations that torch's dispatcher has and has not returned yet."""
 
 import threading
 from dataclasses import dataclass, field

@@ -122,8 +122,8 @@ def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
     the error that ended it.
     """
     tasks = list(asyncio.all_tasks(loop))
+    ended = asyncio.gather(*tasks, return_exceptions=True)
     try:
-        ended = asyncio.gather(*tasks, return_exceptions=True)
         while tasks:
             tasks.pop().cancel()
         loop.run_until_complete(ended)
