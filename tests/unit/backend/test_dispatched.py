@@ -171,6 +171,8 @@ def test_transforms_of_torch_func_compute_with_the_reduced_values(ranks):
             func.functionalize(lambda t: reduced(t * 1))(x).tolist(),
         )
 
+    # torch's first use of jvp imports and compiles, which two threads must not do at once.
+    func.jvp(torch.sin, (torch.ones(3),), (torch.ones(3),))
     assert ranks(TWO, rank_main) == [([3.0] * 3,) * 4] * TWO
 
 
