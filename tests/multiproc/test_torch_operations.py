@@ -319,6 +319,31 @@ def test_differentiable_collectives_have_gradients(job):
     job(2, differentiable)
 
 
+def compiled_operators(rank, size):
+    """Call the operators that compiled code calls, and a forward derivative."""
+    ops, name = torch.ops._c10d_functional, dist.group.WORLD.group_name
+    mine = torch.full((2,), rank + 1.0)
+    whole = ops.all_gather_into_tensor_out(mine, size, name, out=torch.zeros(2 * size))
+    assert ops.wait_tensor(whole).tolist() == [1.0, 1.0, 2.0, 2.0]
+    given = [mine * 2, torch.zeros(2)]
+    sent, received = ops.batch_p2p_ops(["isend", "irecv"], [1 - rank] * 2, [0, 0], given, name)
+    assert ops.wait_tensor(received).tolist() == [2.0 * (2 - rank)] * 2
+    ops.wait_tensor(sent)
+
+    def scaled(t):
+        total = t.detach().clone()
+        dist.all_reduce(total)
+        return total * t
+
+    value, slope = torch.func.jvp(scaled, (mine,), (torch.ones(2),))
+    assert (value.tolist(), slope.tolist()) == ([3.0 * (rank + 1)] * 2, [3.0] * 2)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_operators_of_compiled_code_and_forward_derivatives_reach_the_group(job):
+    job(2, compiled_operators)
+
+
 def beside_gloo(rank, size):
     other = dist.new_group(backend="gloo")
     for number in range(150):
