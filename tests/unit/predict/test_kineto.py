@@ -131,6 +131,14 @@ def without_events(given: list[dict[str, Any]]) -> None:
     given[1]["traceEvents"] = None
 
 
+def write_changed(folder: Path, change: Change) -> None:
+    """Write gloo's recorded traces, changed, one file for each rank."""
+    given = traces("gloo")
+    change(given)
+    for rank, trace in enumerate(given):
+        (folder / f"{rank}.json").write_text(json.dumps(trace))
+
+
 @pytest.mark.parametrize(
     ("change", "start", "end"),
     [
@@ -173,10 +181,7 @@ def without_events(given: list[dict[str, Any]]) -> None:
 def test_a_trace_that_gives_no_prediction_is_refused(
     tmp_path: Path, change: Change, start: str, end: str
 ) -> None:
-    given = traces("gloo")
-    change(given)
-    for rank, trace in enumerate(given):
-        (tmp_path / f"{rank}.json").write_text(json.dumps(trace))
+    write_changed(tmp_path, change)
     with pytest.raises(UsageError) as caught:
         predict.load(tmp_path)
     assert str(caught.value).startswith(start.format(dir=tmp_path))
@@ -275,10 +280,7 @@ def test_traces_of_ordinary_loops_are_read(
     tmp_path: Path, change: Change, groups: int, steps: int
 ) -> None:
     """Check flags of other types, gradients that several steps accumulate, and empty tensors."""
-    given = traces("gloo")
-    change(given)
-    for rank, trace in enumerate(given):
-        (tmp_path / f"{rank}.json").write_text(json.dumps(trace))
+    write_changed(tmp_path, change)
     run = predict.load(tmp_path)
     assert (len(run.groups), len(run.steps)) == (groups, steps)
     assert min(group.nbytes for group in run.groups) > 0
