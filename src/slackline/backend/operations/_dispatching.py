@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-from slackline._profile import profiling
 from slackline.staging import NeedsDispatcher
 
 __all__ = ["Call", "check_modes", "current"]
@@ -37,6 +36,6 @@ current = Current()
 
 
 def check_modes() -> None:
-    """Raise NeedsDispatcher if a dispatch mode or a profile has not seen the operation yet."""
-    if (torch._C._len_torch_dispatch_stack() or profiling()) and not current.kernels:
+    """Raise NeedsDispatcher if a dispatch mode is active that has not seen the operation yet."""
+    if torch._C._len_torch_dispatch_stack() and not current.kernels:
         raise NeedsDispatcher
