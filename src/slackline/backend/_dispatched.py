@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial, wraps
+from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 import torch
@@ -198,10 +198,7 @@ def serve_operators() -> None:
         for space, kernels in _KERNELS.items():
             library: Any = torch.library.Library(space, "IMPL")  # type: ignore[no-untyped-call]
             for name, kernel in kernels.items():
-                operator = getattr(getattr(torch.ops, space), name).default
-                names = [argument.name for argument in operator._schema.arguments]
-                place = names.index("process_group" if space == "c10d" else "group_name")
-                called = partial(_serve, kernel, operator, place)
+                called = _Operator(space, name, kernel)
                 library.impl(name, called, "BackendSelect", with_keyset=True)
             _served.append(library)
 
@@ -215,31 +212,46 @@ _META = torch._C.DispatchKey.Meta
 """The dispatch key of tensors without memory, by which torch learns the shapes of results."""
 
 
-def _serve(
-    kernel: Callable[..., Any],
-    operator: Any,
-    place: int,
-    keys: Any,
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
-    """Call an operator's kernel with the group at `place` of its arguments, or torch's kernel.
+class _Operator:
+    """An operator of torch's, which calls slackline's kernel if its group is slackline's."""
 
-    torch gives the arguments by position, and by name those that follow the group.
-    """
-    group: Any = args[place]
-    if isinstance(group, str):
-        group = c10d._resolve_process_group(group)  # type: ignore[arg-type]
-    else:
-        group = dist.ProcessGroup.unbox(group)
-    owner = group.owner if isinstance(group, DispatcherView) else group
-    if keys.has(_META) or not hasattr(owner, "dispatcher_view"):
-        return operator.redispatch(keys & _BELOW, *args, **kwargs)
-    current.kernels += 1
-    try:
-        return kernel(owner, *map(_unwrapped, (*args[:place], *args[place + 1 :])), **kwargs)
-    finally:
-        current.kernels -= 1
+    def __init__(self, space: str, name: str, kernel: Callable[..., Any]) -> None:
+        self._space = space
+        self._name = name
+        self._kernel = kernel
+
+    @cached_property
+    def _torch(self) -> Any:
+        """torch's operator. It is looked up at the first call: that takes some 60 us."""
+        return getattr(getattr(torch.ops, self._space), self._name).default
+
+    @cached_property
+    def _place(self) -> int:
+        """The place of the group among the operator's arguments."""
+        names = [argument.name for argument in self._torch._schema.arguments]
+        return names.index("process_group" if self._space == "c10d" else "group_name")
+
+    def __call__(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call slackline's kernel without the group, or go on to torch's kernel.
+
+        torch gives the arguments by position, and by name those that follow the group.
+        """
+        place = self._place
+        group: Any = args[place]
+        if isinstance(group, str):
+            group = c10d._resolve_process_group(group)  # type: ignore[arg-type]
+        else:
+            group = dist.ProcessGroup.unbox(group)
+        owner = group.owner if isinstance(group, DispatcherView) else group
+        if keys.has(_META) or not hasattr(owner, "dispatcher_view"):
+            return self._torch.redispatch(keys & _BELOW, *args, **kwargs)
+        current.kernels += 1
+        try:
+            return self._kernel(
+                owner, *map(_unwrapped, (*args[:place], *args[place + 1 :])), **kwargs
+            )
+        finally:
+            current.kernels -= 1
 
 
 def _unwrapped(value: Any) -> Any:

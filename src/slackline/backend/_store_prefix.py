@@ -3,15 +3,13 @@
 torchrun restarts ranks with the same store, so a key may still hold a value of a dead process. Each
 process therefore chooses a random name, and rank 0's name becomes the prefix:
 
-    rank r                                       rank 0
-    rank/r = [r's name, ""]             ──>      reads rank/r, which may be old
-                                        <──      to/<r's name> = [rank 0's name, false]
-    rank/r = [r's name, rank 0's name]  ──>      a rank that answers with rank 0's name is alive
-                                        <──      to/<r's name> = [rank 0's name, true],
-                                                 once all ranks are alive
+    rank r                                   rank 0
+    rank/r = r's name                  ──>   reads rank/r, which may be old
+                                       <──   to/<r's name> = rank 0's name
+    here/<rank 0's name>/r = r's name  ──>   a rank that answers with rank 0's name is alive
+                                       <──   all/<rank 0's name>, once all ranks are alive
 """
 
-import json
 import secrets
 from collections.abc import Callable
 
@@ -26,9 +24,8 @@ def agree_on_prefix(store: Store, rank: int, size: int, deadline_s: float) -> st
     """Agree with all ranks on a fresh key prefix, and return it.
 
     Blocks until every rank has made the call, or raises TimeoutError at `deadline_s` of
-    time.monotonic(), with the ranks that have not come; the store's own timeout has no effect. If
-    an earlier process of a rank has left values in the store, the rank may be missing from the
-    error. Raises LinkError if the store does not answer.
+    time.monotonic(), with the ranks that have not come; the store's own timeout has no effect.
+    Raises LinkError if the store does not answer.
     """
     mine = secrets.token_hex(8)
     if size == 1:
@@ -43,58 +40,57 @@ def agree_on_prefix(store: Store, rank: int, size: int, deadline_s: float) -> st
 
 def _lead(store: Store, mine: str, size: int, deadline_s: float) -> str:
     told: dict[int, str] = {}
-    names: dict[int, str] = {}
-    keys = {peer: f"slackline/rank/{peer}" for peer in range(1, size)}
+    names = {peer: f"slackline/rank/{peer}" for peer in range(1, size)}
+    here = {peer: f"slackline/here/{mine}/{peer}" for peer in range(1, size)}
 
     def all_here() -> bool:
         """Answer each rank that has come; return whether all have heard this rank."""
-        waiting = [peer for peer in keys if peer not in names]
-        together = store.check([keys[peer] for peer in waiting])
-        for peer in waiting:
-            if not together and not store.check([keys[peer]]):
+        if len(told) == len(names) and store.check(list(here.values())):
+            return True
+        together = store.check(list(names.values()))
+        for peer, key in names.items():
+            if not together and not store.check([key]):
                 continue
-            name, heard = json.loads(store.get(keys[peer]))
-            if heard == mine:
-                names[peer] = name
-            elif name != told.get(peer):
-                store.set(f"slackline/to/{name}", json.dumps([mine, False]))
+            name = store.get(key).decode()
+            if name != told.get(peer):
+                store.set(f"slackline/to/{name}", mine)
                 told[peer] = name
-        return len(names) == len(keys)
+        return False
 
     def late() -> list[int]:
-        return [peer for peer in keys if peer not in names]
+        absent = absent_keys(store, list(here.values()))
+        return [peer for peer, key in here.items() if key in absent] or list(here)
 
     _wait(all_here, late, 0, size, deadline_s)
-    for name in names.values():
-        store.set(f"slackline/to/{name}", json.dumps([mine, True]))
+    store.set(f"slackline/all/{mine}", "")
     return mine
 
 
 def _follow(store: Store, mine: str, rank: int, size: int, deadline_s: float) -> str:
     heard = ""
-    leader = ""
-    store.set(f"slackline/rank/{rank}", json.dumps([mine, heard]))
+    store.set(f"slackline/rank/{rank}", mine)
 
     def all_here() -> bool:
         """Answer rank 0; return whether rank 0 has heard all ranks."""
-        nonlocal heard, leader
-        if not store.check([f"slackline/to/{mine}"]):
-            return False
-        leader, complete = json.loads(store.get(f"slackline/to/{mine}"))
-        if leader != heard:
-            heard = leader
-            store.set(f"slackline/rank/{rank}", json.dumps([mine, heard]))
-        return bool(complete)
+        nonlocal heard
+        if heard and store.check([f"slackline/all/{heard}"]):
+            return True
+        if store.check([f"slackline/to/{mine}"]):
+            leader = store.get(f"slackline/to/{mine}").decode()
+            if leader != heard:  # Another process may have become rank 0 meanwhile.
+                heard = leader
+                store.set(f"slackline/here/{leader}/{rank}", mine)
+        return False
 
     def late() -> list[int]:
         if not heard:
             return [0]
-        keys = {peer: f"slackline/rank/{peer}" for peer in range(1, size)}
+        keys = {peer: f"slackline/here/{heard}/{peer}" for peer in range(1, size)}
         absent = absent_keys(store, list(keys.values()))
         return [peer for peer, key in keys.items() if key in absent] or [0]
 
     _wait(all_here, late, rank, size, deadline_s)
-    return leader
+    return heard
 
 
 def _wait(

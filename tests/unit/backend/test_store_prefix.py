@@ -1,6 +1,5 @@
 """Tests that ranks find each other on a store that earlier ranks have used."""
 
-import json
 import threading
 import time
 from datetime import timedelta
@@ -43,8 +42,9 @@ def test_every_life_has_a_place_of_its_own_that_all_its_ranks_know(size: int) ->
 def test_lives_of_other_sizes_and_lives_that_began_in_vain_leave_no_trap() -> None:
     store = dist.HashStore()
     assert len(set(live(store, 4))) == 1
-    store.set("slackline/rank/1", json.dumps(["came alone", ""]))
-    store.set("slackline/rank/2", json.dumps(["came too", "a rank 0 that died"]))
+    store.set("slackline/rank/1", "came alone")
+    store.set("slackline/rank/2", "came too")
+    store.set("slackline/here/a rank 0 that died/2", "came too")
     assert len(set(live(store, 3))) == 1
     assert len(set(live(store, 5))) == 1
 
@@ -52,7 +52,7 @@ def test_lives_of_other_sizes_and_lives_that_began_in_vain_leave_no_trap() -> No
 def test_rank_0_answers_every_rank_while_one_is_still_missing() -> None:
     store = dist.HashStore()
     store.set_timeout(LIMIT)
-    store.set("slackline/rank/1", json.dumps(["of an earlier life", ""]))
+    store.set("slackline/rank/1", "of an earlier life")
     found: dict[int, str] = {}
 
     def one(rank: int) -> None:
@@ -61,9 +61,9 @@ def test_rank_0_answers_every_rank_while_one_is_still_missing() -> None:
     early = [threading.Thread(target=one, args=(rank,)) for rank in (0, 2)]
     for thread in early:
         thread.start()
-    name, _ = json.loads(store.get("slackline/rank/2"))
-    leader, complete = json.loads(store.get(f"slackline/to/{name}"))
-    assert not complete
+    name = store.get("slackline/rank/2").decode()
+    leader = store.get(f"slackline/to/{name}").decode()
+    assert not store.check([f"slackline/all/{leader}"])
     one(1)
     for thread in early:
         thread.join()

@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 
 from slackline.errors import UsageError
 from slackline.nic.connect._netlink import Device, devices
@@ -53,13 +53,13 @@ class Interface:
     overlay: bool = False
     """Whether the device is a tunnel, whose packets travel over another device's cable."""
 
-    @cached_property
+    @property
     def ip(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-        return ipaddress.ip_address(self.address)
+        return _ip(self.address)
 
-    @cached_property
+    @property
     def subnet(self) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-        return ipaddress.ip_network((self.address, self.prefix), strict=False)
+        return _subnet(self.address, self.prefix)
 
     @property
     def is_loopback(self) -> bool:
@@ -225,6 +225,17 @@ def from_rows(rows: object) -> tuple[Interface, ...]:
     if not isinstance(rows, list):
         raise TypeError(f"interfaces: a list was expected, not {rows!r}")
     return tuple(_from_row(row) for row in rows)
+
+
+# The ranks of a host all tell the same addresses: each is read once.
+@lru_cache(maxsize=4096)
+def _ip(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return ipaddress.ip_address(address)
+
+
+@lru_cache(maxsize=4096)
+def _subnet(address: str, prefix: int) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    return ipaddress.ip_network((address, prefix), strict=False)
 
 
 def _from_row(row: object) -> Interface:

@@ -179,13 +179,13 @@ def _address(body: bytes) -> tuple[int, Address | None]:
 
 def _attributes(data: bytes) -> dict[int, bytes]:
     """Return the values of a sequence of netlink attributes by type."""
-    found = {}
-    while len(data) >= _ATTRIBUTE.size:
-        length, kind = _ATTRIBUTE.unpack_from(data)
+    found, at, last = {}, 0, len(data) - _ATTRIBUTE.size
+    while at <= last:
+        length, kind = _ATTRIBUTE.unpack_from(data, at)
         if length < _ATTRIBUTE.size:
             break
-        found[kind & _TYPE_BITS] = data[_ATTRIBUTE.size : length]
-        data = data[_aligned(length) :]
+        found[kind & _TYPE_BITS] = data[at + _ATTRIBUTE.size : at + length]
+        at += _aligned(length)
     return found
 
 

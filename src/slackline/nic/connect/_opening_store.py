@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _FAILURE = "slackline/failed"
-_SHORTEST_PAUSE_S = 50e-6
+_SHORTEST_PAUSE_S = 200e-6
 _LONGEST_PAUSE_S = 0.02
 _PAUSE_FOR_A_RANK_S = 0.0002
 """The part of the longest pause for each rank: the store answers all ranks of a group."""

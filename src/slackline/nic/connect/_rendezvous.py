@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -113,9 +113,11 @@ class EndpointDescriptor:
 
         Fields that have their default value are left out, for the store carries all descriptors.
         """
-        plain = asdict(replace(self, interfaces=()))
-        usual = {each.name: each.default for each in fields(self) if each.name != "protocol"}
-        told = {name: value for name, value in plain.items() if value != usual.get(name)}
+        told = {
+            each.name: value
+            for each in fields(self)
+            if (value := getattr(self, each.name)) != each.default or each.name == "protocol"
+        }
         return {**told, "interfaces": to_rows(self.interfaces)}
 
 
