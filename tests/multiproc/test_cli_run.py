@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from waiting import until
 
+from slackline import predict
+
 _SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
 
 _HEAD = """
@@ -92,7 +94,7 @@ def _sleeping(
 @dataclass(frozen=True)
 class Ended:
     """A job that ended without an error before its fault began, and whose output was kept. The job
-    had one rank more than the machine has cores."""
+    had one rank more than the machine has cores, and its program was a module of a package."""
 
     ranks: int
     code: int
@@ -104,23 +106,33 @@ class Ended:
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     folder = tmp_path_factory.mktemp("ended")
-    path, kept, ranks = folder / "script.py", folder / "kept", len(os.sched_getaffinity(0)) + 1
-    path.write_text(
-        _HEAD
-        + "print(rank, sys.argv[1:], os.environ['WORLD_SIZE'], os.environ['OMP_NUM_THREADS'])\n"
+    package, kept, ranks = folder / "job", folder / "kept", len(os.sched_getaffinity(0)) + 1
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "model.py").write_text("WIDTH = 3\n")
+    (package / "train.py").write_text(
+        _HEAD + "from .model import WIDTH\n"
+        "print(rank, sys.argv[1:], os.environ['WORLD_SIZE'], os.environ['OMP_NUM_THREADS'])\n"
         "assert os.environ['SLACKLINE_PLAN'] == 'ring'\n"
         "assert os.environ['SLACKLINE_TIMEOUT'] == '20s'\n"
     )
     (folder / "job.toml").write_text('ranks = 7\nplan = "ring"\ntimeout = "40s"\n')
     asked = ("--fault", "rank 1 kill from 1h", "--keep", kept, "--config", "job.toml")
     served = ("--metrics-listen", "127.0.0.1:0")
-    options = (*asked, *served, "--timeout", "20s", path, "--ranks", "9", "-x")
+    options = (*asked, *served, "--timeout", "20s", "-m", "job.train", "--ranks", "9", "-x")
     return Ended(ranks, *_run(*options, directory=folder, ranks=ranks, SLACKLINE_PLAN="mesh"), kept)
 
 
-def test_rank_0_speaks_and_arguments_reach_the_script(ended: Ended) -> None:
+def test_rank_0_speaks_and_arguments_reach_the_module(ended: Ended) -> None:
     assert (ended.code, ended.out) == (0, f"0 ['--ranks', '9', '-x'] {ended.ranks} 1\n")
     assert "no telemetry: no rank used slackline.overlap or slackline.pipeline" in ended.err
+
+
+def test_a_module_is_named_as_in_the_command(ended: Ended) -> None:
+    assert f"{ended.ranks} ranks of -m job.train on " in ended.err
+    kept = predict.read_job(ended.kept)
+    assert kept is not None
+    assert (kept.script, kept.module, kept.folder) == ("job.train", True, str(ended.kept.parent))
 
 
 def test_options_win_over_the_file_of_settings_and_the_file_wins_over_variables(

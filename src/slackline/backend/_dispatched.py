@@ -222,7 +222,7 @@ class _Operator:
 
     @cached_property
     def _torch(self) -> Any:
-        """torch's operator. It is looked up at the first call: that takes some 60 us."""
+        """Torch's operator. It is looked up at the first call: that takes some 60 us."""
         return getattr(getattr(torch.ops, self._space), self._name).default
 
     @cached_property

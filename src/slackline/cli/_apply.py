@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from slackline.cli import run
+from slackline.cli._job._program import Program
 from slackline.cli._job._stage import lab_options
 from slackline.errors import UsageError
 from slackline.units import format_duration_ns, format_rate, parse_rate
@@ -100,7 +101,8 @@ def job_of_words(words: Sequence[str]) -> "Job":
     }
     faults = given["faults"] or []
     environment = {**os.environ, **asked}
-    return job_of(given["script"], given["arguments"] or [], options, ranks, faults, environment)
+    program = Program.of_words(given["script"], given["arguments"], module=given["module"])
+    return job_of(program, options, ranks, faults, environment)
 
 
 def words_of(job: "Job") -> list[str]:
@@ -112,7 +114,7 @@ def words_of(job: "Job") -> list[str]:
         words += ["--switch", job.switch] if job.switch is not None else []
     for fault in job.faults:
         words += ["--fault", fault]
-    return [*words, job.script, *job.arguments]
+    return [*words, *Program(job.script, job.arguments, job.module).words]
 
 
 def changed_job(measured: "Run | PipelineRun", job: "Job", changes: "Sequence[Change]") -> "Job":

@@ -32,6 +32,7 @@ from slackline.cli._doctor._matrix import findings as matrix_findings
 from slackline.cli._doctor._transfers import Measured
 from slackline.cli._job._launch import Job, on_this_machine
 from slackline.cli._job._limits import usable_cores
+from slackline.cli._job._program import Program
 from slackline.env import RAILS
 from slackline.errors import UsageError
 from slackline.units import parse_duration_ns
@@ -156,8 +157,7 @@ def _measure(ranks: int, kind: str, budget_ns: int) -> Matrix | Finding:
         job = Job(
             directory,
             ranks=ranks,
-            script=Path(_ranks.__file__),
-            arguments=[str(result), str(budget_ns)],
+            program=Program(_ranks.__file__, (str(result), str(budget_ns))),
             environment={**os.environ, **settings},
             place=on_this_machine(),
             shutdown=_SHUTDOWN,

@@ -1,4 +1,4 @@
-"""The command `slackline run`: run a script on several ranks; print the cost of communication.
+"""The command `slackline run`: run a program on several ranks; print the cost of communication.
 
 The ranks run on this machine, on the hosts of a lab, or on several machines with the same command
 on each. torchrun starts and watches the ranks. Rank 0's output is shown as it is written. The
@@ -36,9 +36,18 @@ from slackline.cli._job._launch import (
     thread_settings,
 )
 from slackline.cli._job._limits import usable_cores
-from slackline.cli._job._options import SETTINGS, Arguments, LabFlag, Nics, Rate, Switch
+from slackline.cli._job._options import (
+    SETTINGS,
+    Arguments,
+    LabFlag,
+    ModuleFlag,
+    Nics,
+    Rate,
+    Switch,
+)
 from slackline.cli._job._output import writing_to
 from slackline.cli._job._page import open_page
+from slackline.cli._job._program import Program
 from slackline.cli._job._stage import NO_GROUP_NS, lab_options, open_stage
 from slackline.cli._metrics._options import served_metrics
 from slackline.env import Environment
@@ -55,9 +64,13 @@ _PATIENCE = timedelta(minutes=1)
 
 def run(
     script: Annotated[
-        Path, typer.Argument(metavar="SCRIPT", help="Run this Python script on each rank.")
+        Path,
+        typer.Argument(
+            metavar="SCRIPT", help="Run this script, or with -m this module, on each rank."
+        ),
     ],
     arguments: Arguments = None,
+    module: ModuleFlag = False,
     ranks: Annotated[
         int | None,
         typer.Option("--ranks", "-n", help="Start this many ranks on each machine. Default: 4."),
@@ -196,7 +209,8 @@ def run(
     ranks = options.hosts if options is not None else 4 if ranks is None else ranks
     machines = _machines(hosts if options is None else None, port)
     world = ranks if machines is None else ranks * len(machines.names)
-    _check(script, world, keep)
+    program = Program.of_words(script, arguments, module=module)
+    _check(program, world, keep)
     engine = {"timeout": timeout, "nic": nic, "nic_check": nic_check, "circuit": circuit}
     asked = {**given.variables, **_asked(**engine, **{"as": serve})}
     chosen = Environment.read({**os.environ, **asked})
@@ -237,7 +251,7 @@ def run(
             from slackline.predict import write_job
 
             variables = {**os.environ, **asked}
-            kept = job_of(script, arguments or [], options, ranks, faults or [], variables)
+            kept = job_of(program, options, ranks, faults or [], variables)
             with writing_to(keep):
                 write_job(keep, kept)
         settings = {**stage.settings, **asked, "SLACKLINE_TELEMETRY": str(telemetry)}
@@ -246,7 +260,7 @@ def run(
         cores = usable_cores()
         for said in given.replaced(os.environ, asked):
             screen.note(said)
-        screen.note(f"{ranks} {'rank' if ranks == 1 else 'ranks'} of {script} on {cores} cores")
+        screen.note(f"{ranks} {'rank' if ranks == 1 else 'ranks'} of {program} on {cores} cores")
         if machines is not None:
             screen.note(machines.announcement(ranks))
         threads = thread_settings(os.environ, ranks)
@@ -258,12 +272,11 @@ def run(
             screen.note(f"the page of this job: {page.url}")
         if (where := serve_metrics(telemetry)) is not None:
             screen.note(f"metrics for Prometheus at {where}")
-        while_running.enter_context(announced(directory, script, world, screen.note))
+        while_running.enter_context(announced(directory, str(program), world, screen.note))
         job = Job(
             directory,
             ranks=ranks,
-            script=script,
-            arguments=arguments or [],
+            program=program,
             environment={**os.environ, **settings},
             place=stage.place,
             shutdown=grace,
@@ -309,13 +322,10 @@ def run(
     return code
 
 
-def _check(script: Path, ranks: int, keep: Path | None) -> None:
+def _check(program: Program, ranks: int, keep: Path | None) -> None:
     if not 1 <= ranks <= _MOST_RANKS:
         raise UsageError(f"ranks must be between 1 and {_MOST_RANKS}, not {ranks}")
-    if not script.exists():
-        raise UsageError(f"there is no script {str(script)!r}")
-    if not script.is_file():
-        raise UsageError(f"{str(script)!r} is not a script")
+    program.check(os.environ)
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise UsageError(f"{str(keep)!r} is not an empty directory")
 

@@ -20,7 +20,16 @@ import typer
 
 from slackline.cli._display._screen import Screen, open_screen
 from slackline.cli._job._interrupts import collected_signals
-from slackline.cli._job._options import SETTINGS, Arguments, LabFlag, Nics, Rate, Switch
+from slackline.cli._job._options import (
+    SETTINGS,
+    Arguments,
+    LabFlag,
+    ModuleFlag,
+    Nics,
+    Rate,
+    Switch,
+)
+from slackline.cli._job._program import Program
 from slackline.cli._job._stage import lab_options
 from slackline.env import Environment
 from slackline.errors import UsageError
@@ -35,9 +44,13 @@ __all__ = ["SETTINGS", "tune"]
 
 def tune(
     script: Annotated[
-        Path, typer.Argument(metavar="SCRIPT", help="Run this Python script in each trial.")
+        Path,
+        typer.Argument(
+            metavar="SCRIPT", help="Run this script, or with -m this module, in each trial."
+        ),
     ],
     arguments: Arguments = None,
+    module: ModuleFlag = False,
     ranks: Annotated[
         int | None, typer.Option("--ranks", "-n", help="Start this many ranks. Default: 4.")
     ] = None,
@@ -87,11 +100,11 @@ def tune(
     )
     world = options.hosts if options is not None else 4 if ranks is None else ranks
     budget_s = _budget_s(budget)
-    _check(script, world, trials, steps, output)
+    program = Program.of_words(script, arguments, module=module)
+    _check(program, world, trials, steps, output)
     parse_all(faults or ())  # A wrong fault is reported before anything runs.
     job = _tune.Script(
-        path=script,
-        arguments=arguments or [],
+        program=program,
         ranks=world,
         lab=options,
         faults=faults or (),
@@ -158,10 +171,9 @@ def _budget_s(text: str) -> float:
     return budget_ns / 1e9
 
 
-def _check(script: Path, ranks: int, trials: int, steps: int, output: Path) -> None:
+def _check(program: Program, ranks: int, trials: int, steps: int, output: Path) -> None:
     """Raise UsageError for a wrong argument, before anything runs."""
-    if not script.is_file():
-        raise UsageError(f"there is no script {str(script)!r}")
+    program.check(os.environ)
     if not 2 <= ranks <= 1024:
         raise UsageError(f"ranks must be between 2 and 1024, not {ranks}")
     for name, value in (("trials", trials), ("steps", steps)):

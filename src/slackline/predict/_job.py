@@ -25,9 +25,11 @@ class Job:
     folder: str
     """The directory in which the command was given."""
     script: str
-    """The path of the script."""
+    """The path of the script, or the name of the module."""
+    module: bool = False
+    """Whether `script` is the name of a module."""
     arguments: tuple[str, ...] = ()
-    """The arguments of the script."""
+    """The arguments of the script or module."""
     lab: bool = False
     """Whether the run had a lab (a virtual network on one machine)."""
     ranks: int
@@ -71,6 +73,7 @@ def read_job(directory: Path) -> Job | None:
     return Job(
         folder=_take(given, "folder", str, path),
         script=_take(given, "script", str, path),
+        module=_take(given, "module", bool, path) if "module" in given else False,
         arguments=_texts(given, "arguments", path),
         lab=_take(given, "lab", bool, path),
         ranks=_positive(given, "ranks", path),

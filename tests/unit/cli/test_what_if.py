@@ -250,6 +250,14 @@ def test_the_words_behind_the_options_are_those_of_the_script() -> None:
     assert made.script == str(Path("train.py").absolute())
 
 
+def test_a_module_is_repeated_by_its_name_in_the_folder_of_the_command() -> None:
+    made = job_of_words(["--ranks", "2", "-m", "job.train", "--lr", "3"])
+    assert (made.script, made.module, made.arguments) == ("job.train", True, ("--lr", "3"))
+    assert made.folder == str(Path.cwd())
+    assert words_of(made)[-4:] == ["-m", "job.train", "--lr", "3"]
+    assert job_of_words(words_of(made)) == made
+
+
 def test_a_job_of_several_machines_cannot_be_repeated() -> None:
     with pytest.raises(UsageError) as caught:
         job_of_words(["--hosts", "a,b", "train.py"])

@@ -146,6 +146,9 @@ def test_a_run_under_changing_faults_is_refused(tmp_path: Path) -> None:
     assert predict.read_job(tmp_path) == job
     with pytest.raises(UsageError, match="was measured while faults changed"):
         predict.load(tmp_path)
+    module = replace(job, script="job.train", module=True)
+    predict.write_job(tmp_path, module)
+    assert predict.read_job(tmp_path) == module
     predict.write_job(tmp_path, replace(job, faults=(), rate_bps=2 * 10**8, lab=True))
     assert predict.load(tmp_path).nominal_bps == 2 * 10**8
 

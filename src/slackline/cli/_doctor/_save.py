@@ -9,6 +9,7 @@ from pathlib import Path
 
 from slackline.cli._doctor import _costs
 from slackline.cli._job._launch import Job, on_this_machine
+from slackline.cli._job._program import Program
 from slackline.errors import UsageError
 from slackline.sim import HostCalibration, Spread
 
@@ -49,8 +50,7 @@ def _samples(kind: str) -> dict[str, list[float]]:
         job = Job(
             directory,
             ranks=2,
-            script=Path(_costs.__file__),
-            arguments=[str(result)],
+            program=Program(_costs.__file__, (str(result),)),
             environment={**os.environ, "SLACKLINE_RAILS": kind, "OMP_NUM_THREADS": "1"},
             place=on_this_machine(),
             shutdown=_SHUTDOWN,

@@ -32,8 +32,8 @@ class RunningJob:
     """The start time of the command's process, in clock ticks since boot."""
     directory: str
     """The absolute path of the directory with the job's output and telemetry."""
-    script: str
-    """The script as the command line names it."""
+    program: str
+    """The script or the module as the command line names it."""
     ranks: int
     """The number of ranks of the whole job."""
 
@@ -70,14 +70,16 @@ def find_job() -> RunningJob:
             "job's telemetry"
         )
     if len(found) > 1:
-        known = ", ".join(f"{each.directory} ({each.script}, {each.ranks} ranks)" for each in found)
+        known = ", ".join(
+            f"{each.directory} ({each.program}, {each.ranks} ranks)" for each in found
+        )
         raise UsageError(f"this user runs {len(found)} jobs, name the directory of one: {known}")
     return found[0]
 
 
 @contextmanager
 def announced(
-    directory: Path, script: Path, ranks: int, note: Callable[[str], None]
+    directory: Path, program: str, ranks: int, note: Callable[[str], None]
 ) -> Iterator[None]:
     """Announce a job of this process while the context lasts.
 
@@ -89,7 +91,7 @@ def announced(
         pid=pid,
         started=started(pid) or 0,
         directory=str(directory.absolute()),
-        script=str(script),
+        program=program,
         ranks=ranks,
     )
     path = runtime_folders()[0] / "jobs" / f"{pid}.json"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from slackline.cli._job._program import Program
 from slackline.env import Environment
 from slackline.lab import LabOptions
 from slackline.predict import Job
@@ -11,8 +12,7 @@ __all__ = ["job_of"]
 
 
 def job_of(
-    script: Path,
-    arguments: Sequence[str],
+    program: Program,
     options: LabOptions | None,
     ranks: int,
     faults: Sequence[str],
@@ -22,8 +22,9 @@ def job_of(
     names = sorted(Environment.variables().keys() - {"SLACKLINE_TELEMETRY", "SLACKLINE_REPORTS"})
     return Job(
         folder=str(Path.cwd()),
-        script=str(script.absolute()),
-        arguments=tuple(arguments),
+        script=program.name if program.module else str(Path(program.name).absolute()),
+        module=program.module,
+        arguments=program.arguments,
         lab=options is not None,
         ranks=ranks,
         nics=1 if options is None else options.nics,

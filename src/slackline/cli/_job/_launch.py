@@ -1,4 +1,4 @@
-"""A job: one script on several ranks under torchrun, with its files and its exit codes."""
+"""A job: one program on several ranks under torchrun, with its files and its exit codes."""
 
 import json
 import os
@@ -17,6 +17,7 @@ from slackline.cli._job._limits import usable_cores
 from slackline.cli._job._loopback import loopback_address
 from slackline.cli._job._orphans import Orphans, children, environment_of
 from slackline.cli._job._output import Output, writing_to
+from slackline.cli._job._program import Program
 
 __all__ = [
     "ONE_AGENT",
@@ -78,7 +79,7 @@ class Place:
     agent: tuple[str, ...] = ()
     """The words before the command that runs torchrun."""
     program: tuple[str, ...] = ()
-    """The words before the script: a module that moves a rank to its host, and its arguments."""
+    """The words before the program: a module that moves a rank to its host, and its arguments."""
     first: int = 0
     """The number of the first rank that runs here; the ranks before it run on other machines."""
     world: int | None = None
@@ -125,8 +126,7 @@ class Job:
         directory: Path,
         *,
         ranks: int,
-        script: Path,
-        arguments: Sequence[str],
+        program: Program,
         environment: Mapping[str, str],
         place: Place,
         shutdown: timedelta = SHUTDOWN,
@@ -150,8 +150,7 @@ class Job:
         command += [
             f"--log-dir={directory / 'torchelastic'}",
             *place.program,
-            str(script),
-            *arguments,
+            *program.words,
         ]
         self._orphans = Orphans(shutdown)
         with log:

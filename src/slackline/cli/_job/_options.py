@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["SETTINGS", "Arguments", "LabFlag", "Nics", "Rate", "Switch"]
+__all__ = ["SETTINGS", "Arguments", "LabFlag", "ModuleFlag", "Nics", "Rate", "Switch"]
 
 SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 """Parser settings: all words after the script are arguments of the script."""
@@ -12,6 +12,10 @@ SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 Arguments = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ARGUMENTS]...", help="Pass these to the script unchanged."),
+]
+ModuleFlag = Annotated[
+    bool,
+    typer.Option("--module", "-m", help="SCRIPT is the name of a module: job.train (python -m)."),
 ]
 LabFlag = Annotated[
     bool, typer.Option("--lab", help="Give each rank a host of its own in a lab (root).")

@@ -14,6 +14,7 @@ from slackline.cli._display._screen import Screen
 from slackline.cli._job._config import variable_of
 from slackline.cli._job._failed_job import explain
 from slackline.cli._job._launch import Ending, Job, thread_settings
+from slackline.cli._job._program import Program
 from slackline.cli._job._stage import open_stage
 from slackline.cli._tune._candidates import Candidate
 from slackline.cli._tune._steps import WARM_UP, Measure, TrialSteps
@@ -36,10 +37,9 @@ class InterruptedSearchError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """The job that is tuned: a script with its arguments, its ranks and its network."""
+    """The job that is tuned: a program, its ranks and its network."""
 
-    path: Path
-    arguments: Sequence[str]
+    program: Program
     ranks: int
     lab: LabOptions | None
     faults: Sequence[str]
@@ -97,8 +97,7 @@ def run_trial(
         job = Job(
             directory,
             ranks=script.ranks,
-            script=script.path,
-            arguments=script.arguments,
+            program=script.program,
             environment={
                 **os.environ,
                 **stage.settings,
@@ -132,7 +131,7 @@ def run_trial(
         finally:
             job.stop()
             if not job.wait(_PATIENCE):
-                raise TimeoutError(f"a process of {script.path} could not be ended")
+                raise TimeoutError(f"a process of {script.program} could not be ended")
         if received:
             raise InterruptedSearchError
         wall_s = time.monotonic() - began_s

@@ -69,7 +69,7 @@ class Tuner:
         script, first_directory = self._script, self._directory(0)
         write_job(
             first_directory,
-            job_of(script.path, script.arguments, script.lab, script.ranks, script.faults, {}),
+            job_of(script.program, script.lab, script.ranks, script.faults, {}),
         )
         found = ranked(found, first_directory, self._screen.note)
         left_s = deadline_s - time.monotonic()
@@ -96,11 +96,11 @@ class Tuner:
         """Run the first trial, with the defaults; raise an error for a script without a result."""
         first = self._trial(DEFAULTS, limit_s, first=True)
         self.first = first
-        path, total = self._script.path, WARM_UP + self._steps
+        program, total = self._script.program, WARM_UP + self._steps
         if first.exit_code:
             raise ScriptFailedError(first.exit_code)
         if problems := first.steps.problems():
-            raise UsageError(f"the first trial of {path} has no whole telemetry: {problems[0]}")
+            raise UsageError(f"the first trial of {program} has no whole telemetry: {problems[0]}")
         if first.measure is None:
             why = (
                 "the operations of rank 0 do not repeat often enough to show a training step"
@@ -109,15 +109,15 @@ class Tuner:
             )
             if first.exit_code is None:
                 why += f"; {first.wall_s:.0f} s have passed: raise --budget {budget}"
-            raise UsageError(f"the steps of {path} cannot be measured: {why}")
+            raise UsageError(f"the steps of {program} cannot be measured: {why}")
         if first.exit_code == 0:
             raise UsageError(
-                f"{path} ended after {first.count} steps, and a trial needs {total}: let the "
+                f"{program} ended after {first.count} steps, and a trial needs {total}: let the "
                 f"script run longer, or lower --steps {self._steps}"
             )
         if first.step_ns is None:
             raise UsageError(
-                f"{path} took {first.count} steps in {first.wall_s:.0f} s, and a trial needs "
+                f"{program} took {first.count} steps in {first.wall_s:.0f} s, and a trial needs "
                 f"{total}: raise --budget {budget}, or lower --steps {self._steps}"
             )
         # The first trial is longer if it waited for the end of the library's own trial.

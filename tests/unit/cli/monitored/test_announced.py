@@ -35,10 +35,10 @@ def test_a_job_is_found_while_it_runs(
 ) -> None:
     write_job(tmp_path)
     notes: list[str] = []
-    with announced(tmp_path, Path("train.py"), 3, notes.append):
+    with announced(tmp_path, "train.py", 3, notes.append):
         (job,) = running_jobs()
         assert (job.pid, job.directory) == (os.getpid(), str(tmp_path))
-        assert (job.script, job.ranks) == ("train.py", 3)
+        assert (job.program, job.ranks) == ("train.py", 3)
         assert stat.S_IMODE((runtime / "jobs").stat().st_mode) == 0o700
         assert main(["top", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["directory"] == str(tmp_path)
@@ -55,7 +55,7 @@ def test_a_job_is_found_while_it_runs(
 def test_several_jobs_are_listed(
     runtime: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with announced(tmp_path, Path("train.py"), 3, print):
+    with announced(tmp_path, "train.py", 3, print):
         parent = os.getppid()
         start = int(Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19])
         _copy(runtime, f"{parent}.json", pid=parent, started=start, directory="/elsewhere")
@@ -69,7 +69,7 @@ def test_several_jobs_are_listed(
 def test_files_of_ended_processes_and_of_other_versions_are_ignored(
     runtime: Path, tmp_path: Path
 ) -> None:
-    with announced(tmp_path, Path("train.py"), 3, print):
+    with announced(tmp_path, "train.py", 3, print):
         _copy(runtime, "1.json", started=1)
         _copy(runtime, "2.json", pid="two")
         (runtime / "jobs" / "3.json").write_text("{")
@@ -81,7 +81,7 @@ def test_a_folder_that_others_can_write_is_not_used(runtime: Path, tmp_path: Pat
     runtime.mkdir(mode=0o700)
     runtime.chmod(0o777)
     notes: list[str] = []
-    with announced(tmp_path, Path("train.py"), 3, notes.append):
+    with announced(tmp_path, "train.py", 3, notes.append):
         assert running_jobs() == []
     assert notes == [
         f"slackline top needs this job's directory, {tmp_path}: another user owns or can write "
@@ -98,7 +98,7 @@ def test_jobs_without_a_directory_for_running_programs_use_the_one_for_temporary
         assert runtime_folders({"XDG_RUNTIME_DIR": value}) == (temporary,)
     with monkeypatch.context() as without:
         without.delenv("XDG_RUNTIME_DIR")
-        job = announced(tmp_path, Path("train.py"), 3, print)
+        job = announced(tmp_path, "train.py", 3, print)
         job.__enter__()
     (found,) = running_jobs()
     assert found.pid == os.getpid()
