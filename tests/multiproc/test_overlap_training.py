@@ -10,6 +10,12 @@ import pytest
 import torch
 from torch import distributed as dist
 from torch import nn, optim
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_state_dict,
+    set_state_dict,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 from slackline.errors import SlacklineError
@@ -206,6 +212,65 @@ def over_gloo(rank, size):
         torch.testing.assert_close(value, results[1][name], msg=name)
 
 
+def saved_and_resumed(rank, size, store):
+    """Check that runs resumed by torch's distributed checkpoints have the bits of whole runs."""
+    dist.init_process_group("slackline", init_method=f"file://{store}", rank=rank, world_size=size)
+    forms = {
+        "sgd": StateDictOptions(),
+        "adamw": StateDictOptions(flatten_optimizer_state_dict=True),
+        "fused": StateDictOptions(full_state_dict=True),
+    }
+    for name, options in forms.items():
+        batches = [images(rank, turn) for turn in range(2 * STEPS)]
+        # DCP saves some buffers of rank 1, and BatchNorm's buffers differ between the forwards.
+        module = convolutional(batch_norm=False)
+        whole, resumed = copy.deepcopy(module), convolutional(batch_norm=False)
+        folder = f"{store}.{name}"
+        optimizer = OPTIMIZERS[name](whole.parameters())
+        with DataParallel(whole, optimizer) as model:
+            train(model, optimizer, batches[:STEPS])
+            parts = get_state_dict(model, optimizer, options=options)
+            checkpoint.save(dict(zip("mo", parts, strict=True)), checkpoint_id=folder)
+            expected = train(model, optimizer, batches[STEPS:])
+        optimizer = OPTIMIZERS[name](resumed.parameters())
+        with DataParallel(resumed, optimizer) as model:
+            parts = dict(zip("mo", get_state_dict(model, optimizer, options=options), strict=True))
+            checkpoint.load(parts, checkpoint_id=folder)
+            set_state_dict(
+                model,
+                optimizer,
+                model_state_dict=parts["m"],
+                optim_state_dict=parts["o"],
+                options=options,
+            )
+            found = train(model, optimizer, batches[STEPS:])
+        assert all(torch.equal(found[key], value) for key, value in expected.items()), name
+    resumed_from_ddp(rank)
+    dist.destroy_process_group()
+
+
+def resumed_from_ddp(rank):
+    """Check that DDP and DataParallel go on from each other's checkpoints."""
+    batches = [images(rank, turn) for turn in range(STEPS)]
+    torch.manual_seed(0)
+    plain = DistributedDataParallel(convolutional())
+    reference = OPTIMIZERS["adamw"](plain.parameters())
+    train(plain, reference, batches)
+    states = copy.deepcopy((plain.state_dict(), reference.state_dict()))
+    other = convolutional()
+    optimizer = OPTIMIZERS["adamw"](other.parameters())
+    with DataParallel(other, optimizer) as model:
+        model.load_state_dict(states[0])
+        optimizer.load_state_dict(states[1])
+        for _ in range(2):
+            mine = train(model, optimizer, batches)
+            theirs = train(plain, reference, batches)
+            for key, value in theirs.items():
+                assert torch.equal(mine[key.removeprefix("module.")], value), key
+            plain.module.load_state_dict(model.state_dict())
+            reference.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+
+
 def told(rank, size):
     module = convolutional()
     optimizer = OPTIMIZERS["sgd"](module.parameters())
@@ -284,6 +349,11 @@ def test_ranks_may_differ_in_what_they_use_and_the_bits_are_the_same_again(job, 
 
 def test_several_optimizers_and_another_backend_give_the_same(job):
     job(2, over_gloo)
+
+
+@pytest.mark.slow
+def test_checkpoints_of_torch_and_of_ddp_resume_a_run_with_the_same_bits(job):
+    job(2, saved_and_resumed, bare=True)
 
 
 def test_every_rank_writes_its_steps_where_the_environment_says(job, tmp_path: Path):

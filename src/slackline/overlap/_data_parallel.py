@@ -15,6 +15,7 @@ from slackline.errors import UsageError
 from slackline.overlap._attach import compiled_parameters
 from slackline.overlap._buffers import Buffers
 from slackline.overlap._checks import check
+from slackline.overlap._ddp_names import without_prefix
 from slackline.overlap._model_gradients import ModelGradients, agree_and_copy
 from slackline.overlap._report import Report
 from slackline.overlap.exchange import open_exchange
@@ -263,11 +264,20 @@ class DataParallel(nn.Module):
     ) -> Any:
         """Load a state dict into the wrapped module; every rank must load the same values.
 
-        Raises UsageError for `assign=True`, which would replace the parameters.
+        The names may carry the prefix `module.` of torch's DistributedDataParallel. Raises
+        UsageError for `assign=True`, which would replace the parameters.
         """
         if assign:
             raise UsageError("assign=True would replace the parameters that are being reduced")
-        return self.module.load_state_dict(state_dict, strict)
+        return self.module.load_state_dict(without_prefix(self.module, state_dict), strict)
+
+    def _fqn_modifiers(self) -> dict[str, str]:
+        """Tell torch's distributed checkpoints to leave the wrapper's attribute out of names.
+
+        torch.distributed.checkpoint.state_dict skips the children in this dictionary's values, and
+        looks a name in its keys up in the attribute of the corresponding value.
+        """
+        return {"module": "module"}
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield the parameters under the wrapped module's names, as in `state_dict`."""
@@ -310,10 +320,11 @@ def _refuse() -> None:
     raise UsageError("compile the module and then wrap it, not the other way round")
 
 
-def _add_prefix(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+def _add_prefix(module: DataParallel, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
     """Add the prefix `module.` to the names that a wrapped submodule loads.
 
     A wrapper's `state_dict` leaves the prefix out, but torch's loading of an outer module needs it.
     """
-    for key in [key for key in state_dict if key.startswith(prefix)]:
-        state_dict[f"{prefix}module.{key[len(prefix) :]}"] = state_dict.pop(key)
+    keys = [key for key in state_dict if key.startswith(prefix)]
+    mine = without_prefix(module.module, {key[len(prefix) :]: state_dict.pop(key) for key in keys})
+    state_dict.update((f"{prefix}module.{name}", value) for name, value in mine.items())

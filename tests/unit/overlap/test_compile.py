@@ -5,8 +5,10 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch._dynamo import compiled_autograd, config
 
 from slackline.errors import UsageError
+from slackline.overlap.reduction._arrivals import STEADY_STEPS
 
 
 @pytest.fixture(autouse=True)
@@ -98,3 +100,67 @@ def test_a_scripted_module_is_finished_before_it_runs(wrap, batch):
     model, _, group = wrap(scripted, optimizer)
     assert_same_run(model, model, optimizer, plain, reference, batch)
     assert group.waits
+
+
+def eagerly(graph):
+    return torch.compile(graph, backend="eager")
+
+
+def in_a_region(model, batch):
+    loss = model(batch).square().sum()
+    with compiled_autograd._enable(eagerly):
+        loss.backward()
+
+
+def in_compiled_code(model, batch):
+    with config.patch(compiled_autograd=True):
+        torch.compile(lambda loss: loss.backward(), backend="eager")(model(batch).square().sum())
+
+
+def beside_the_forward(model, batch):
+    penalty = sum(parameter.square().sum() for parameter in model.parameters())
+    with compiled_autograd._enable(eagerly):
+        penalty.backward()
+
+
+def within_no_sync(model, batch):
+    with model.no_sync():
+        in_a_region(model, batch)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch's own
+@pytest.mark.parametrize(
+    ("backward", "group_bytes", "steps"),
+    [
+        (in_a_region, 1 << 20, STEADY_STEPS + 1),
+        pytest.param(in_compiled_code, 0, 0, marks=pytest.mark.slow),
+        pytest.param(beside_the_forward, 1 << 20, STEADY_STEPS + 1, marks=pytest.mark.slow),
+        pytest.param(within_no_sync, 0, 0, marks=pytest.mark.slow),
+    ],
+)
+def test_compiled_autograd_is_refused_before_it_computes_a_gradient(
+    wrap, chain, batch, backward, group_bytes, steps
+):
+    plain, optimizer, reference = pair(chain)
+    model, _, group = wrap(chain, optimizer, group_bytes=group_bytes)
+    for _ in range(steps):
+        assert_one_step(model, optimizer, plain, reference, batch)
+    group.forget()
+    with pytest.raises(UsageError) as caught:
+        backward(model, batch)
+    assert str(caught.value) == (
+        "compiled autograd must be off for the backward of a model in "
+        "slackline.overlap.DataParallel, whose hooks reduce gradients; compile the module alone"
+    )
+    assert group.posts == []
+    model.zero_grad()
+    assert_one_step(model, optimizer, plain, reference, batch)
+
+
+def assert_one_step(model, optimizer, plain, reference, batch):
+    for net, opt in ((model, optimizer), (plain, reference)):
+        net(batch).square().sum().backward()
+        opt.step()
+        opt.zero_grad()
+    for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(mine, theirs)

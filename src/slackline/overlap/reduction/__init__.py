@@ -8,6 +8,7 @@ _gradient_reducer   posting and awaiting the reductions of one optimizer, put to
     _observed_order     the order in which backward passes produce gradients
     tuning/             the size of the groups
   _deferred           the optimizer's own step on some parameters, later
+  _compiled_autograd  an error for backward passes that are compiled
   _read_tracker, _lazy_parameters     a read waits for the values that it needs
 """
 

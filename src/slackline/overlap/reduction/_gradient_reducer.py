@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 from slackline.overlap._recorder import Recorder
 from slackline.overlap.exchange import Exchange
 from slackline.overlap.reduction._arrivals import Arrivals
+from slackline.overlap.reduction._compiled_autograd import refuse_compiled_autograd
 from slackline.overlap.reduction._deferred import DeferredSteps
 from slackline.overlap.reduction._gradient_group import GradientGroup
 from slackline.overlap.reduction._grouping import Grouping
@@ -277,6 +278,7 @@ class GradientReducer:
         return ended
 
     def _before_gradient(self, state: ParameterState) -> None:
+        refuse_compiled_autograd()
         if self._make_room(state):
             state.armed = False
             self._expecting.add(state)
@@ -303,6 +305,7 @@ class GradientReducer:
             self._expecting.pop().unstash()
 
     def _on_gradient(self, state: ParameterState) -> None:
+        refuse_compiled_autograd()
         self._expecting.discard(state)
         if self._tracker.synchronize:
             self._open()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from slackline.overlap.reduction._compiled_autograd import refuse_compiled_autograd
 from slackline.overlap.reduction._lazy_parameters import LazyParameters
 from slackline.overlap.reduction._parameter_state import ParameterState
 
@@ -117,6 +118,7 @@ class ReadTracker:
 
     def count(self) -> None:
         """Count the running backward pass, once however many outputs it reaches."""
+        refuse_compiled_autograd()
         task: int = torch._C._current_graph_task_id()
         if self.synchronize and task != self._task:
             self._task = task
