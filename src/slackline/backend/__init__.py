@@ -3,6 +3,9 @@
     torch call ─ _group ─ operations/ ─ nic.Group
 
     _identity       names, devices and abilities that torch asks a group for
+    _offspring      groups that a group makes: splits and merged groups
+    _timeouts       time limits as torch passes them
+    _held           Works that live as long as torch's C++ code refers to them
     _context        one engine for all groups of the process
     _store_prefix   a fresh key prefix in the store, where restarted ranks find no old values
     _served         groups under another backend's name, or beside other devices' backends

@@ -17,6 +17,7 @@ from slackline._process_end import process_end
 from slackline.backend._group import SlacklineGroup
 from slackline.backend._membership import first_membership
 from slackline.backend._store_prefix import agree_on_prefix
+from slackline.backend._timeouts import time_limit
 from slackline.backend._torch import BackendOptions, PrefixStore, Store
 from slackline.backend.flight import FlightRecorder, RecordedNic, recorded_nic
 from slackline.env import Environment
@@ -77,13 +78,14 @@ class Context:
             if group is not None:
                 self._groups.add(group)
         if group is not None:
-            return self._make(make, group, opts.store)
+            return self._make(make, group, opts)
+        opts.timeout = time_limit(opts.timeout)
         deadline_s = time.monotonic() + opts.timeout.total_seconds()
         life = agree_on_prefix(opts.store, opts.group_rank, opts.group_size, deadline_s)
         store = PrefixStore(life, opts.store)
         group = self._open(store, opts, options, deadline_s)
         try:
-            made = self._make(make, group, opts.store)
+            made = self._make(make, group, opts)
         except BaseException as error:
             clean_up(error, partial(group.close, timedelta()), partial(self._release, group))
             raise
@@ -182,8 +184,10 @@ class Context:
         self._opened(group)
         return group
 
-    def _make(self, make: MakeGroup, group: Group, store: Store) -> SlacklineGroup:
-        made = make(group, store, partial(self._release, group))
+    def _make(self, make: MakeGroup, group: Group, opts: BackendOptions) -> SlacklineGroup:
+        made = make(group, opts.store, partial(self._release, group))
+        made.open_beside = partial(self, make=make)
+        made.job_ranks = tuple(opts.global_ranks_in_group) or range(group.size)
         with self._lock:
             self._made.add(made)
         return made

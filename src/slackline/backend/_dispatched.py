@@ -23,8 +23,9 @@ import torch
 from torch import distributed as dist
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
+from slackline.backend._held import held
 from slackline.backend._identity import Identity
-from slackline.backend._torch import TorchGroup, c10d
+from slackline.backend._torch import c10d
 from slackline.backend.operations import Call, CoalescedWork, TransferWork, current
 from slackline.errors import UsageError
 from slackline.staging import NeedsDispatcher
@@ -77,6 +78,9 @@ class DispatcherView(Identity):
     def owner(self) -> Any:
         """The group with slackline's operations; None once nobody else refers to it."""
         return self._owner()
+
+    def _get_sequence_number_for_group(self) -> int:
+        return int(self.owner._get_sequence_number_for_group())
 
 
 def dispatched(kind: type[_Kind]) -> type[_Kind]:
@@ -165,31 +169,6 @@ def _kinds_of(values: Sequence[Any]) -> Iterator[str]:
             yield from _kinds_of(value)
 
 
-class _Carrier(TorchGroup):
-    """A group that hands a Work to C++, so that C++ keeps the Work's Python object alive."""
-
-    def __init__(self) -> None:
-        super().__init__(0, 1)
-        self.work: Any = None
-
-    def broadcast(self, tensors: Any, opts: Any) -> Any:
-        work, self.work = self.work, None
-        return work
-
-
-_carriers = threading.local()
-
-
-def _held(work: dist.Work) -> dist.Work:
-    """Return a Work that follows `work` and keeps it alive as long as torch's C++ code holds it."""
-    if not hasattr(_carriers, "carrier"):
-        _carriers.carrier = _Carrier()
-    _carriers.carrier.work = work
-    # Python calls C++, and C++ calls the carrier: a Work comes back that holds a Python object.
-    held: dist.Work = dist.ProcessGroup.broadcast(_carriers.carrier, [], c10d.BroadcastOptions())
-    return held
-
-
 def serve_operators() -> None:
     """Have torch's operators for process groups serve slackline's groups."""
     with _lock:
@@ -266,7 +245,7 @@ def _unwrapped(value: Any) -> Any:
 def _done(work: dist.Work, *results: Any) -> Any:
     if current.calls:
         current.calls[-1].works.append(work)
-    handed = _held(work).boxed()
+    handed = held(work).boxed()
     return (*results, handed) if results else handed
 
 
@@ -341,7 +320,7 @@ def _batch_p2p_ops(
         sends = kind == "isend"
         work = (group.send if sends else group.recv)([tensor], peer, tag)
         results.append(tensor.new_empty(0) if sends else tensor)
-        c10d._register_work(results[-1], _held(work))
+        c10d._register_work(results[-1], held(work))
     return results
 
 

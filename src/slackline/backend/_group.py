@@ -1,11 +1,13 @@
 """The process group that torch sees, composed of classes for each family of operations."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+import torch
 from torch import distributed as dist
+from torch.distributed.constants import default_pg_timeout
 
 from slackline.backend._dispatched import (
     DispatcherView,
@@ -15,9 +17,12 @@ from slackline.backend._dispatched import (
 )
 from slackline.backend._identity import NAME
 from slackline.backend._membership import Membership
-from slackline.backend._torch import Store, excluded_from_compile
+from slackline.backend._offspring import merged, split
+from slackline.backend._timeouts import serve_set_pg_timeout
+from slackline.backend._torch import BackendOptions, Store, excluded_from_compile
 from slackline.backend.flight import RecordedGroup
 from slackline.backend.operations import DataMovement, DeviceOf, PointToPoint, Reductions
+from slackline.errors import UsageError
 from slackline.nic import Group
 from slackline.staging import device_of
 
@@ -49,17 +54,62 @@ class SlacklineGroup(Reductions, DataMovement, PointToPoint):
         """
         super().__init__(nic, store, device_of)
         serve_operators()
+        serve_set_pg_timeout()
         self._on_end = on_end
         self._view: DispatcherView | None = None
         self._ended = False
         self._process = os.getpid()
         self.membership: Membership | None = None
         """The members that can shrink the group, and their store; None if torch did not make it."""
+        self.open_beside: Callable[[BackendOptions, Any], SlacklineGroup] | None = None
+        """A function that opens another group on the same engine; None without a factory."""
+        self.job_ranks: Sequence[int] = range(nic.size)
+        """The members' ranks in the default group."""
 
     @property
     def nic(self) -> Group:
         """The NIC engine's Group under this process group."""
         return self._nic
+
+    def opened_beside(self, opts: BackendOptions, options: Any) -> "SlacklineGroup":
+        """Open another group on the same engine; raise UsageError if the group cannot."""
+        if self.open_beside is None or self._ended:
+            raise UsageError("only an open group of torch.distributed can make other groups")
+        return self.open_beside(opts, options)
+
+    def split_group(
+        self,
+        ranks: Sequence[int],
+        timeout: timedelta | None = None,
+        opts: Any = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Sequence[torch.device] | None = None,
+    ) -> Any:
+        """Return a group of `ranks` alone; None at a rank that is not among them."""
+        return split(
+            self,
+            ranks,
+            timeout=timeout,
+            options=opts,
+            name=group_name,
+            description=group_desc,
+            devices=device_types,
+        )
+
+    def merge_remote_group(
+        self,
+        store: Store,
+        size: int,
+        timeout: timedelta = default_pg_timeout,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+    ) -> Any:
+        """Return a group of all `size` processes that meet in `store`."""
+        return merged(self, store, size, timeout=timeout, name=group_name, description=group_desc)
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._collectives
 
     def dispatcher_view(self) -> DispatcherView:
         """Return the group whose operations are torch's own, which pass through its dispatcher."""

@@ -1,16 +1,36 @@
 """The properties that torch asks of a process group: names, devices, abilities."""
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
-from slackline.backend._torch import Store, TorchGroup, backend_options, excluded_from_compile
+from slackline.backend._timeouts import time_limit
+from slackline.backend._torch import (
+    GroupOptions,
+    Store,
+    TorchGroup,
+    backend_options,
+    excluded_from_compile,
+)
 from slackline.errors import UsageError
 
 __all__ = ["NAME", "Identity"]
 
 NAME = "slackline"
+_REFUSED = {
+    "allocate_tensor": "call slackline.backend.empty for a tensor in registered memory",
+    "mem_allocator": "call slackline.backend.empty for a tensor in registered memory",
+    "memory_stats": "call slackline.backend.counters, which tells the registered memory",
+    "suspend": "call destroy_process_group, which frees the engine's memory",
+    "resume": "call init_process_group again",
+    "shrink": "call slackline.elastic.shrink, which makes the default group smaller",
+    "_register_backend": 'name both backends, as in init_process_group("cpu:slackline,cuda:nccl")',
+    "_set_default_backend": "a slackline group is its own backend",
+    "_register_on_completion_hook": "add a callback to the Work's get_future()",
+}
+"""What torch asks of some backends and slackline has not, with the way out for the caller."""
 
 
 @excluded_from_compile
@@ -21,9 +41,11 @@ class Identity(TorchGroup):
     accessors by their Python and their C++ names, so the class has both spellings.
     """
 
-    supports_splitting = False
+    supports_splitting = True
     supports_coalescing = False
     supports_time_estimate = False
+    supports_shrinking = False  # torch.distributed.shrink_group takes backends in C++ only.
+    use_pg_for_symm_mem_rendezvous = False
 
     def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
@@ -78,11 +100,36 @@ class Identity(TorchGroup):
 
     def _get_backend(self, device: torch.device) -> Any:
         if torch.device(device).type not in ("cpu", "cuda"):
-            raise RuntimeError(f"No backend type associated with device type {device}")
+            raise UsageError(
+                f"No backend type associated with device type {device}: slackline serves cpu and "
+                "cuda; name another backend beside it, as in "
+                f'init_process_group("cpu:slackline,{torch.device(device).type}:...")'
+            )
         return self
 
+    def _backend_id(self, backend_type: Any) -> int:
+        return self._id()
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return False
+
+    def eager_connect_single_device(self, device: torch.device) -> None:
+        """Do nothing, since the engine connects ranks by itself."""
+        self._get_backend(device)
+
+    def perform_nocolor_split(self, device: torch.device) -> None:
+        """Do nothing, since only the members of a split make it."""
+
+    def setUsePgForSymmMemRendezvous(self, value: bool) -> None:  # noqa: N802
+        """Keep the answer no; raise UsageError if torch's symmetric memory is to use the group."""
+        if value:
+            raise UsageError(
+                "slackline does not carry the handles of torch's symmetric memory: leave the "
+                "exchange to the store, which is the default"
+            )
+
     @property
-    def options(self) -> Any:
+    def options(self) -> GroupOptions:
         """The backend's options, from which torch reads the timeout."""
         return backend_options(NAME, self.default_timeout)
 
@@ -96,9 +143,7 @@ class Identity(TorchGroup):
 
         Raises UsageError unless the timeout is positive.
         """
-        if timeout <= timedelta():
-            raise UsageError(f"a timeout must be positive, not {timeout}")
-        self._timeout = timeout
+        self._timeout = time_limit(timeout)
 
     def _set_default_timeout(self, timeout: timedelta) -> None:
         self.set_timeout(timeout)
@@ -111,3 +156,18 @@ class Identity(TorchGroup):
 
     def _enable_collectives_timing(self) -> None:
         pass
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Do nothing, since the engine numbers the group's operations by itself."""
+
+
+def _refusal(name: str, way_out: str) -> Callable[..., NoReturn]:
+    def refuse(self: Identity, *args: Any, **kwargs: Any) -> NoReturn:
+        raise UsageError(f"a slackline group has no {name}: {way_out}")
+
+    return refuse
+
+
+for _name, _way_out in _REFUSED.items():
+    _answer: Any = _refusal(_name, _way_out)
+    setattr(Identity, _name, property(_answer) if _name == "mem_allocator" else _answer)

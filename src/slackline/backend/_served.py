@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial, wraps
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import distributed as dist
@@ -11,6 +11,7 @@ from torch import distributed as dist
 from slackline.backend._context import create
 from slackline.backend._group import SlacklineGroup
 from slackline.backend._torch import BackendOptions, Store, excluded_from_compile
+from slackline.errors import UsageError
 from slackline.nic import Group
 
 __all__ = ["MixedGroup", "ServedGroup", "create_served"]
@@ -33,9 +34,6 @@ class ServedGroup(SlacklineGroup):
     """
 
     stands_for = "gloo"
-
-    def _set_sequence_number_for_group(self) -> None:
-        """Do nothing, since the engine numbers the group's operations by itself."""
 
 
 class MixedGroup(ServedGroup):
@@ -75,6 +73,18 @@ class MixedGroup(ServedGroup):
 
     def _set_default_timeout(self, timeout: timedelta) -> None:
         super().set_timeout(timeout)  # torch calls each other backend itself
+
+    def split_group(self, ranks: Sequence[int], *args: Any, **kwargs: Any) -> NoReturn:
+        raise UsageError(
+            f"a group with several backends ({', '.join(map(str, self._device_types))}) cannot be "
+            f"split: call torch.distributed.new_group({list(ranks)})"
+        )
+
+    def merge_remote_group(self, store: Store, size: int, *args: Any, **kwargs: Any) -> NoReturn:
+        raise UsageError(
+            f"a group with several backends ({', '.join(map(str, self._device_types))}) cannot be "
+            f"merged: call init_process_group with the store and world_size={size}"
+        )
 
     def _has_hooks(self) -> bool:
         return bool(self._others._has_hooks())

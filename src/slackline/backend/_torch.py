@@ -11,6 +11,7 @@ from torch._C import _distributed_c10d as c10d
 __all__ = [
     "AllreduceOptions",
     "BackendOptions",
+    "GroupOptions",
     "PrefixStore",
     "Store",
     "TorchGroup",
@@ -19,6 +20,7 @@ __all__ = [
     "cloned_store",
     "excluded_from_compile",
     "reduction_number",
+    "work_results",
 ]
 
 _Kind = TypeVar("_Kind")
@@ -37,9 +39,18 @@ if TYPE_CHECKING:
         """
 
         def __init__(self, rank: int, size: int) -> None: ...
+        def rank(self) -> int: ...
+        def size(self) -> int: ...
+        def _id(self) -> int: ...
 
 else:
     TorchGroup = dist.ProcessGroup
+
+
+def work_results() -> Any:
+    """Return torch's enum of the results of a Work."""
+    untyped: Any = c10d
+    return untyped.WorkResult
 
 
 def reduction_number(op: Any) -> int:
@@ -47,9 +58,19 @@ def reduction_number(op: Any) -> int:
     return hash(op)  # torch defines the hash as the number; this needs no conversion
 
 
-def backend_options(name: str, timeout: timedelta) -> Any:
-    """Return torch's options object of a backend, from which torch reads the timeout."""
-    return c10d.Backend.Options(name, timeout)
+class GroupOptions(c10d.Backend.Options):
+    """torch's options of a group's backend, from which torch reads the timeout.
+
+    torch copies the options before it splits a group.
+    """
+
+    def __deepcopy__(self, memo: Any) -> "GroupOptions":
+        return backend_options(self.backend, self._timeout)
+
+
+def backend_options(name: str, timeout: timedelta) -> GroupOptions:
+    """Return torch's options object of a backend."""
+    return GroupOptions(name, timeout)
 
 
 def cloned_store(store: Store) -> Store:

@@ -8,10 +8,11 @@ import torch
 from torch import distributed as dist
 
 from slackline.backend import Context
+from slackline.backend._served import MixedGroup
 from slackline.backend._torch import BackendOptions
 from slackline.errors import PeerError, UsageError
 from slackline.nic import NicOptions
-from slackline.testing import LoopbackNic
+from slackline.testing import LoopbackFabric, LoopbackNic
 
 
 def options(size=1, rank=0):
@@ -150,3 +151,63 @@ def test_a_daemon_thread_whose_operation_fails_at_the_end_of_the_process_prints_
         thread.start()
         thread.join()
     assert shown == [KeyError, PeerError]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda group: group.split_group([0]),
+            r"a group with several backends \(cpu\) cannot be split: call "
+            r"torch.distributed.new_group\(\[0\]\)",
+        ),
+        (
+            lambda group: group.merge_remote_group(dist.HashStore(), 2),
+            r"a group with several backends \(cpu\) cannot be merged: call init_process_group "
+            "with the store and world_size=2",
+        ),
+    ],
+)
+def test_a_group_with_backends_of_other_devices_makes_no_other_groups(make, message):
+    fabric = LoopbackFabric(1)
+    others = dist.ProcessGroup(dist.HashStore(), 0, 1)
+    group = MixedGroup(fabric.groups[0], dist.HashStore(), lambda: None, others)
+    with pytest.raises(UsageError, match=message):
+        make(group)
+
+
+@pytest.mark.parametrize("ranks", [[], [0, 0], [1], [-1]])
+def test_a_split_takes_different_ranks_of_the_group(ranks):
+    group = Context(Engines())(options())
+    with pytest.raises(UsageError, match="the ranks of a split must be "):
+        group.split_group(ranks)
+    group.shutdown()
+    with pytest.raises(UsageError, match="only an open group"):
+        group.split_group([0])
+
+
+def test_a_store_serves_for_one_merged_group():
+    group, store = Context(Engines())(options()), dist.HashStore()
+    assert group.merge_remote_group(store, 1).size() == 1
+    with pytest.raises(UsageError, match="2 processes have come to a merged group of 1"):
+        group.merge_remote_group(store, 1)
+
+
+def test_a_timeout_that_torch_cannot_hold_is_refused_with_a_longest_one():
+    opts = options()
+    opts.timeout = timedelta.max
+    with pytest.raises(
+        UsageError, match=r"torch turns timedelta\.max into this value: give 36,500"
+    ):
+        Context(Engines())(opts)
+
+
+@pytest.mark.parametrize("timeout", ["soon", 0.0, float("nan"), 3, None])
+def test_a_timeout_is_a_positive_length_of_time(ranks, timeout):
+    def rank_main(group):
+        with pytest.raises(UsageError, match=rf"a positive datetime\.timedelta, not {timeout!r}"):
+            group.set_timeout(timeout)
+        group.set_timeout(1e300)
+        assert group.default_timeout == timedelta(days=36_500)
+
+    ranks(1, rank_main)

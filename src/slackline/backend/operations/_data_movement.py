@@ -296,9 +296,9 @@ def _root(opts: Any) -> tuple[int, Any]:
     return (opts, None) if isinstance(opts, int) else (opts.rootRank, opts)
 
 
-def _options(opts: Any, timeout: timedelta | None) -> tuple[Any, timedelta | None]:
+def _options(opts: Any, timeout: timedelta | None) -> tuple[Any, Any]:
     """Return torch's options of an operation, and its timeout.
 
     In torch's short forms, `opts` is the timeout itself, and the returned options are None.
     """
-    return (None, opts) if isinstance(opts, timedelta) else (opts, timeout)
+    return (None, opts) if isinstance(opts, timedelta | float) else (opts, timeout)

@@ -8,6 +8,7 @@ import torch
 from torch import distributed as dist
 
 from slackline._profile import Facts
+from slackline.backend._timeouts import wait_limit
 from slackline.backend._torch import excluded_from_compile
 from slackline.backend.operations._arguments import only_tensor
 from slackline.backend.operations._codes import moved_as
@@ -81,7 +82,7 @@ class PointToPoint(Poster):
         If a rank has ended or left the group, rank 0 at once raises PeerError, which names that
         rank. The other ranks then fail because rank 0 has ended, or with a timeout of their own.
         """
-        limit = timeout or self.default_timeout
+        limit = (timeout and wait_limit(timeout)) or self.default_timeout
         if self._me != 0:
             self._call(0, sending=True, timeout=limit)
             self._call(0, sending=False, timeout=limit)

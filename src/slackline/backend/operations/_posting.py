@@ -10,6 +10,7 @@ from torch import distributed as dist
 
 from slackline._profile import Facts, profiling, recorded_work
 from slackline.backend._identity import Identity
+from slackline.backend._timeouts import UNSET, time_limit
 from slackline.backend._torch import Store, excluded_from_compile
 from slackline.backend.operations._dispatching import check_modes
 from slackline.backend.operations._staging import GroupStaging, Order
@@ -206,10 +207,13 @@ class Poster(Identity):
         return work
 
     def _limit(self, opts: Any, timeout: timedelta | None) -> timedelta | None:
-        """Return the timeout of one operation; None means the timeout of the engine's group."""
-        if timeout is None and opts is not None and opts.timeout > timedelta():
+        """Return the timeout of one operation; None means the timeout of the engine's group.
+
+        Raises UsageError unless the timeout is positive or not set.
+        """
+        if timeout is None and opts is not None:
             timeout = opts.timeout
-        return self._timeout if timeout is None else timeout
+        return self._timeout if timeout is None or timeout == UNSET else time_limit(timeout)
 
     def _start_coalescing(self, device: torch.device) -> None:
         """Collect the Works of the following calls until `_end_coalescing` merges the Works."""

@@ -9,6 +9,7 @@ import torch
 from torch import distributed as dist
 from torch.autograd import profiler  # `allreduce` reads its flag without a call, which is fast
 
+from slackline.backend._timeouts import UNSET, time_limit
 from slackline.backend._torch import AllreduceOptions, excluded_from_compile, reduction_number
 from slackline.backend.operations._arguments import check_alike, first_of, only_list, only_tensor
 from slackline.backend.operations._codes import REDUCTIONS, moved_as, premultiplier, reduced_as
@@ -67,9 +68,9 @@ class Reductions(Poster):
             except (KeyError, TypeError, ValueError, RuntimeError):
                 plain = False
             if plain and address:
+                given = opts.timeout
+                limit = self._timeout if given == UNSET else time_limit(given)
                 self._collectives += 1
-                given = opts.timeout  # torch marks an unset timeout by minus one millisecond
-                limit = given if given.days >= 0 else self._timeout
                 if opts.asyncOp:
                     transfer = self._nic.all_reduce(
                         address, address, tensor.numel(), code, op, timeout=limit

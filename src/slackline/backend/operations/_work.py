@@ -12,7 +12,10 @@ import torch
 from torch import distributed as dist
 from torch.futures import Future
 
-from slackline.backend._torch import excluded_from_compile
+from slackline.backend._held import held
+from slackline.backend._timeouts import wait_limit
+from slackline.backend._torch import excluded_from_compile, work_results
+from slackline.errors import LinkError, PeerError, TimeoutError, UsageError
 from slackline.nic import Transfer
 from slackline.staging import AllOf, StagedTransfer
 
@@ -24,7 +27,29 @@ _IN_CALLBACK = ContextVar("in a future's callback", default=False)
 
 
 @excluded_from_compile
-class TransferWork(dist.Work):
+class _PythonWork(dist.Work):
+    """The answers that all Works give alike, in place of torch's errors without a type."""
+
+    def boxed(self) -> Any:
+        """Return torch's object for operators in C++, which keeps this Work alive."""
+        return held(self).boxed()
+
+    def get_future_result(self) -> Future[int]:
+        """Return a Future of torch's WorkResult: success, timeout, error of a link, or unknown."""
+        return self.get_future().then(lambda _: _outcome(self.exception()))
+
+    def _get_duration(self) -> float:
+        raise UsageError(
+            "slackline measures no duration of a Work: profile the program with torch.profiler, or "
+            "run it with `slackline run --keep` and draw it with `slackline trace`"
+        )
+
+    def block_current_stream(self) -> None:
+        self.wait()
+
+
+@excluded_from_compile
+class TransferWork(_PythonWork):
     """The Work of a posted transfer, which keeps the operation's tensors alive until its end.
 
     torch's DistributedDataParallel announces by a small all_reduce that a rank has more inputs,
@@ -52,7 +77,7 @@ class TransferWork(dist.Work):
         Raises the operation's error, of a type of `slackline.errors`.
         """
         self._awaited = True
-        self._transfer.wait(timeout or None)
+        self._transfer.wait(wait_limit(timeout))
         return True
 
     def is_completed(self) -> bool:
@@ -71,9 +96,6 @@ class TransferWork(dist.Work):
         return None
 
     def synchronize(self) -> None:
-        self.wait()
-
-    def block_current_stream(self) -> None:
         self.wait()
 
     def result(self) -> list[torch.Tensor]:
@@ -145,8 +167,8 @@ class TransferWork(dist.Work):
     def __del__(self) -> None:
         # A dropped Work's operation may still run, so a callback keeps its memory alive.
         if not self._transfer.done():
-            held = (self._results, self._kept)
-            self._transfer.add_done_callback(partial(_drop, held))
+            kept = (self._results, self._kept)
+            self._transfer.add_done_callback(partial(_drop, kept))
         if self.dropped is None or self._awaited:
             return
         if sum(result.numel() for result in self._results) <= _NOTE_ELEMENTS:
@@ -170,7 +192,7 @@ class StagedWork(TransferWork):
         """
         self._awaited = True
         if timeout:
-            self._staged.wait(timeout)
+            self._staged.wait(wait_limit(timeout))
         self._staged.order()
         return True
 
@@ -206,7 +228,7 @@ class CoalescedWork(TransferWork):
         """Wait for each of the Works by the Work's own `wait`."""
         self._awaited = True
         if timeout:
-            self._transfer.wait(timeout)
+            self._transfer.wait(wait_limit(timeout))
         for work in self._works:
             work.wait()
         return True
@@ -228,7 +250,7 @@ class CoalescedWork(TransferWork):
 
 
 @excluded_from_compile
-class CompletedWork(dist.Work):
+class CompletedWork(_PythonWork):
     """The Work of an operation that succeeded within the call, with the operation's results."""
 
     def __init__(self, results: Sequence[torch.Tensor] = ()) -> None:
@@ -250,11 +272,13 @@ class CompletedWork(dist.Work):
     def synchronize(self) -> None:
         pass
 
-    def block_current_stream(self) -> None:
-        pass
-
     def result(self) -> list[torch.Tensor]:
         return list(self._results)
+
+    def source_rank(self) -> int:
+        return -1
+
+    _source_rank = source_rank
 
     def get_future(self) -> Future[Any]:
         future: Future[Any] = Future()
@@ -262,8 +286,22 @@ class CompletedWork(dist.Work):
         return future
 
 
-def _drop(held: object, error: BaseException | None) -> None:
-    """Do nothing; bound to `held` as a callback, the function keeps `held` alive until the call."""
+def _outcome(error: BaseException | None) -> int:
+    """Return torch's WorkResult of an operation that ended with `error`, as a number."""
+    results = work_results()
+    if error is None:
+        found = results.SUCCESS
+    elif isinstance(error, TimeoutError):
+        found = results.TIMEOUT
+    elif isinstance(error, (PeerError, LinkError)):
+        found = results.COMM_ERROR
+    else:
+        found = results.UNKNOWN
+    return int(found)
+
+
+def _drop(kept: object, error: BaseException | None) -> None:
+    """Do nothing; bound to `kept` as a callback, the function keeps `kept` alive until the call."""
 
 
 def _complete(

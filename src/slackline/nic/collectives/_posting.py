@@ -22,9 +22,13 @@ def check_keywords(posting: MessagePosting, known: type[MessagePosting], rank: i
         raise UsageError(f"an operation takes {', '.join(sorted(names))}, not {wrong}", rank=rank)
 
 
+_LONGEST_NS = 100 * 365 * 86400 * 10**9
+"""A hundred years: the engine adds a timeout to its clock, in 64 bits."""
+
+
 def nanoseconds(timeout: timedelta) -> int:
-    """Return `timeout` in nanoseconds, which is the unit of the engine."""
-    return timeout // timedelta(microseconds=1) * 1000
+    """Return `timeout` in nanoseconds, the unit of the engine; longer ones as a hundred years."""
+    return min(timeout // timedelta(microseconds=1) * 1000, _LONGEST_NS)
 
 
 def limit_ns(posting: MessagePosting, default_ns: int) -> int:

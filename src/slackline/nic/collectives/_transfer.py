@@ -11,6 +11,7 @@ from datetime import timedelta
 import slackline._native as _native
 import slackline.errors as errors
 from slackline.nic._failures import FailureTuple, to_error
+from slackline.nic.collectives._posting import nanoseconds
 
 __all__ = ["DONE", "Completions", "JointTransfer", "NativeTransfer"]
 
@@ -70,7 +71,7 @@ class NativeTransfer:
         return self._request.done()
 
     def wait(self, timeout: timedelta | None = None) -> None:
-        timeout_ns = -1 if timeout is None else timeout // timedelta(microseconds=1) * 1000
+        timeout_ns = -1 if timeout is None else nanoseconds(timeout)
         if not self.pause(timeout_ns):
             raise errors.TimeoutError(f"the wait Timed out after {timeout}; the operation goes on")
         if (error := self.error()) is not None:
@@ -118,7 +119,7 @@ class JointTransfer:
         return all(part.done() for part in self._parts)
 
     def wait(self, timeout: timedelta | None = None) -> None:
-        limit_ns = None if timeout is None else timeout // timedelta(microseconds=1) * 1000
+        limit_ns = None if timeout is None else nanoseconds(timeout)
         until_ns = None if limit_ns is None else time.monotonic_ns() + limit_ns
         # Every part is waited for, also after a failure: the caller's memory is in use until then.
         for part in self._parts:
