@@ -2,7 +2,8 @@
 
 Tests that simulate circuits are skipped when a tool is missing. Hypothesis draws the same examples
 every time, however slow the machine is, and four times as many in `make test-full`. Every process
-that a test starts reacts to SIGINT, and computes with one thread. The workers of pytest-xdist share
+that a test starts reacts to SIGINT, computes with one thread, and must leave no native objects
+behind (support/leaks.py). The workers of pytest-xdist share
 one process that forks ranks.
 """
 
@@ -22,6 +23,7 @@ from slackline import circuit
 sys.path.insert(0, str(Path(__file__).with_name("multiproc")))
 sys.path.insert(0, str(Path(__file__).with_name("support")))
 
+from leaks import fail_if_leaked, fail_on_leaks
 from rank_jobs import ForkServer
 
 settings.register_profile(
@@ -42,6 +44,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Several tests share the cores. A second OpenMP thread in each process would mostly wait in a busy
 # loop: torch's tests would use one and a half times the processor time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+fail_on_leaks()
 
 _TOOLS = {
     "verilator": "verilator",
@@ -76,6 +80,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if simulating and (reason := circuit.missing_tools()):
         for item in simulating:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    """Fail a test if a process that inherited its standard error has left native objects behind."""
+    report: Any = yield
+    fail_if_leaked(report)
+    return report
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -24,12 +24,18 @@ class ProcessEnd:
 
     def _begin(self) -> None:
         self._calls: list[Callable[[], None]] = []
+        self._last: list[Callable[[], None]] = []
         atexit.unregister(self.run)
         atexit.register(self.run)
 
     def add(self, call: Callable[[], None]) -> None:
         """Have `call` called at the end of the process, unless `remove` is called before."""
         self._calls.append(call)
+
+    def add_last(self, call: Callable[[], None]) -> None:
+        """Have `call` called once, after all calls of `add`."""
+        if call not in self._last:
+            self._last.append(call)
 
     def remove(self, call: Callable[[], None]) -> None:
         """Forget a call, if it is in the list."""
@@ -38,8 +44,8 @@ class ProcessEnd:
 
     def run(self) -> None:
         """Make all calls, the latest first, even if one of them raises an error."""
-        while self._calls:
-            call = self._calls.pop()
+        while self._calls or self._last:
+            call = (self._calls or self._last).pop()
             try:
                 call()
             finally:

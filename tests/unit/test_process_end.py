@@ -40,6 +40,25 @@ def test_an_error_of_a_call_keeps_no_other_call_from_being_made() -> None:
     assert made == ["last", "first"]
 
 
+def test_last_calls_come_once_after_all_others_also_after_an_error() -> None:
+    made, end = list[str](), ProcessEnd()
+
+    def last() -> None:
+        made.append("last")
+
+    def fail() -> None:
+        end.add(lambda: made.append("late"))
+        raise ValueError("no")
+
+    end.add_last(last)
+    end.add_last(last)
+    end.add(lambda: made.append("first"))
+    end.add(fail)
+    with pytest.raises(ValueError, match="no"):
+        end.run()
+    assert made == ["late", "first", "last"]
+
+
 def test_a_removed_call_is_not_made() -> None:
     made, end = list[str](), ProcessEnd()
     calls = [lambda: made.append("one"), lambda: made.append("two")]

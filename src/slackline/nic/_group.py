@@ -6,9 +6,10 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from typing import Any, NoReturn
 
 import slackline._native as _native
-from slackline.errors import UsageError
+from slackline.errors import ClosedError, UsageError
 from slackline.health import Judgement
 from slackline.nic._first_links import CHAIN
 from slackline.nic._interface import TimedTransfer
@@ -62,8 +63,8 @@ class NativeGroup(Operations):
         self._engine = engine
         self.timeout = timeout
         self._on_close = on_close
-        self.lost, self.health, self.counters = lost, health, counters
-        self.link_reports = link_reports
+        self._lost, self._health, self._counters = lost, health, counters
+        self._link_reports = link_reports
         self._run = native.run
         self._process = os.getpid()
         self._star: Star | None = None
@@ -80,6 +81,20 @@ class NativeGroup(Operations):
     def all_shared(self) -> bool:
         """Whether every rank is on this host and reached through shared memory."""
         return self._native.all_shared
+
+    # These are methods, so that a reference to one refers to the engine through the group alone.
+
+    def lost(self) -> frozenset[int]:
+        return self._lost()
+
+    def health(self) -> list[Judgement]:
+        return self._health()
+
+    def link_reports(self) -> list[LinkReport]:
+        return self._link_reports()
+
+    def counters(self) -> Mapping[str, int]:
+        return self._counters()
 
     def rail_names(self) -> list[str]:
         """Return the names of all rails of the engine, sorted; each names its path to a peer."""
@@ -256,8 +271,28 @@ class NativeGroup(Operations):
         finally:
             self._on_close(self)
 
+    def release(self) -> None:
+        """Forget the engine, which has been closed; only the plain facts of the group stay."""
+        if not self._closed:
+            return
+        gone: Any = _Gone()
+        self._engine = self._native = self._book = self._completions = gone
+        self._run = self._prepare = self._on_close = gone
+        self._lost = self._health = self._counters = self._link_reports = gone
+        self._star = self._sharing = None
+
     def abort(self, reason: str) -> None:
         if not self._closed and os.getpid() == self._process:
             self._native.abort(reason)
             if self._star is not None:
                 self._star.abort(reason)
+
+
+class _Gone:
+    """A stand-in for the parts of an engine that has been closed."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise ClosedError("the engine is closed")
+
+    def __call__(self, *_: object) -> NoReturn:
+        raise ClosedError("the engine is closed")

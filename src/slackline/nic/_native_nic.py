@@ -24,6 +24,7 @@ from slackline.nic._limits import clean_up, limits_named, require_descriptors, r
 from slackline.nic._numa import SYSFS, on_the_nodes_processors
 from slackline.nic._options import NicOptions
 from slackline.nic._records import Records
+from slackline.nic._release import release_native_objects
 from slackline.nic._reports import Reports
 from slackline.nic.collectives import Completions, PlanBook, plan_number, starts
 from slackline.nic.connect import (
@@ -101,6 +102,7 @@ class NativeNic:
         self._process = os.getpid()
         # The engine's threads must end before the interpreter does.
         process_end.add(self._end)
+        process_end.add_last(release_native_objects)
 
     def open_group(
         self,

@@ -160,7 +160,7 @@ def _ways(group: Group) -> list[str]:
     """Return the names of the directions that a group reports while both ranks are present. The
     state of a direction is left out, because it depends on timing."""
     native = cast(Any, group)
-    monitor: Monitor = native.health.__self__
+    monitor: Monitor = native._health.__self__
     group.barrier(blocking=True)
     monitor.look(time.monotonic_ns())
     reasons = [judgement.reason for judgement in native.health()]

@@ -20,7 +20,7 @@ from slackline.nic.collectives._plans import (
 from slackline.nic.collectives._posting import nanoseconds
 from slackline.nic.collectives._programs import compile_program, plan_number, starts
 from slackline.nic.collectives._shares import Sharing
-from slackline.nic.collectives._transfer import DONE, Completions
+from slackline.nic.collectives._transfer import DONE, Completions, NativeTransfer
 
 __all__ = [
     "DIRECT",
@@ -28,6 +28,7 @@ __all__ = [
     "STAR",
     "Completions",
     "NativeCompletionQueue",
+    "NativeTransfer",
     "Operations",
     "PlanBook",
     "Selected",

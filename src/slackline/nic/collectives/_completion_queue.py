@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 
 import slackline._native as _native
-from slackline.errors import UsageError
+from slackline.errors import ClosedError, SlacklineError, UsageError
 from slackline.nic._failures import to_error
 from slackline.nic._interface import Completion, Transfer
 from slackline.nic.collectives._posting import nanoseconds
@@ -28,7 +29,7 @@ class NativeCompletionQueue:
 
         `pending` keeps the queue, and with it the tokens, alive while operations are watched.
         """
-        self._queue = engine.completion_queue()
+        self._queue: _native.CompletionQueue | None = engine.completion_queue()
         self._pending = pending
         self._lock = threading.Lock()
         self._watched: dict[int, tuple[_native.Request, object]] = {}
@@ -44,6 +45,8 @@ class NativeCompletionQueue:
             self._ended.append(Completion(token, None, time.monotonic_ns()))
             return
         request = transfer.request
+        if self._queue is None:
+            raise ClosedError("the engine is closed")
         with self._lock:
             self._watched[request.key()] = request, token
             self._pending.add(self)
@@ -55,17 +58,30 @@ class NativeCompletionQueue:
     def wait(self, timeout: timedelta) -> list[Completion]:
         return self._take(0 if self._ended else nanoseconds(timeout))
 
+    def release(self) -> None:
+        """Forget the engine, which has been closed; the operations' results stay in the queue."""
+        with self._lock:
+            keys = [key for key, (request, _) in self._watched.items() if request.done()]
+        self._ended += self._completed(keys)
+        self._queue = None
+
     def _take(self, timeout_ns: int) -> list[Completion]:
         found, self._ended = self._ended, []
-        keys = self._queue.wait(timeout_ns)
-        if not keys:
-            return found
+        if self._queue is not None and (keys := self._queue.wait(timeout_ns)):
+            found += self._completed(keys)
+        return found
+
+    def _completed(self, keys: Sequence[int]) -> list[Completion]:
+        """Remove the operations with these keys from the watched ones; return their completions."""
         with self._lock:
             watched = [self._watched.pop(key) for key in keys]
             if not self._watched:
                 self._pending.discard(self)
-        for request, token in watched:
-            failure = request.failure()
-            error = None if failure is None else to_error(failure)
-            found.append(Completion(token, error, request.ended_ns()))
-        return found
+        return [
+            Completion(token, _error_of(request), request.ended_ns()) for request, token in watched
+        ]
+
+
+def _error_of(request: _native.Request) -> SlacklineError | None:
+    failure = request.failure()
+    return None if failure is None else to_error(failure)

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 import slackline._native as _native
@@ -40,19 +41,54 @@ class _Done:
 DONE = _Done()
 
 
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """The result of an operation, in place of the record of an engine that has been closed."""
+
+    failed: FailureTuple | None
+    sender: int
+    at_ns: int
+
+    def done(self) -> bool:
+        return True
+
+    def wait(self, timeout_ns: int) -> bool:
+        return True
+
+    def cancel(self, failure: FailureTuple) -> None:
+        pass
+
+    def failure(self) -> FailureTuple | None:
+        return self.failed
+
+    def source(self) -> int:
+        return self.sender
+
+    def ended_ns(self) -> int:
+        return self.at_ns
+
+
 class NativeTransfer:
     """The handle of an operation on the native engine; see slackline.nic.Transfer."""
 
     __slots__ = ("_completions", "_request")
 
     def __init__(self, request: _native.Request, completions: Completions) -> None:
-        self._request = request
+        self._request: _native.Request | _Ended = request
         self._completions = completions
 
     @property
     def request(self) -> _native.Request:
-        """The engine's record of the operation."""
+        """The engine's record of the operation. Raises ClosedError after `release`."""
+        if isinstance(self._request, _Ended):
+            raise errors.ClosedError("the engine is closed")
         return self._request
+
+    def release(self) -> None:
+        """Replace the engine's record of an ended operation by the operation's result."""
+        request = self._request
+        if request.done():
+            self._request = _Ended(request.failure(), request.source(), request.ended_ns())
 
     @property
     def source(self) -> int | None:
@@ -94,7 +130,11 @@ class NativeTransfer:
         return None if failure is None else to_error(failure)
 
     def add_done_callback(self, fn: Callback, /) -> None:
-        self._completions.add(self, self._request, fn)
+        request = self._request
+        if isinstance(request, _Ended):
+            fn(self.error())
+        else:
+            self._completions.add(self, request, fn)
 
 
 class JointTransfer:
@@ -164,7 +204,7 @@ class Completions:
     """
 
     def __init__(self, engine: _native.Engine) -> None:
-        self._engine = engine
+        self._engine: _native.Engine | None = engine
         self._lock = threading.Lock()
         self._watched: dict[int, tuple[NativeTransfer, list[Callback]]] = {}
         self._thread: threading.Thread | None = None
@@ -178,9 +218,12 @@ class Completions:
             if key in self._watched:
                 self._watched[key][1].append(fn)
                 return
-            if self._thread is None:
+            if self._thread is None and self._engine is not None:
                 thread = threading.Thread(
-                    target=self._run, name="slackline-completions", daemon=True
+                    target=self._run,
+                    args=(self._engine,),
+                    name="slackline-completions",
+                    daemon=True,
                 )
                 thread.start()
                 self._thread = thread
@@ -189,12 +232,13 @@ class Completions:
             self._call(key)
 
     def join(self) -> None:
-        """Wait for the end of the thread; the engine must be closed."""
+        """Wait for the end of the thread, and forget the engine, which must be closed."""
+        self._engine = None
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
-    def _run(self) -> None:
-        while (key := self._engine.next_completion()) is not None:
+    def _run(self, engine: _native.Engine) -> None:
+        while (key := engine.next_completion()) is not None:
             self._call(key)
 
     def _call(self, key: int) -> None:
