@@ -20,7 +20,7 @@ SECONDS ?= 60
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-native fuzz check bench format generate docs plots wheel clean
+.PHONY: help setup demo test test-full test-torch test-native fuzz check bench format generate docs plots wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -35,6 +35,27 @@ test: setup  ## every kind of test, in minutes; JOBS=4 at a time (docs/testing.m
 
 test-full: setup  ## the same tests with all their cases: three quarters of an hour
 	$(PYTEST) --hypothesis-profile full tests
+
+# The wheel is tested in an environment of its own, build/torch-$(VERSION), which `make clean` removes.
+VERSION ?= 2.14.1
+TORCH := build/torch-$(VERSION)
+TORCH_PIP := $(TORCH)/bin/pip install --quiet --disable-pip-version-check -c $(TORCH)/constraints.txt
+TORCH_TOOLS := hypothesis jinja2 numpy protobuf pytest pytest-timeout pytest-xdist requests tabulate tensorboard
+TORCH_TESTS ?= tests/unit/backend tests/unit/staging tests/unit/overlap tests/unit/test_entry.py \
+  tests/multiproc/test_gloo_programs.py $(wildcard tests/multiproc/test_torch_*.py)
+test-torch: setup $(TORCH)/.torch  ## the backend's tests with another torch, VERSION=2.14.1; gigabytes to install
+	rm -rf $(TORCH)/wheel
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -C build-dir=$(EXTENSION) \
+	  --wheel-dir $(TORCH)/wheel .
+	$(TORCH_PIP) $(TORCH)/wheel/*.whl
+	$(TORCH_PIP) --no-deps --force-reinstall $(TORCH)/wheel/*.whl
+	$(TORCH)/bin/pytest -q -n $(JOBS) --dist worksteal -m "not slow" $(TORCH_TESTS)
+
+$(TORCH)/.torch: constraints.txt | $(BIN)/python
+	$(BIN)/python -m venv $(TORCH)
+	sed '/^torch==/d' constraints.txt > $(TORCH)/constraints.txt
+	$(TORCH_PIP) torch==$(VERSION) $(TORCH_TOOLS)
+	@touch $@
 
 NATIVE_PASSED := $(patsubst %,build/native-%.passed,plain address thread fuzzed)
 test-native: setup  ## the native core's tests: plain, address + undefined, thread sanitizer, fuzzers briefly

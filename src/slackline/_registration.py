@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from slackline._beside import others_beside, put_last, watch_groups
 from slackline.env import serves
 
 __all__ = ["register"]
@@ -13,9 +14,8 @@ DEVICES = ["cpu", "cuda"]
 def register() -> None:
     """Register the backend with torch.distributed; further calls change nothing.
 
-    torch calls this function through its entry point group "torch.backends" while torch itself is
-    being imported. Nothing here may therefore fail for reasons that concern only the users of
-    slackline. With SLACKLINE_AS, slackline also serves the groups of the backend named there
+    torch calls this function through slackline's entry points (`slackline_entry`). With
+    SLACKLINE_AS, slackline also serves the groups of the backend named there
     (docs/decisions/0013-programs-that-name-gloo.md). Raises UsageError for a backend that slackline
     cannot serve.
     """
@@ -25,6 +25,8 @@ def register() -> None:
         return
     if NAME not in distributed.Backend.backend_list:
         distributed.Backend.register_backend(NAME, _create, extended_api=True, devices=DEVICES)
+        put_last(NAME)
+        watch_groups()
     if serves() is not None:
         from slackline._gloo import serve_gloo
 
@@ -33,6 +35,9 @@ def register() -> None:
 
 def _create(options: Any, group_options: Any) -> Any:  # torch's types
     """Create a slackline process group from torch's options."""
-    from slackline.backend import create
+    from slackline.backend import create, create_beside
 
-    return create(options, group_options)
+    others = others_beside(options)
+    if others is None:
+        return create(options, group_options)
+    return create_beside(others, options, group_options)

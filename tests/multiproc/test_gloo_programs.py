@@ -216,7 +216,8 @@ def beside_another_backend(rank, size, path):
     import torch.testing._internal.distributed.fake_pg  # registers the backend "fake"
 
     slackline.register()
-    for number, backend in enumerate(("cpu:gloo,meta:fake", "meta:fake,cpu:gloo")):
+    strings = ("cpu:gloo,meta:fake", "meta:fake,cpu:gloo", "cpu:slackline,meta:fake")
+    for number, backend in enumerate(strings):
         dist.init_process_group(
             backend, init_method=f"file://{path}{number}", rank=rank, world_size=size
         )
@@ -236,7 +237,10 @@ def beside_another_backend(rank, size, path):
             there = torch.empty(3, device="meta")  # slackline itself refuses such tensors
             dist.all_reduce(there, group=each)
             dist.all_gather([torch.empty_like(there) for _ in range(size)], there, group=each)
-            dist.distributed_c10d._set_pg_timeout(timedelta(seconds=7), each)
+            if "gloo" in backend:
+                dist.distributed_c10d._set_pg_timeout(timedelta(seconds=7), each)
+            else:
+                each._set_default_timeout(timedelta(seconds=7))  # fake has no timeouts
             assert each.default_timeout == timedelta(seconds=7)
         dist.barrier(group)
         dist.destroy_process_group(group)
@@ -283,9 +287,30 @@ def not_asked(rank, size, path):
     dist.all_reduce(tensor)  # with gloo, a rank that still connects fails when another rank leaves
     assert tensor.item() == size
     dist.destroy_process_group()
+    for number, backend in enumerate(("cpu:gloo,cuda:slackline", "cuda:slackline,cpu:gloo")):
+        dist.init_process_group(
+            backend, init_method=f"file://{path}{number}", rank=rank, world_size=size
+        )
+        world = dist.group.WORLD
+        assert isinstance(world, SlacklineGroup)
+        assert type(world._get_backend(torch.device("cpu"))) is dist.ProcessGroupGloo
+        dist.all_reduce(tensor)
+        dist.barrier()
+        mark(f"done {number}")
+        wait_for_marks(f"done {number}", range(size))
+        dist.destroy_process_group()
+    assert tensor.item() == size**3
+    if not dist.is_nccl_available():
+        with pytest.raises(RuntimeError, match="doesn't have NCCL built in"):
+            dist.init_process_group(
+                "cpu:slackline,cuda:nccl",
+                init_method=f"file://{path}nccl",
+                rank=rank,
+                world_size=size,
+            )
 
 
-def test_gloo_stays_gloo_where_nobody_asks(job):
+def test_gloo_stays_gloo_where_nobody_asks_and_beside_slackline(job):
     job(2, not_asked, bare=True)
 
 

@@ -32,7 +32,7 @@ def in_detail(rank, size, path):
     assert dist.get_debug_level() == dist.DebugLevel.DETAIL
     dist.init_process_group("slackline", init_method=f"file://{path}", rank=rank, world_size=size)
     # torch does not wrap a group of a Python backend, so slackline itself compares the calls.
-    assert type(dist.group.WORLD) is SlacklineGroup
+    assert isinstance(dist.group.WORLD, SlacklineGroup)
     for later in (False, True):
         tensor = torch.arange(1000.0) * (rank + 1)
         work = dist.all_reduce(tensor, async_op=later)

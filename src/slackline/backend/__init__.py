@@ -31,7 +31,7 @@ from slackline.backend._group import SlacklineGroup
 from slackline.backend._membership import KeyValueStore, Membership
 from slackline.backend._memory import counters, empty, group_of, slackline_group, zeros
 from slackline.backend._replacement import replace_default_group
-from slackline.backend._served import create_served
+from slackline.backend._served import create_beside, create_served
 
 __all__ = [
     "Context",
@@ -40,6 +40,7 @@ __all__ = [
     "SlacklineGroup",
     "counters",
     "create",
+    "create_beside",
     "create_served",
     "debug_handlers",
     "dump_flight_recorder",

@@ -66,8 +66,14 @@ class Context:
         """Create a group from torch's `opts` and the user's `pg_options` in `options`.
 
         `make` constructs torch's process group on the engine's Group. Blocks until all ranks have
-        joined the group, or raises TimeoutError. Raises UsageError for another backend's options.
+        joined the group, or raises TimeoutError. Raises UsageError for another backend's options,
+        and if `opts` ask for a group that can be reconfigured.
         """
+        if getattr(opts, "enable_reconfigure", False):
+            raise UsageError(
+                "slackline groups cannot be reconfigured (enable_reconfigure): "
+                "slackline.elastic shrinks and grows them"
+            )
         if options is not None and not isinstance(options, NicOptions):
             raise UsageError(
                 "the pg_options of a slackline group are slackline.nic.NicOptions, not "

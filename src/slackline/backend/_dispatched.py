@@ -30,7 +30,14 @@ from slackline.backend.operations import Call, CoalescedWork, TransferWork, curr
 from slackline.errors import UsageError
 from slackline.staging import NeedsDispatcher
 
-__all__ = ["DispatcherView", "dispatched", "serve_operators", "through_dispatcher"]
+__all__ = [
+    "OPERATIONS",
+    "DispatcherView",
+    "dispatched",
+    "pass_through",
+    "serve_operators",
+    "through_dispatcher",
+]
 
 _Kind = TypeVar("_Kind")
 _functorch = torch._C._functorch
@@ -60,6 +67,8 @@ _METHODS = [
     "recv_anysource",
     "barrier",
 ]
+OPERATIONS = ("allreduce", *_METHODS)
+"""The methods of a process group that torch's dispatcher can call."""
 
 
 class DispatcherView(Identity):
@@ -113,13 +122,29 @@ def through_dispatcher(
 
     Raises UsageError if the dispatcher has passed the arguments on already, or cannot.
     """
+    if current.kernels:
+        kinds = ", ".join(_kinds_of([*args, *kwargs.values()]))
+        raise UsageError(f"{name} of {kinds}: torch's dispatcher passes on what only it can read")
+    return pass_through(
+        group, name, args, kwargs, refusals=(NotImplementedError, RuntimeError, TypeError)
+    )
+
+
+def pass_through(
+    group: Any,
+    name: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    refusals: tuple[type[Exception], ...] = (NotImplementedError,),
+) -> dist.Work:
+    """Call an operation of a SlacklineGroup by the operator of torch's dispatcher.
+
+    Raises UsageError in place of an error whose type is one of `refusals`.
+    """
     args = _awaited(args)
     if name in {"send", "recv"} and len(args) < 3 and "tag" not in kwargs:
         args = (*args, 0)  # torch's own methods have no default.
     kwargs = {key: _awaited(value) for key, value in kwargs.items()}
-    kinds = ", ".join(_kinds_of([*args, *kwargs.values()]))
-    if current.kernels:
-        raise UsageError(f"{name} of {kinds}: torch's dispatcher passes on what only it can read")
     call = Call(_reduction_of([*args, *kwargs.values()]))
     current.calls.append(call)
     try:
@@ -127,8 +152,9 @@ def through_dispatcher(
     except Exception as error:
         # torch's own refusals have no types of their own. Errors of modes and of the engine, and
         # those after the operation was posted, stay what they are.
-        if type(error) not in (NotImplementedError, RuntimeError, TypeError) or call.works:
+        if type(error) not in refusals or call.works:
             raise
+        kinds = ", ".join(_kinds_of([*args, *kwargs.values()]))
         raise UsageError(
             f"torch passes no {name} of {kinds} to a process group: {error}"
         ) from error
@@ -224,11 +250,15 @@ class _Operator:
         owner = group.owner if isinstance(group, DispatcherView) else group
         if keys.has(_META) or not hasattr(owner, "dispatcher_view"):
             return self._torch.redispatch(keys & _BELOW, *args, **kwargs)
+        rest = map(_unwrapped, (*args[:place], *args[place + 1 :]))
         current.kernels += 1
         try:
-            return self._kernel(
-                owner, *map(_unwrapped, (*args[:place], *args[place + 1 :])), **kwargs
-            )
+            if owner.hooked and isinstance(self._kernel, _Kernel | _Message):
+                # torch's kernel calls the hooks, and between them the group's BackendBelow.
+                given = [*rest]
+                given.insert(place, owner.boxed())
+                return self._torch.redispatch(keys & _BELOW, *given, **kwargs)
+            return self._kernel(owner, *rest, **kwargs)
         finally:
             current.kernels -= 1
 
@@ -299,16 +329,14 @@ def _monitored_barrier(
     group.monitored_barrier(limit, wait_all_ranks)
 
 
-def _send(group: Any, tensors: Any, peer: int, tag: int) -> Any:
-    return _done(group.send(tensors, peer, tag))
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """An operator's call of a group's method for one message."""
 
+    method: str
 
-def _recv(group: Any, tensors: Any, peer: int, tag: int) -> Any:
-    return _done(group.recv(tensors, peer, tag))
-
-
-def _recv_any_source(group: Any, tensors: Any, tag: int) -> Any:
-    return _done(group.recv_anysource(tensors, tag))
+    def __call__(self, group: Any, *arguments: Any) -> Any:
+        return _done(getattr(group, self.method)(*arguments))
 
 
 def _batch_p2p_ops(
@@ -353,9 +381,9 @@ _OF_GROUPS: dict[str, Callable[..., Any]] = {
     "alltoall_base_": _Kernel("all_to_all_single", c10d.AllToAllOptions, 4),
     "barrier": _Kernel("barrier", c10d.BarrierOptions, 0, ("", "")),
     "monitored_barrier_": _monitored_barrier,
-    "send": _send,
-    "recv_": _recv,
-    "recv_any_source_": _recv_any_source,
+    "send": _Message("send"),
+    "recv_": _Message("recv"),
+    "recv_any_source_": _Message("recv_anysource"),
 }
 _KERNELS: dict[str, dict[str, Callable[..., Any]]] = {
     "c10d": _OF_GROUPS,

@@ -15,6 +15,7 @@ from slackline.backend._dispatched import (
     serve_operators,
     through_dispatcher,
 )
+from slackline.backend._hooked import HOOKS, Hooks, watch_attachments
 from slackline.backend._identity import NAME
 from slackline.backend._membership import Membership
 from slackline.backend._offspring import merged, split
@@ -31,7 +32,7 @@ __all__ = ["SlacklineGroup"]
 
 @excluded_from_compile
 @dispatched
-class SlacklineGroup(Reductions, DataMovement, PointToPoint):
+class SlacklineGroup(Hooks, Reductions, DataMovement, PointToPoint):
     """A torch ProcessGroup whose operations run on a NIC engine's Group.
 
     `on_end` is called once, when the group has ended. Further operations raise ClosedError.
@@ -55,6 +56,8 @@ class SlacklineGroup(Reductions, DataMovement, PointToPoint):
         super().__init__(nic, store, device_of)
         serve_operators()
         serve_set_pg_timeout()
+        if HOOKS:
+            watch_attachments()
         self._on_end = on_end
         self._view: DispatcherView | None = None
         self._ended = False

@@ -171,3 +171,8 @@ def _refusal(name: str, way_out: str) -> Callable[..., NoReturn]:
 for _name, _way_out in _REFUSED.items():
     _answer: Any = _refusal(_name, _way_out)
     setattr(Identity, _name, property(_answer) if _name == "mem_allocator" else _answer)
+
+for _name in dir(TorchGroup):
+    # torch's own attributes ask C++, which asks for the Python attribute of the same name.
+    if _name.startswith("supports_") and _name not in vars(Identity):
+        setattr(Identity, _name, False)

@@ -10,11 +10,12 @@ from torch import distributed as dist
 
 from slackline.backend._context import create
 from slackline.backend._group import SlacklineGroup
+from slackline.backend._hooked import kind_of
 from slackline.backend._torch import BackendOptions, Store, excluded_from_compile
 from slackline.errors import UsageError
-from slackline.nic import Group
+from slackline.nic import Group, NicOptions
 
-__all__ = ["MixedGroup", "ServedGroup", "create_served"]
+__all__ = ["MixedGroup", "ServedGroup", "ServedMixedGroup", "create_beside", "create_served"]
 
 _OPERATIONS = (
     *("allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_single"),
@@ -36,17 +37,20 @@ class ServedGroup(SlacklineGroup):
     stands_for = "gloo"
 
 
-class MixedGroup(ServedGroup):
-    """A group that uses slackline on CPUs and other torch backends on other devices.
+class MixedGroup(SlacklineGroup):
+    """A group that uses slackline on some devices and other torch backends on others.
 
-    An example is `cpu:gloo,cuda:nccl`. The device of an operation's first tensor, or the device
-    argument of an operation without tensors, selects the backend. `others` is torch's process group
-    with the other backends.
+    An example is `cpu:slackline,cuda:nccl`. The device of an operation's first tensor, or the
+    device argument of an operation without tensors, selects the backend. `others` is torch's
+    process group with the other backends.
     """
 
     def __init__(self, nic: Group, store: Store, on_end: Callable[[], None], others: Any) -> None:
         super().__init__(nic, store, on_end)
         self._others = others
+        for device in others._device_types[:1]:
+            # torch's default would be slackline's backend, which is not among the others.
+            others._set_default_backend(kind_of(others._get_backend(device)))
         self._elsewhere = frozenset(device.type for device in others._device_types)
 
     @property
@@ -146,6 +150,23 @@ for _name in _OPERATIONS:
 excluded_from_compile(MixedGroup)
 
 
+class ServedMixedGroup(MixedGroup, ServedGroup):
+    """A MixedGroup in place of gloo beside other backends, such as `cpu:gloo,cuda:nccl`."""
+
+
+def create_beside(
+    others: dist.ProcessGroup, options: BackendOptions, group_options: object
+) -> SlacklineGroup:
+    """Create a group that leaves the devices of `others`' backends to these backends.
+
+    `options` are torch's, `group_options` the user's for all backends of the group: slackline reads
+    them only if they are its own. Blocks until all ranks have joined the group, or raises
+    TimeoutError.
+    """
+    own = group_options if isinstance(group_options, NicOptions) else None
+    return create(options, own, make=partial(MixedGroup, others=others))
+
+
 def create_served(
     store: Store,
     rank: int,
@@ -154,18 +175,21 @@ def create_served(
     *,
     ranks: Sequence[int],
     others: dist.ProcessGroup | None,
+    enable_reconfigure: bool = False,
 ) -> SlacklineGroup:
     """Create a group in place of a gloo group, from the arguments of torch's ProcessGroupGloo.
 
     `ranks` are the members' ranks in the default group, and empty for the default group itself.
     `others` is a process group with the backends of other devices, or None. Blocks until all ranks
-    have joined the group, or raises TimeoutError.
+    have joined the group, or raises TimeoutError. Raises UsageError if `enable_reconfigure` is set.
     """
     options = BackendOptions()
+    if enable_reconfigure:
+        options.enable_reconfigure = True  # type: ignore[attr-defined]  # `create` refuses it.
     options.store = store
     options.group_rank = rank
     options.group_size = size
     options.timeout = timeout
     options.global_ranks_in_group = list(ranks)
-    make = ServedGroup if others is None else partial(MixedGroup, others=others)
+    make = ServedGroup if others is None else partial(ServedMixedGroup, others=others)
     return create(options, make=make)

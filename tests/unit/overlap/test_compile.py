@@ -91,6 +91,7 @@ def test_the_wrapper_itself_is_not_to_be_compiled(wrap, chain, batch):
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace.* is deprecated:FutureWarning")
 def test_a_scripted_module_is_finished_before_it_runs(wrap, batch):
     scripted = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
     plain = copy.deepcopy(scripted)
