@@ -85,7 +85,7 @@ class ElasticState:
         discarded. Raises UsageError on all ranks if no rank holds a complete step.
         """
         self._rewind()
-        mine = torch.tensor([self.step, self._whole], device="cpu")
+        mine = torch.tensor([self.step, self._whole], dtype=torch.int64, device="cpu")
         told = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
         dist.all_gather(told, mine)
         steps = [step if whole else -1 for step, whole in (pair.tolist() for pair in told)]
@@ -208,7 +208,7 @@ class ElasticState:
 
     def _follow(self, source: int, *, here: bool) -> None:
         packed = self._pack() if dist.get_rank() == source else b""
-        length = torch.tensor([len(packed)], device="cpu")
+        length = torch.tensor([len(packed)], dtype=torch.int64, device="cpu")
         dist.broadcast(length, source)
         if packed:
             data = torch.frombuffer(bytearray(packed), dtype=torch.uint8)

@@ -160,7 +160,10 @@ class ThreadDevice:
 
     def bring(self, hosts: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], ThreadEvent]:
         """Copy host tensors to new device tensors, on the stream for incoming data (landing)."""
-        found = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype) for each in hosts]
+        found = [
+            torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device="cpu")
+            for each in hosts
+        ]
 
         def copy() -> None:
             for tensor, host in zip(found, hosts, strict=True):
@@ -170,7 +173,7 @@ class ThreadDevice:
 
     def allocate(self, nbytes: int) -> torch.Tensor:
         """Return `nbytes` bytes of host memory."""
-        return torch.empty(nbytes, dtype=torch.uint8)
+        return torch.empty(nbytes, dtype=torch.uint8, device="cpu")
 
     def gate(self) -> _ThreadGate:
         """Return a closed gate: a point in a stream, which the host opens later."""

@@ -52,7 +52,7 @@ class TimedStage(nn.Module):
     ) -> None:
         super().__init__()
         self.lengths_ns = {"F": forward_ns, "B": backward_input_ns, "W": backward_weight_ns}
-        self.weight = nn.Parameter(torch.zeros(width))
+        self.weight = nn.Parameter(torch.zeros(width, dtype=torch.float32, device="cpu"))
         self.waits: list[Wait] = []
 
     def forward(self, x: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 posted."""
 
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -314,6 +315,51 @@ def test_an_operation_serves_a_kind_of_tensor_or_refuses_it_before_it_posts_anyt
         of_kind = name in OF_PARTS or result is (given if role == "input" else targets)[rank]
         seen = kind.show(result) if of_kind else result
         assert torch.equal(seen, expect(rank, shown, empty))
+
+
+@contextmanager
+def default_type():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+STATES = {
+    "inference_mode": torch.inference_mode,
+    "no_grad": torch.no_grad,
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "default device": lambda: torch.device("meta"),
+    "default type": default_type,
+}
+"""torch's states of the calling thread. The default type is one of the whole process."""
+
+
+@pytest.mark.parametrize("operation", [*OPERATIONS, "sparse all_reduce", "PREMUL_SUM"])
+@pytest.mark.parametrize("state", STATES)
+def test_a_thread_s_state_of_torch_does_not_reach_an_operation(ranks, state, operation):
+    sparse = operation == "sparse all_reduce"
+    call, expect = OPERATIONS.get(operation, OPERATIONS["all_reduce"])
+    strided = [with_gaps(values_of(rank)) for rank in (0, 1)]
+    given = [each.to_sparse() if sparse else each for each in strided]
+    empty = torch.full((ROWS, COLUMNS), -7.0)
+    targets = [empty.clone() for _ in (0, 1)]
+    half = dist._make_nccl_premul_sum(0.5)
+
+    def rank_main(group):
+        me = group.rank()
+        with STATES[state]():
+            if operation == "PREMUL_SUM":
+                dist.all_reduce(given[me], op=half, group=group)
+                return given[me] * 2
+            return call(group, given[me], targets[me])
+
+    for rank, result in enumerate(ranks(SIZE, rank_main)):
+        assert result.device.type == "cpu"
+        dense = result.to_dense() if sparse else result
+        assert torch.equal(dense, expect(rank, [values_of(0), values_of(1)], empty))
 
 
 @pytest.mark.parametrize("count", [2, 2000, 200_000])

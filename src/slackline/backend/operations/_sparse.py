@@ -27,7 +27,8 @@ def add_sparse(tensor: torch.Tensor, rank: int, ranks: int, gather: Gather) -> N
         )
     mine = tensor.detach().cpu().coalesce()
     head = [mine._nnz(), mine.sparse_dim(), mine.dense_dim(), *mine.shape]
-    padded = torch.tensor(head + [-1] * (3 + _MOST_DIMENSIONS - len(head)), device="cpu")
+    padding = [-1] * (3 + _MOST_DIMENSIONS - len(head))
+    padded = torch.tensor(head + padding, dtype=torch.int64, device="cpu")
     heads = [torch.empty_like(padded) for _ in range(ranks)]
     gather(heads, padded)
     for peer, other in enumerate(heads):
@@ -50,7 +51,13 @@ def add_sparse(tensor: torch.Tensor, rank: int, ranks: int, gather: Gather) -> N
     gather(all_values, values.contiguous())
     parts = [
         torch.sparse_coo_tensor(
-            indices, part, mine.shape, is_coalesced=True, check_invariants=False
+            indices,
+            part,
+            mine.shape,
+            dtype=part.dtype,
+            device="cpu",
+            is_coalesced=True,
+            check_invariants=False,
         )
         for indices, part in zip(all_indices, all_values, strict=True)
     ]

@@ -91,9 +91,9 @@ def _compute() -> dict[str, list[float]]:
     """Return samples of the times of a matrix product and of an addition."""
     import torch
 
-    matrix = torch.ones(256, 256)
-    one, other = (torch.ones(_LONG_BYTES // 4) for _ in range(2))
-    out = torch.empty(256, 256)
+    matrix = torch.ones(256, 256, dtype=torch.float32, device="cpu")
+    one, other = (torch.ones(_LONG_BYTES // 4, dtype=torch.float32, device="cpu") for _ in range(2))
+    out = torch.empty(256, 256, dtype=torch.float32, device="cpu")
     for _ in range(10):
         torch.mm(matrix, matrix, out=out)
         one.add_(other)

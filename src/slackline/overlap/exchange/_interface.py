@@ -220,7 +220,7 @@ class NicExchange:
 
     def share(self, text: bytes) -> list[bytes]:
         lengths = torch.zeros(self.size, dtype=torch.int64, device="cpu")
-        mine = torch.tensor([len(text)], device="cpu")
+        mine = torch.tensor([len(text)], dtype=torch.int64, device="cpu")
         places = [lengths[rank:].data_ptr() for rank in range(self.size)]
         ones = [1] * self.size
         self._group.all_gather(mine.data_ptr(), places, ones, DType.INT64, blocking=True)

@@ -54,7 +54,7 @@ class MetricsExchange:
             up = record.delay_ns(stage, backward=True)
             rows += [stage, *record.times_ns(stage), down or 0, up or 0]
         rows += [-1] * (self._count - len(rows))
-        mine = torch.tensor(rows, device="cpu")
+        mine = torch.tensor(rows, dtype=torch.int64, device="cpu")
         found = torch.empty(self._nic.size, self._count, dtype=torch.int64, device="cpu")
         transfer = self._nic.all_gather(
             mine.data_ptr(),
