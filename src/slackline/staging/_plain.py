@@ -4,10 +4,13 @@ dense, in order     the engine reads and writes the tensor's own memory
 dense, otherwise    a copy: tensors with gaps, or with lazy conjugation or negation
 without memory      NeedsDispatcher: wrappers whose values torch's dispatcher knows (subclasses with
                     `__torch_dispatch__`, the wrappers of torch.func)
-all others          UsageError: sparse, nested, quantized and meta tensors, and so on
+all others          UsageError: sparse, nested, quantized and meta tensors, DTensors, batches of
+                    vmap, and so on
 
 torch keeps a set of dispatch keys for each tensor, from which one look-up tells all kinds apart.
 """
+
+import sys
 
 import torch
 
@@ -23,7 +26,6 @@ _WRAPPERS = [
     _Key.Python,
     _Key.Functionalize,
     _Key.FuncTorchGradWrapper,
-    _Key.FuncTorchBatched,
     _Key.PythonTLSSnapshot,
 ]
 
@@ -96,9 +98,25 @@ def _offsets(tensor: torch.Tensor) -> torch.Tensor:
     return place
 
 
+def _is_dtensor(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is a DTensor, without an import that takes long."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
 def _refused(tensor: torch.Tensor) -> Exception:
     """Return the error for a tensor that has no dense memory of its own."""
     keys = _keys_of(tensor)
+    if keys.has(_Key.FuncTorchBatched):
+        return UsageError(
+            "slackline takes dense tensors, not one that torch.func.vmap has batched: call the "
+            "operation on the whole batch, outside of vmap"
+        )
+    if _is_dtensor(tensor):
+        return UsageError(
+            "slackline takes dense tensors, not a DTensor, whose parts lie on several ranks: pass "
+            "its part on this rank, `to_local()`, or let DTensor communicate, by `redistribute()`"
+        )
     if any(keys.has(key) for key in _WRAPPERS):
         return NeedsDispatcher()
     if tensor.is_meta:

@@ -11,7 +11,9 @@ import torch
 import torch.distributed._functional_collectives as functional
 from torch import distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import _coalescing_manager
+from torch.distributed.tensor import DTensor, Replicate
 from torch.testing._internal.two_tensor import TwoTensor
 
 from slackline.errors import UsageError
@@ -71,6 +73,12 @@ def of_functional(tensor):
     return torch._from_functional_tensor(tensor).clone()
 
 
+def in_vmap(values):
+    """Return a tensor that torch.func.vmap has batched, of which its level is still open."""
+    return torch._C._functorch._add_batch_dim(torch.stack([values, values]), 0, 1)
+
+
+MESH = DeviceMesh("cpu", torch.arange(1), _init_backend=False, _rank=0)
 KINDS = {
     "plain": Kind(torch.clone),
     "parameter": Kind(lambda values: nn.Parameter(values.clone())),
@@ -104,10 +112,27 @@ KINDS = {
         read=False,
         written=False,
     ),
+    "batched by vmap": Kind(
+        in_vmap,
+        read=False,
+        written=False,
+    ),
+    "DTensor": Kind(
+        lambda values: DTensor.from_local(values, MESH, [Replicate()], run_check=False),
+        read=False,
+        written=False,
+    ),
     "zeros without memory": Kind(
         lambda values: torch._efficientzerotensor((ROWS, COLUMNS)), read=False, written=False
     ),
 }
+
+
+def another(target):
+    """Return a tensor of the same kind; a plain one of a tensor that lives within vmap only."""
+    if torch._C._functorch.is_batchedtensor(target):
+        return torch.empty(ROWS, COLUMNS)
+    return target.clone()
 
 
 def part(values):
@@ -137,7 +162,7 @@ def broadcast(group, given, target):
 
 
 def all_gather(group, given, target):
-    other = target.clone()
+    other = another(target)
     outputs = [other, target] if group.rank() else [target, other]
     dist.all_gather(outputs, given, group=group)
     return target
@@ -167,7 +192,8 @@ def reduce_scatter_tensor(group, given, target):
 
 
 def gather(group, given, target):
-    outputs = [target, target.clone()] if group.rank() == 0 else None
+    other = another(target)
+    outputs = [target, other] if group.rank() == 0 else None
     dist.gather(given, outputs, group=group, group_dst=0)
     return target
 
@@ -178,7 +204,7 @@ def scatter(group, given, target):
 
 
 def all_to_all(group, given, target):
-    outputs = [target, target.clone()]
+    outputs = [target, another(target)]
     dist.all_to_all(outputs, [given, given], group=group)
     return target
 
@@ -242,6 +268,8 @@ LISTS_OF_LISTS = {
     ("functional", "scatter", "input"),
 }
 """The operations that take lists of lists, in which torch leaves functional tensors as they are."""
+SKIPPED = {"nested", "jagged", "sparse", "functional", "batched by vmap"}
+"""The kinds that cannot be cut into rows, or copied, by one rank's program."""
 OF_PARTS = {"wrapper of two"}
 """The kinds that are several tensors, so that all ranks must use the kind for all arguments."""
 CONCERNED = {
@@ -279,7 +307,7 @@ def test_an_operation_serves_a_kind_of_tensor_or_refuses_it_before_it_posts_anyt
     call, expect = OPERATIONS[operation]
     if operation in IN_PLACE and role == "output":
         pytest.skip("its input is its output")
-    if name in {"nested", "jagged", "sparse", "functional"} and operation in SLICED:
+    if name in SKIPPED and operation in SLICED:
         pytest.skip("the kind cannot be cut into rows")
     made = kind.make if role == "input" or name in OF_PARTS else torch.clone
     given = [made(values_of(rank)) for rank in (0, 1)]
@@ -354,6 +382,9 @@ def test_a_thread_s_state_of_torch_does_not_reach_an_operation(ranks, state, ope
             if operation == "PREMUL_SUM":
                 dist.all_reduce(given[me], op=half, group=group)
                 return given[me] * 2
+            if sparse:  # by the method, since torch's function hides the default device
+                group.allreduce([given[me]]).wait()
+                return given[me]
             return call(group, given[me], targets[me])
 
     for rank, result in enumerate(ranks(SIZE, rank_main)):
@@ -378,3 +409,12 @@ def test_all_to_all_reads_all_of_its_input_before_it_writes_an_output_in_the_sam
     whole = torch.arange(2.0 * count).view(2, 2, -1).transpose(0, 1).reshape(2, -1)
     for rank, result in enumerate(ranks(SIZE, rank_main)):
         assert torch.equal(result, whole[rank])
+
+
+def test_a_dtensor_is_refused_with_the_way_out(ranks):
+    def rank_main(group):
+        given = DTensor.from_local(torch.ones(2), MESH, [Replicate()], run_check=False)
+        with pytest.raises(UsageError, match=r"not a DTensor, .*`to_local\(\)`"):
+            dist.all_reduce(given, group=group)
+
+    ranks(1, rank_main)
