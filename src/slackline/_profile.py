@@ -1,5 +1,6 @@
-"""Events of operations in torch's profiles."""
+"""Events of operations in torch's profiles, and the question whether a tool of torch records."""
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,12 +12,34 @@ from torch.autograd import profiler
 if TYPE_CHECKING:
     from slackline.nic import Transfer
 
-__all__ = ["Facts", "profiling", "recorded_transfer", "recorded_work"]
+__all__ = ["Facts", "observed", "profiling", "recorded_transfer", "recorded_work"]
 
 Facts = Mapping[str, int | str]
 """Names and values that an event shows; the names must differ from torch's own."""
 
 Handle = TypeVar("Handle", bound="Transfer")
+
+
+def _global_callbacks() -> Callable[[], bool]:
+    """Return torch's C++ function at::hasGlobalCallbacks, which has no name in Python.
+
+    For a torch without it, return a function that always returns False: an execution trace then
+    needs a profiler beside it to show operations.
+    """
+    try:
+        found = ctypes.PyDLL(torch._C.__file__)["_ZN2at18hasGlobalCallbacksEv"]
+    except AttributeError:
+        return lambda: False
+    found.argtypes = []
+    found.restype = ctypes.c_bool
+    return found
+
+
+observed = _global_callbacks()
+"""A function that returns whether a tool records torch's operators in all threads of the process.
+
+ExecutionTraceObserver does, and so do profiles on demand. `profiling` knows torch.profiler.
+"""
 
 
 def profiling() -> bool:

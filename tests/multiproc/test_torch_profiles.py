@@ -1,4 +1,4 @@
-"""Tests of the events in torch's profiles of operations that overlap and pipeline post."""
+"""Tests of operations in torch's profiles and execution traces, against those of gloo."""
 
 import json
 import tempfile
@@ -8,6 +8,7 @@ import torch
 from torch import distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage
+from torch.profiler import ExecutionTraceObserver
 
 from slackline.overlap import DataParallel
 from slackline.pipeline import Schedule, ScheduleConfig
@@ -35,6 +36,71 @@ def posts(events, name):
         | {"shapes": post["args"]["Input Dims"]}
         for post in sorted(found, key=lambda each: each["ts"])
     ]
+
+
+def steps_of_ddp(group, folder):
+    """Take a step of DistributedDataParallel; return the operators "c10d::*" of torch's profile and
+    of its execution trace, with the kinds of their arguments, and of an execution trace alone.
+    """
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+    def step():
+        model = nn.parallel.DistributedDataParallel(layers, process_group=group)
+        model(torch.ones(3, 8)).sum().backward()
+        flag = torch.tensor([True])
+        dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=group, async_op=True).wait()
+        parts = [torch.empty(2, dtype=torch.int64) for _ in range(2)]
+        dist.all_gather(parts, torch.ones(2, dtype=torch.int64), group=group)
+        dist.barrier(group=group)
+
+    names = [str(Path(folder) / name) for name in ("both.json", "alone.json", "profile.json")]
+    observer = ExecutionTraceObserver().register_callback(names[0])
+    with torch.profiler.profile(record_shapes=True, execution_trace_observer=observer) as profile:
+        step()
+    profile.export_chrome_trace(names[2])
+    observer = ExecutionTraceObserver().register_callback(names[1])
+    observer.start()
+    step()
+    observer.stop()
+    observer.unregister_callback()
+    both, alone, profiled = (json.loads(Path(name).read_text()) for name in names)
+    return [
+        sorted(
+            [event["name"], event["args"]["Input Dims"], event["args"]["Input type"]]
+            for event in profiled["traceEvents"]
+            if event["name"].startswith("c10d::")
+        ),
+        *(
+            sorted(
+                [node["name"], node["inputs"]["shapes"], node["inputs"]["types"]]
+                for node in trace["nodes"]
+                if node["name"].startswith("c10d::")
+            )
+            for trace in (both, alone)
+        ),
+    ]
+
+
+def compared(rank, size, path):
+    start(rank, size, path)
+    found = {}
+    for backend in ("slackline", "gloo"):
+        group = dist.new_group(backend=backend)
+        with tempfile.TemporaryDirectory() as folder:
+            found[backend] = steps_of_ddp(group, folder)
+    dist.destroy_process_group()
+    return found
+
+
+def test_a_step_of_ddp_has_the_operators_of_gloo_in_profiles_and_execution_traces(job):
+    for found in job(2, compared, bare=True):
+        for recorded in found["slackline"]:
+            names = {name for name, _, _ in recorded}
+            assert {"c10d::allreduce_", "c10d::broadcast_", "c10d::allgather_"} <= names
+            # One operator for the gradients, in the thread of autograd, and one for the flag.
+            assert sum(name == "c10d::allreduce_" for name, _, _ in recorded) == 2
+        assert found["slackline"] == found["gloo"]
 
 
 def start(rank, size, path):

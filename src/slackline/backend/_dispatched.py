@@ -1,6 +1,7 @@
 """Operations that pass through torch's dispatcher, as operators `c10d::*`, on their way to the NIC.
 
-    SlacklineGroup.broadcast ─┬─ a tensor with memory of its own ─────────────────────────── engine
+    SlacklineGroup.broadcast ─┬─ a profiler or execution trace ─ c10d::broadcast_ ─ returns at once
+                              ├─ a tensor with memory of its own ─────────────────────────── engine
                               └─ a wrapper, or an active dispatch mode
                                    DispatcherView.broadcast ─ c10d::broadcast_
                                      ─ modes, subclasses, torch.func ─ kernel ─ broadcast ─ engine
@@ -9,11 +10,14 @@ torch's operators for process groups end at a C++ backend, which slackline has n
 Python, for the dispatch key BackendSelect, come before torch's own kernels and after all modes and
 wrappers. Operators that compiled code calls with a slackline group end here too. Groups of other
 backends go on to torch's own kernels, without the GIL.
+
+An operation that needs no dispatcher is shown to tools that record operators by a call of the
+operator for which the kernel does nothing; the operation itself follows on its own way.
 """
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, wraps
@@ -23,12 +27,13 @@ import torch
 from torch import distributed as dist
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
+from slackline._profile import observed, profiling
 from slackline.backend._held import held
 from slackline.backend._identity import Identity
 from slackline.backend._torch import c10d
 from slackline.backend.operations import Call, CoalescedWork, TransferWork, current
 from slackline.errors import UsageError
-from slackline.staging import NeedsDispatcher
+from slackline.staging import NeedsDispatcher, needs_dispatcher
 
 __all__ = [
     "OPERATIONS",
@@ -36,11 +41,14 @@ __all__ = [
     "dispatched",
     "pass_through",
     "serve_operators",
+    "show",
     "through_dispatcher",
 ]
 
 _Kind = TypeVar("_Kind")
 _functorch = torch._C._functorch
+_TAG = {"send": 2, "recv": 2, "recv_anysource": 1}
+"""The place of the tag among the arguments of each kind of message."""
 
 _METHODS = [
     "allreduce_coalesced",
@@ -96,16 +104,18 @@ def dispatched(kind: type[_Kind]) -> type[_Kind]:
     """Have the operations of a process group's class call the dispatcher where they must.
 
     A method that raises NeedsDispatcher, before it has posted anything, is called again as torch's
-    own method of a DispatcherView.
+    own method of a DispatcherView. All others are shown to the tools that record operators.
     """
     for name in _METHODS:
         setattr(kind, name, _with_dispatcher(name, getattr(kind, name)))
-    return kind  # `allreduce`, the most frequent, calls `through_dispatcher` itself.
+    return kind  # `allreduce`, the most frequent, calls both functions itself.
 
 
 def _with_dispatcher(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if profiling() or observed():
+            show(self, name, args, kwargs)
         try:
             return method(self, *args, **kwargs)
         except NeedsDispatcher:
@@ -141,9 +151,7 @@ def pass_through(
 
     Raises UsageError in place of an error whose type is one of `refusals`.
     """
-    args = _awaited(args)
-    if name in {"send", "recv"} and len(args) < 3 and "tag" not in kwargs:
-        args = (*args, 0)  # torch's own methods have no default.
+    args = _with_tag(name, _awaited(args), kwargs)
     kwargs = {key: _awaited(value) for key, value in kwargs.items()}
     call = Call(_reduction_of([*args, *kwargs.values()]))
     current.calls.append(call)
@@ -165,6 +173,48 @@ def pass_through(
     if len(call.works) == 1:
         return call.works[0]
     return CoalescedWork([work for work in call.works if isinstance(work, TransferWork)])
+
+
+def show(group: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Have torch's tools record an operation of a SlacklineGroup as an operator "c10d::*".
+
+    Nothing is posted. An operation that the dispatcher passes on, or will pass on, is recorded
+    without this function.
+    """
+    if current.kernels or torch._C._len_torch_dispatch_stack():
+        return
+    if not (_are_apart(args) and _are_apart(kwargs.values())):
+        return
+    if name in _TAG:
+        args = _with_tag(name, args, kwargs)
+    operator = getattr(group.dispatcher_view(), name)
+    current.shows = True
+    try:
+        if _functorch.peek_interpreter_stack() is None:
+            operator(*args, **kwargs)
+        else:
+            with torch._C._DisableFuncTorch():
+                operator(*args, **kwargs)
+    except TypeError:
+        return  # torch's method takes no such arguments. The caller's own method names the mistake.
+    finally:
+        current.shows = False
+
+
+def _are_apart(values: Iterable[Any]) -> bool:
+    """Return whether no tensor among the arguments is a wrapper around other tensors."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if needs_dispatcher(value):
+                return False
+        elif isinstance(value, (list, tuple)) and not _are_apart(value):
+            return False
+    return True
+
+
+def _with_tag(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+    """Return the arguments of a message with its tag, for which torch's methods have no default."""
+    return (*args, 0) if len(args) == _TAG.get(name) and "tag" not in kwargs else args
 
 
 def _awaited(value: Any) -> Any:
@@ -215,6 +265,8 @@ _BELOW = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect
 """The dispatch keys of the kernels that come after slackline's."""
 _META = torch._C.DispatchKey.Meta
 """The dispatch key of tensors without memory, by which torch learns the shapes of results."""
+_FINISHED = c10d.FakeWork().boxed()
+"""The Work of an operator that is only recorded."""
 
 
 class _Operator:
@@ -236,11 +288,18 @@ class _Operator:
         names = [argument.name for argument in self._torch._schema.arguments]
         return names.index("process_group" if self._space == "c10d" else "group_name")
 
+    @cached_property
+    def _returns_first(self) -> bool:
+        """Whether the operator returns its first argument before the Work."""
+        return len(self._torch._schema.returns) == 2
+
     def __call__(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
         """Call slackline's kernel without the group, or go on to torch's kernel.
 
         torch gives the arguments by position, and by name those that follow the group.
         """
+        if current.shows:
+            return (args[0], _FINISHED) if self._returns_first else _FINISHED
         place = self._place
         group: Any = args[place]
         if isinstance(group, str):

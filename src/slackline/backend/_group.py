@@ -13,6 +13,7 @@ from slackline.backend._dispatched import (
     DispatcherView,
     dispatched,
     serve_operators,
+    show,
     through_dispatcher,
 )
 from slackline.backend._hooked import HOOKS, Hooks, watch_attachments
@@ -122,6 +123,9 @@ class SlacklineGroup(Hooks, Reductions, DataMovement, PointToPoint):
 
     def _dispatch(self, name: str, *args: Any, **kwargs: Any) -> dist.Work:
         return through_dispatcher(self, name, args, kwargs)
+
+    def _show(self, name: str, *args: Any, **kwargs: Any) -> None:
+        show(self, name, args, kwargs)
 
     def _set_group_name(self, name: str) -> None:
         super()._set_group_name(name)

@@ -15,7 +15,7 @@ from slackline.staging._cuda import device_of
 from slackline.staging._device import Copies, Departures, Device, Event, Gate
 from slackline.staging._landing import Landing, StagedTransfer
 from slackline.staging._pieces import PIECE_BYTES, BlockRing, Piece, pieces_of
-from slackline.staging._plain import NeedsDispatcher, is_plain
+from slackline.staging._plain import NeedsDispatcher, is_plain, needs_dispatcher
 from slackline.staging._posting_queue import PostingQueue
 from slackline.staging._torch import new_event
 from slackline.staging._transfers import AllOf, Callback, Continuation, DeferredTransfer
@@ -45,6 +45,7 @@ __all__ = [
     "device_of",
     "flat",
     "is_plain",
+    "needs_dispatcher",
     "new_event",
     "pieces_of",
 ]

@@ -16,7 +16,7 @@ import torch
 
 from slackline.errors import UsageError
 
-__all__ = ["NeedsDispatcher", "check_distinct", "is_plain", "plain_copy"]
+__all__ = ["NeedsDispatcher", "check_distinct", "is_plain", "needs_dispatcher", "plain_copy"]
 
 _Key = torch._C.DispatchKey
 _Keys = torch._C.DispatchKeySet
@@ -63,6 +63,12 @@ def is_plain(tensor: torch.Tensor) -> bool:
     if keys in _DENSE_LAZY:
         return False
     raise _refused(tensor)
+
+
+def needs_dispatcher(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is a wrapper, whose values torch's dispatcher alone knows."""
+    keys = _keys_of(tensor)
+    return keys.raw_repr() not in _DENSE and any(keys.has(key) for key in _WRAPPERS)
 
 
 def plain_copy(tensor: torch.Tensor) -> torch.Tensor:
@@ -117,7 +123,7 @@ def _refused(tensor: torch.Tensor) -> Exception:
             "slackline takes dense tensors, not a DTensor, whose parts lie on several ranks: pass "
             "its part on this rank, `to_local()`, or let DTensor communicate, by `redistribute()`"
         )
-    if any(keys.has(key) for key in _WRAPPERS):
+    if needs_dispatcher(tensor):
         return NeedsDispatcher()
     if tensor.is_meta:
         what = "a tensor on the device meta, which has no memory"

@@ -4,8 +4,10 @@ The tests of all kinds of tensors are in test_tensor_kinds.
 """
 
 import gc
+import json
 import weakref
-from contextlib import ExitStack
+from collections import Counter
+from contextlib import ExitStack, contextmanager
 
 import pytest
 import torch
@@ -14,6 +16,8 @@ from torch import func
 from torch._subclasses import FakeTensorMode
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.profiler import ExecutionTraceObserver, profile
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from slackline.errors import PeerError, UsageError
@@ -110,6 +114,117 @@ def test_results_under_dispatch_modes_are_right_whatever_the_reduction(ranks, mo
         return [tensor.tolist() for tensor in tensors], work.is_completed()
 
     assert ranks(TWO, rank_main) == [([[2.0] * 3, [1.5] * 3, [3.0] * 3], True)] * TWO
+
+
+@contextmanager
+def execution_trace(path):
+    """Record torch's operators in all threads; yield a list that has their nodes afterwards."""
+    observer = ExecutionTraceObserver().register_callback(str(path))
+    found = []
+    observer.start()
+    try:
+        yield found
+    finally:
+        observer.stop()
+        observer.unregister_callback()
+    found += json.loads(path.read_text())["nodes"]
+
+
+def operators(names):
+    return Counter(name.removeprefix("c10d::") for name in names if name.startswith("c10d::"))
+
+
+def messages(group):
+    tensor = torch.ones(3)
+    (group.recv([tensor], 0, 1) if group.rank() else group.send([tensor], 1, 1)).wait()
+    (group.recv_anysource([tensor], 2) if group.rank() else group.send([tensor], 1, 2)).wait()
+
+
+EACH = Counter(list(OPERATIONS))
+SENT, RECEIVED = {"send": 2}, {"recv_": 1, "recv_any_source_": 1}
+
+
+def test_an_execution_trace_has_each_operation_of_every_thread_once(ranks, tmp_path):
+    def rank_main(group):
+        for operation in OPERATIONS.values():
+            operation(group)
+        messages(group)
+
+    with execution_trace(tmp_path / "trace.json") as nodes:
+        ranks(TWO, rank_main)
+    expected = EACH + EACH + Counter(SENT) + Counter(RECEIVED)
+    assert operators(node["name"] for node in nodes) == expected
+    shown = next(node for node in nodes if node["name"] == "c10d::broadcast_")
+    assert (shown["inputs"]["shapes"][0], shown["inputs"]["types"][0]) == (
+        [[4]],
+        "GenericList[Tensor(float)]",
+    )
+
+
+@pytest.fixture
+def profiler():
+    """Have the test's own thread initialise torch's profiler, which another thread must not do."""
+    with profile():
+        pass
+
+
+@pytest.mark.usefixtures("profiler")
+def test_a_profile_has_each_operation_of_its_thread_once(ranks):
+    def rank_main(group):
+        if group.rank():
+            for operation in OPERATIONS.values():
+                operation(group)
+            messages(group)
+            return None
+        with profile(record_shapes=True) as found:
+            for operation in OPERATIONS.values():
+                operation(group)
+            messages(group)
+        return [event.name for event in found.events()]
+
+    names, _ = ranks(TWO, rank_main)
+    assert operators(names) == EACH + Counter(SENT)
+    posts = Counter(name for name in names if name.startswith("slackline:"))
+    assert posts["slackline:broadcast"] == 1
+    assert posts["slackline:reduce"] == 1
+
+
+def test_a_wrapper_or_a_mode_is_traced_once(ranks, tmp_path):
+    def rank_main(group):
+        dist.all_reduce(TwoTensor(torch.ones(3), torch.ones(3)), group=group)
+        with Names():
+            dist.broadcast(torch.ones(3), group=group, group_src=0)
+        func.grad(lambda t: (plain_sum(group) * t).sum())(torch.ones(3))
+
+    def plain_sum(group):
+        dist.reduce(PLAIN[group.rank()], group=group, group_dst=0)
+        return 1
+
+    with execution_trace(tmp_path / "trace.json") as nodes:
+        ranks(TWO, rank_main)
+    # Both parts of a TwoTensor are reduced, each by an operator below the TwoTensor's own.
+    found = operators(node["name"] for node in nodes)
+    assert found["broadcast_"] == 2 * TWO  # The mode calls the operator again.
+    assert found["reduce_"] == TWO
+    assert found["allreduce_"] == 3 * TWO
+
+
+PLAIN = [torch.ones(3), torch.ones(3)]
+
+
+@pytest.mark.usefixtures("profiler")
+def test_a_wrong_call_is_refused_under_a_profile_as_without_one(ranks):
+    def rank_main(group):
+        with profile() as found:
+            with pytest.raises(UsageError) as refused:
+                group.allreduce("text")
+            dist.all_reduce(torch.ones(3), group=group)
+        with pytest.raises(UsageError) as alone:
+            group.allreduce("text")
+        assert str(refused.value) == str(alone.value)
+        return operators(event.name for event in found.events())
+
+    assert ranks(1, rank_main) == [Counter({"allreduce_": 1})]
 
 
 def test_comm_debug_mode_counts(ranks):

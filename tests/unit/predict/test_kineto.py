@@ -251,6 +251,15 @@ def with_a_flag(kind: str, count: int = 1) -> Change:
     return change
 
 
+def with_operators(given: list[dict[str, Any]]) -> None:
+    """Add torch's operator, which precedes each all_reduce in a profile."""
+    for trace in given:
+        posts = [each for each in trace["traceEvents"] if each["name"] == "gloo:all_reduce"]
+        for post in posts:
+            begin = {"name": "c10d::allreduce_", "cat": "cpu_op", "ts": post["ts"] - 0.02}
+            trace["traceEvents"].append({**post, **begin, "dur": 0.01})
+
+
 def silent(*numbers: int) -> Change:
     """Return a change that takes the all_reduces out of these steps."""
 
@@ -269,6 +278,7 @@ def silent(*numbers: int) -> Change:
         (with_a_flag("short unsigned int"), LAYERS + 1, STEPS - 1),
         (with_a_flag("c10::complex<double>"), LAYERS + 1, STEPS - 1),
         (with_a_flag("float", 0), LAYERS, STEPS - 1),
+        (with_operators, LAYERS, STEPS - 1),
         (silent(0), LAYERS, STEPS - 2),
         (silent(1), LAYERS, STEPS - 2),
         (silent(1, 3), LAYERS, STEPS - 3),

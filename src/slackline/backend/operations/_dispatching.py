@@ -30,6 +30,8 @@ class Current(threading.local):
         """The operations that the dispatcher has, innermost last."""
         self.kernels = 0
         """The number of kernels that run, which have the operation's real tensors."""
+        self.shows = False
+        """Whether an operator is called only to be recorded by torch's tools."""
 
 
 current = Current()

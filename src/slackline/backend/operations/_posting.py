@@ -91,6 +91,10 @@ class Poster(Identity):
         """Call an operation through torch's dispatcher, which calls it back with plain tensors."""
         raise NotImplementedError
 
+    def _show(self, name: str, *args: Any, **kwargs: Any) -> None:
+        """Show an operation to torch's tools that record operators."""
+        raise NotImplementedError
+
     def _buffers_for(self, tensor: torch.Tensor) -> Buffers:
         """Return new buffers in host memory for an operation on this tensor's device.
 

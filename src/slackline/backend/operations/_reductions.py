@@ -9,6 +9,7 @@ import torch
 from torch import distributed as dist
 from torch.autograd import profiler  # `allreduce` reads its flag without a call, which is fast
 
+from slackline._profile import observed
 from slackline.backend._timeouts import UNSET, time_limit
 from slackline.backend._torch import AllreduceOptions, excluded_from_compile, reduction_number
 from slackline.backend.operations._arguments import check_alike, first_of, only_list, only_tensor
@@ -46,6 +47,8 @@ class Reductions(Poster):
     def allreduce(
         self, tensors: Tensors, opts: Any = _SUM, timeout: timedelta | None = None
     ) -> dist.Work:
+        if profiler._is_profiler_enabled or observed():
+            self._show("allreduce", tensors, opts, *(() if timeout is None else (timeout,)))
         # This fast path serves one contiguous CPU tensor, the most frequent call of training.
         # All other cases, and all errors, are left to `_all_reduce`.
         if (
