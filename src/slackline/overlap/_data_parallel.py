@@ -36,8 +36,7 @@ class DataParallel(nn.Module):
     `optimizer.zero_grad()`. The reduction of a gradient starts when autograd has computed it.
     `step` does not block: each parameter is updated when its gradient is reduced, at the latest
     when the next forward reads the parameter. A read of a parameter or its gradient through the
-    module or the optimizer returns the finished value. A Parameter object that the script keeps
-    elsewhere is not tracked: call `synchronize()` before reading it.
+    module, the optimizer or a list of parameters returns the finished value.
 
     Every rank constructs the wrapper with the same module and optimizers, and calls forward,
     backward and step equally often. The parameters that a backward reaches may differ from rank to

@@ -6,8 +6,8 @@ parameters. The optimizer's own code computes the step, so the result is bit-ide
 of a plain step.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -46,6 +46,8 @@ def partial_step(
     """Update the parameters in `chosen`, which maps the index of a group to some of its parameters.
 
     The caller's inference mode and autocast are switched off, since the step may run in a forward.
+    The step may also run while torch.compile traces code that reads a parameter; torch's optimizers
+    compute other bits if they take themselves for traced.
     """
     if not chosen:
         return
@@ -60,4 +62,16 @@ def partial_step(
         for device in {parameters[0].device.type for parameters in chosen.values()}:
             if torch.is_autocast_enabled(device):
                 stack.enter_context(torch.autocast(device, enabled=False))
+        if torch.compiler.is_compiling():
+            stack.enter_context(_not_compiling())
         type(optimizer).step(shadow)
+
+
+@contextmanager
+def _not_compiling() -> Iterator[None]:
+    compiler: Any = torch.compiler
+    before, compiler._is_compiling_flag = compiler._is_compiling_flag, False
+    try:
+        yield
+    finally:
+        compiler._is_compiling_flag = before

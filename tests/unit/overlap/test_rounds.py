@@ -63,7 +63,8 @@ def test_a_step_is_taken_at_once_where_the_sum_is_there(wrap, chain, batch):
     backward(model, batch)
     group.complete(4, 5)
     optimizer.step()
-    changed = [not torch.equal(old, new) for old, new in zip(before, parameters, strict=True)]
+    with torch._C.DisableTorchFunctionSubclass():  # a read of the list would finish the steps
+        changed = [not torch.equal(old, new) for old, new in zip(before, parameters, strict=True)]
     assert changed == [False, False, False, False, True, True]
 
 

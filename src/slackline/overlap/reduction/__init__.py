@@ -9,7 +9,9 @@ _gradient_reducer   posting and awaiting the reductions of one optimizer, put to
     tuning/             the size of the groups
   _deferred           the optimizer's own step on some parameters, later
   _compiled_autograd  an error for backward passes that are compiled
-  _read_tracker, _lazy_parameters     a read waits for the values that it needs
+  _read_tracker       a read waits for the values that it needs
+    _lazy_parameters    reads through a module or an optimizer
+    _watched_parameters reads of parameter objects that the program keeps
 """
 
 from slackline.overlap.reduction._gradient_reducer import GradientReducer

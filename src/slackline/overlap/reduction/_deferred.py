@@ -6,6 +6,7 @@ Parameters whose gradients are reduced together are updated together, in one opt
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -13,6 +14,7 @@ from slackline.overlap._partial_step import Settings, partial_step, settings_of
 from slackline.overlap._recorder import Recorder
 from slackline.overlap.reduction._gradient_group import GradientGroup
 from slackline.overlap.reduction._parameter_state import Clear, ParameterState, Phase
+from slackline.overlap.reduction._watched_parameters import kept_elsewhere
 
 __all__ = ["DeferredSteps"]
 
@@ -45,6 +47,7 @@ class DeferredSteps:
                 if state.grad is None:
                     continue
             state.due = True
+            state.watch()
             batch = batches.get(state.posting)
             if batch is None:
                 batch = batches[state.posting] = []
@@ -68,6 +71,11 @@ class DeferredSteps:
         chosen = [key for key, batch in self._batches.items() if id(batch) in ready]
         self._run(chosen)
 
+    def kept_elsewhere(self) -> list[ParameterState]:
+        """Return the pending parameters that can be read without notice (see `kept_elsewhere`)."""
+        with torch._C.DisableTorchFunctionSubclass():
+            return kept_elsewhere(self._states(self._batches))
+
     def sweep(self) -> None:
         """Take all pending optimizer steps whose gradients are reduced; do not block."""
         self._run([group for group in self._batches if group is None or group.done()])
@@ -76,6 +84,7 @@ class DeferredSteps:
         """Discard all pending optimizer steps without taking them."""
         for state in self._states(self._batches):
             state.due = False
+            state.unwatch()
         self._batches.clear()
 
     def _states(self, groups: Iterable[GradientGroup | None]) -> Iterator[ParameterState]:
@@ -91,11 +100,17 @@ class DeferredSteps:
         ready = list(self._states(groups))
         chosen: defaultdict[int, list[Tensor]] = defaultdict(list)
         for state in ready:
+            state.unwatch()
             state.parameter.grad = grad = state.grad
             if grad is not None:
                 chosen[state.group].append(state.parameter)
         began = self._recorder.clock()
-        partial_step(self._optimizer, self._settings, chosen)
+        try:
+            partial_step(self._optimizer, self._settings, chosen)
+        except BaseException:
+            for state in ready:  # their steps are still pending
+                state.watch()
+            raise
         self._recorder.updated(self._recorder.clock() - began)
         for state in ready:
             state.due = False

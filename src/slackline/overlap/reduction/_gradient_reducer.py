@@ -13,6 +13,7 @@ gradients may differ between ranks, so `post_missing` forms its union over the r
 gradients in it a second time.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any
@@ -31,6 +32,8 @@ from slackline.overlap.reduction._parameter_state import Clear, ParameterState, 
 from slackline.overlap.reduction._read_tracker import ReadTracker
 
 __all__ = ["GradientReducer"]
+
+_log = logging.getLogger("slackline.overlap")
 
 
 class GradientReducer:
@@ -74,6 +77,9 @@ class GradientReducer:
         self._arrivals = Arrivals(self.finish, self._unnoticed)
         self._expecting: set[ParameterState] = set()
         self._opened = False
+        self._watching = False
+        """True while reads of gradients that are not reduced are reported to the tracker."""
+        self._told = False
         self._task = -1
         self._backwards = self._backwards_before = 0
         self._agreed = self._extra = False
@@ -127,6 +133,7 @@ class GradientReducer:
         for state in new:
             state.before_gradient, state.on_gradient = self._before_gradient, self._on_gradient
             state.on_last_gradient = self._whole
+            state.watched_class = self._tracker.watched.of(type(state.parameter))
         self._arrivals.add(new)
         self._grouping.add(new)
         self._arrivals.follow(self._grouping.groups)
@@ -141,11 +148,13 @@ class GradientReducer:
 
     def expect(self) -> None:
         """Prepare all gradients for additions outside autograd, which no hook reports."""
+        self.unwatch()
         for state in self.states:
             self._make_room(state)
 
     def complete(self, state: ParameterState) -> None:
         """Post a gradient that was completed outside autograd, for example by a schedule."""
+        self.unwatch()
         if state.parameter.grad is None:
             return
         self._open()
@@ -162,20 +171,28 @@ class GradientReducer:
         Blocks on the other ranks if `needs_agreement`. Every rank calls this method in every step.
         """
         self._arrivals.look()
-        for group in self._grouping.groups:
-            if not group.posted and (members := group.members):
+        missing = [(g, g.members) for g in self._grouping.groups if not g.posted]
+        watching = (any(members for _, members in missing) or self.needs_agreement) and (
+            self.unwatch()
+        )
+        for group, members in missing:
+            if members:
                 for state in members:
                     self._make_local(state)
                 self._post(group)
         if self.needs_agreement:
             self._agreed = True
             self._post_extras()
+        if watching:
+            self.watch()
 
     def wait_reduced(self, states: Iterable[ParameterState] | None = None) -> None:
         """Block until the gradients of `states` (None: of all) are reduced; take pending steps.
 
         Posts gradient groups that are not posted yet.
         """
+        if states is None:
+            self.unwatch()
         if self.open:
             self.post_missing()
         for state in self.states if states is None else states:
@@ -188,6 +205,7 @@ class GradientReducer:
         move to a better order in memory; in that step, blocks until all gradients are reduced.
         """
         self.finish_all()
+        self.unwatch()
         through_forward = self._tracker.backwards - self._backwards_before
         whole = not self._arrivals.watching
         self._arrivals.look()
@@ -198,6 +216,7 @@ class GradientReducer:
         self._recorder.stepped()
         self.reset_step()
         self._sweep()
+        self._finish_kept_elsewhere()
         self._regroup()
 
     def step_taken(self) -> None:
@@ -209,6 +228,7 @@ class GradientReducer:
 
     def reset_step(self) -> None:
         """Begin another training step, after the gradients were used or discarded."""
+        self.unwatch()
         self._arrivals.restart()
         self._grouping.restart()
         self._backwards, self._backwards_before = 0, self._tracker.backwards
@@ -233,6 +253,26 @@ class GradientReducer:
             self._deferred.take(state, companions)
             self._settle()
 
+    def watch(self) -> None:
+        """Let reads of gradients that are not reduced yet be reported, until `unwatch`."""
+        if self.open and not self._watching:
+            self._watching = True
+            for state in self.states:
+                if not state.posted or state.phase is not Phase.REDUCED:
+                    state.watch()
+
+    def unwatch(self) -> bool:
+        """Let gradients be read without a report; return whether reads were reported before.
+
+        Parameters with a pending step stay watched.
+        """
+        watching, self._watching = self._watching, False
+        if watching:
+            for state in self.states:
+                if not state.due:
+                    state.unwatch()
+        return watching
+
     def finish_all(self) -> None:
         """Block until every pending optimizer step is taken."""
         while self._deferred:
@@ -248,7 +288,9 @@ class GradientReducer:
                 state.clear_gradient(how)
             elif how is Clear.NONE:
                 state.clear_later = how
+                state.unwatch()
                 state.parameter.grad = None
+                state.watch()
             elif state.clear_later is Clear.NO:
                 state.clear_later = how
 
@@ -258,6 +300,8 @@ class GradientReducer:
             self.wait_reduced()
             self._grouping.close()
         finally:
+            for state in self.states:
+                state.unwatch()
             self._arrivals.remove()
             for state in self.states:
                 state.detach()
@@ -268,6 +312,8 @@ class GradientReducer:
 
         Returns whether all reductions had ended, so that their memory may be freed.
         """
+        for state in self.states:
+            state.unwatch()
         self._arrivals.remove()
         for state in self.states:
             state.parameter.grad = None
@@ -396,6 +442,20 @@ class GradientReducer:
         if self._deferred:
             self._deferred.sweep()
             self._settle()
+
+    def _finish_kept_elsewhere(self) -> None:
+        """Take the steps of parameters that the program can read without notice."""
+        kept = self._deferred.kept_elsewhere()
+        for state in kept:
+            self.finish(state)
+        if kept and not self._told:
+            self._told = True
+            _log.info(
+                "another tensor shares the memory of parameter %r (and of %d more), so their "
+                "updates are awaited in step()",
+                kept[0].name,
+                len(kept) - 1,
+            )
 
     def _settle(self) -> None:
         if not self._deferred:

@@ -105,6 +105,10 @@ class ParameterState:
         self.group = group
         """The index of the parameter's group in the optimizer's `param_groups`."""
         self.parameter = parameter
+        self.watched_class: type
+        """The class with which the parameter reports reads; the GradientReducer sets it."""
+        self._own_class = type(parameter)
+        self._watched = False
         self.priority = index
         self.phase = Phase.LOCAL
         self.posted = False
@@ -171,6 +175,18 @@ class ParameterState:
     def nbytes(self) -> int:
         """The bytes of the gradient's buffer, which a reduction carries."""
         return self._nbytes
+
+    def watch(self) -> None:
+        """Let reads of the parameter object be reported, until `unwatch`."""
+        if not self._watched:
+            self._watched = True
+            self.parameter.__class__ = self.watched_class
+
+    def unwatch(self) -> None:
+        """Let the parameter object be read without a report again."""
+        if self._watched:
+            self._watched = False
+            self.parameter.__class__ = self._own_class
 
     def done(self) -> bool:
         """Return whether the gradient's reduction has ended, so that `wait` returns at once."""
@@ -243,6 +259,7 @@ class ParameterState:
         If more gradients of this rank have arrived meanwhile, the result is set aside instead.
         Raises UsageError if the gradient was written to while it was reduced.
         """
+        self.unwatch()
         written = self._view._version != self._version
         self.posting = None
         self.phase = Phase.REDUCED
@@ -255,6 +272,8 @@ class ParameterState:
                 self.parameter.grad = more
         else:
             self._show()
+        if self.due:
+            self.watch()
         if written:
             raise UsageError(
                 f"the gradient of {self.name!r} was written to while it was being reduced: "

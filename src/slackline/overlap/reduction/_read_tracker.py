@@ -1,5 +1,6 @@
 """Tracking of a model's parameter reads; each read waits only for the values that it needs."""
 
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,9 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from slackline.errors import UsageError
 from slackline.overlap.reduction._compiled_autograd import refuse_compiled_autograd
 from slackline.overlap.reduction._lazy_parameters import LazyParameters
 from slackline.overlap.reduction._parameter_state import ParameterState
+from slackline.overlap.reduction._watched_parameters import WatchedClasses
 
 if TYPE_CHECKING:
     from slackline.overlap.reduction._gradient_reducer import GradientReducer
@@ -36,6 +39,9 @@ class ReadTracker:
         """The backward passes so far that reached an output of the wrapper's forward."""
         self._task = -1
         self._depth = 0
+        self._thread: threading.Thread | None = None
+        self.watched = WatchedClasses(self._report)
+        """The classes of parameters whose reads without a lookup are reported."""
         self._seen: dict[int, int] | None = {}
 
     @property
@@ -62,8 +68,11 @@ class ReadTracker:
         reducer, state = owner
         if state.due:
             reducer.finish(state, self._states(reducer, siblings.peek()))
-        elif not self._computing() and reducer.open and not reducer.needs_agreement:
-            reducer.wait_reduced([state])
+        elif not self._computing() and reducer.open:
+            if reducer.needs_agreement:
+                state.unwatch()
+            else:
+                reducer.wait_reduced([state])
 
     def read_all(self, parameters: Iterator[Tensor]) -> None:
         for parameter in parameters:
@@ -84,6 +93,7 @@ class ReadTracker:
                 reducer, state = owner
                 if state.due:
                     reducer.finish(state)
+                state.unwatch()  # compiled code depends on the class of the parameter
 
     def refresh(self) -> None:
         """Update `busy`, which is true if a read may have to wait or must be recorded."""
@@ -96,10 +106,14 @@ class ReadTracker:
         The order of reads in the first forward with gradients sets the reductions' priorities.
         """
         self._depth += 1
+        self._thread = threading.current_thread()
+        watching = [reducer for reducer in self.reducers if reducer.unwatch()]
         try:
             yield
         finally:
             self._depth -= 1
+            for reducer in watching:
+                reducer.watch()
         if self._seen and not self._depth and torch.is_grad_enabled():
             last = len(self._seen)
             for key, (_, state) in self.owners.items():
@@ -125,6 +139,42 @@ class ReadTracker:
             self.backwards += 1
             for reducer in self.reducers:
                 reducer.begin_backward(task)
+            torch.autograd.Variable._execution_engine.queue_callback(self._backward_ended)
+
+    def _backward_ended(self) -> None:
+        for reducer in self.reducers:
+            reducer.watch()
+
+    def _report(self, parameter: Tensor, gradient: bool) -> None:
+        """Handle the read of a parameter object, or of its gradient, without a lookup."""
+        owner = self.owners.get(id(parameter))
+        if owner is None:
+            return
+        reducer, state = owner
+        if state.due:
+            self._check_thread(state.name)
+            reducer.finish(state)
+        if gradient and reducer.open and not self._computing():
+            self._check_thread(state.name)
+            if reducer.needs_agreement:
+                raise UsageError(
+                    f"the gradient of {state.name!r} is not reduced yet after several backward "
+                    "passes: call synchronize() on all ranks before reading a list of parameters "
+                    "that was made earlier"
+                )
+            reducer.wait_reduced([state])
+
+    def _check_thread(self, name: str) -> None:
+        """Raise UsageError if another thread than the one that takes the steps reads `name`."""
+        mine = threading.current_thread()
+        thread = self._thread
+        if thread is None or thread is mine or not thread.is_alive():
+            return
+        if torch._C._current_graph_task_id() == -1:
+            raise UsageError(
+                f"parameter {name!r} was read in thread {mine.name!r} while its update was "
+                f"pending in thread {thread.name!r}, which must call synchronize() before"
+            )
 
     def _note(self, parameter: nn.Parameter) -> None:
         if self._seen is not None and self._depth:

@@ -1,0 +1,117 @@
+"""Classes for parameters whose values or gradients are not finished, which report each read.
+
+A program may keep Parameter objects in a list of its own and read them without the module, as many
+moving averages of weights do. Such a read makes no lookup in a lazy dict. While a parameter's
+update is pending, or its gradient is not reduced yet, the object therefore has a subclass of its
+class, whose `__torch_function__` torch calls before each operation on the parameter:
+
+    an attribute such as `shape`      nothing is reported
+    `grad`                            a read of the gradient is reported
+    any other function or attribute   a read of the value is reported
+
+The object has its own class again before any layer uses the parameter, so forward and backward
+passes cost nothing more. Another tensor that shares a parameter's memory, such as `p.data`, makes
+no report at all; `kept_elsewhere` finds these parameters by the count of the memory's users.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+if TYPE_CHECKING:
+    from slackline.overlap.reduction._parameter_state import ParameterState
+
+__all__ = ["WatchedClasses", "kept_elsewhere"]
+
+Report = Callable[[Tensor, bool], None]
+
+_FACTS = (
+    *("shape", "dtype", "device", "layout", "requires_grad", "is_leaf", "ndim", "grad_fn"),
+    *("is_cuda", "is_cpu", "is_meta", "is_sparse", "is_quantized", "is_nested", "itemsize"),
+    *("nbytes", "numel", "nelement", "stride", "storage_offset", "element_size"),
+    *("is_contiguous", "is_floating_point", "is_complex", "__len__", "register_hook"),
+    *("register_post_accumulate_grad_hook", "_backward_hooks", "_post_accumulate_grad_hooks"),
+)
+"""The names of functions and attributes that depend neither on values nor on gradients."""
+
+
+def _functions(owner: Any, names: Iterable[str]) -> set[Any]:
+    found = [getattr(owner, name) for name in names if hasattr(owner, name)]
+    return {each if callable(each) else each.__get__ for each in found}
+
+
+_HARMLESS = _functions(Tensor, _FACTS) | _functions(torch, _FACTS)
+_OF_GRADIENT: Sequence[Any] = tuple(
+    getattr(getattr(Tensor, attribute), method)
+    for attribute in ("grad", "_grad")
+    for method in ("__get__", "__set__", "__delete__")
+)
+
+
+class WatchedClasses:
+    """The subclasses of one model's classes of parameters, whose objects report their reads."""
+
+    def __init__(self, report: Report) -> None:
+        """`report` is called with the parameter, and with whether its gradient is read.
+
+        The parameter has its own class again afterwards if `report` has finished it.
+        """
+        self._report = report
+        self._classes: dict[type, type] = {}
+
+    def of(self, kind: type) -> type:
+        """Return the class for parameters of the class `kind`."""
+        if kind not in self._classes:
+            self._classes[kind] = self._make(kind)
+        return self._classes[kind]
+
+    def _make(self, kind: type) -> type:
+        report, made = self._report, self._classes.values()
+
+        def __torch_function__(  # noqa: N807  # torch calls it
+            cls: type, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            watched = [each for each in tree_leaves((args, kwargs)) if type(each) in made]
+            if function not in _HARMLESS:
+                for parameter in watched:
+                    if type(parameter) in made:
+                        report(parameter, function in _OF_GRADIENT)
+            if not any(type(parameter) in made for parameter in watched):
+                return function(*args, **kwargs)
+            with torch._C.DisableTorchFunctionSubclass():
+                return function(*args, **kwargs)
+
+        def __deepcopy__(parameter: Any, memo: dict[int, Any]) -> Any:  # noqa: N807
+            report(parameter, False)
+            copy: Any = kind.__deepcopy__(parameter, memo)  # type: ignore[attr-defined]
+            copy.__class__ = kind
+            return copy
+
+        # Compiled code would inline the function and read the parameter too early.
+        opaque = torch.compiler.disable(__torch_function__)  # type: ignore[no-untyped-call]
+        namespace = {
+            "__torch_function__": classmethod(opaque),
+            "__deepcopy__": __deepcopy__,
+            "__module__": kind.__module__,
+        }
+        return type(kind)(kind.__name__, (kind,), namespace)
+
+
+def kept_elsewhere(states: Iterable["ParameterState"]) -> list["ParameterState"]:
+    """Return the states of the parameters whose memory a tensor of the program shares.
+
+    Parameters that share memory only with each other do not count.
+    """
+    users: defaultdict[int, list[tuple[int, ParameterState]]] = defaultdict(list)
+    for state in states:
+        storage = state.parameter.untyped_storage()
+        # One user is the parameter, and one the object `storage`.
+        count = torch._C._storage_Use_Count(storage._cdata) - 1
+        if count > 1:
+            users[storage._cdata].append((count, state))
+    return [state for sharing in users.values() for count, state in sharing if count > len(sharing)]
