@@ -133,7 +133,9 @@ def through_dispatcher(
     Raises UsageError if the dispatcher has passed the arguments on already, or cannot.
     """
     if current.kernels:
-        kinds = ", ".join(_kinds_of([*args, *kwargs.values()]))
+        kinds = ", ".join(
+            type(tensor).__name__ for tensor in _tensors_of([*args, *kwargs.values()])
+        )
         raise UsageError(f"{name} of {kinds}: torch's dispatcher passes on what only it can read")
     return pass_through(
         group, name, args, kwargs, refusals=(NotImplementedError, RuntimeError, TypeError)
@@ -152,6 +154,7 @@ def pass_through(
     Raises UsageError in place of an error whose type is one of `refusals`.
     """
     args = _with_tag(name, _awaited(args), kwargs)
+    _check_signs(name, [*args, *kwargs.values()])
     kwargs = {key: _awaited(value) for key, value in kwargs.items()}
     call = Call(_reduction_of([*args, *kwargs.values()]))
     current.calls.append(call)
@@ -162,7 +165,9 @@ def pass_through(
         # those after the operation was posted, stay what they are.
         if type(error) not in refusals or call.works:
             raise
-        kinds = ", ".join(_kinds_of([*args, *kwargs.values()]))
+        kinds = ", ".join(
+            type(tensor).__name__ for tensor in _tensors_of([*args, *kwargs.values()])
+        )
         raise UsageError(
             f"torch passes no {name} of {kinds} to a process group: {error}"
         ) from error
@@ -173,6 +178,18 @@ def pass_through(
     if len(call.works) == 1:
         return call.works[0]
     return CoalescedWork([work for work in call.works if isinstance(work, TransferWork)])
+
+
+def _check_signs(name: str, values: Sequence[Any]) -> None:
+    """Raise UsageError for a lazily negated or conjugated tensor.
+
+    torch's dispatcher passes on a copy with the signs applied, and forgets what is written to it.
+    """
+    if any(tensor.is_neg() or tensor.is_conj() for tensor in _tensors_of(values)):
+        raise UsageError(
+            f"{name} of a lazily negated or conjugated tensor through torch's dispatcher, which "
+            "changes a copy of it: pass its resolve_neg().resolve_conj()"
+        )
 
 
 def show(group: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -236,13 +253,13 @@ def _reduction_of(values: Sequence[Any]) -> Any:
     return None
 
 
-def _kinds_of(values: Sequence[Any]) -> Iterator[str]:
-    """Yield the names of the tensors' types, in arguments and in lists of arguments."""
+def _tensors_of(values: Sequence[Any]) -> Iterator[torch.Tensor]:
+    """Yield the tensors in arguments and in lists of arguments."""
     for value in values:
         if isinstance(value, torch.Tensor):
-            yield type(value).__name__
+            yield value
         elif isinstance(value, (list, tuple)):
-            yield from _kinds_of(value)
+            yield from _tensors_of(value)
 
 
 def serve_operators() -> None:

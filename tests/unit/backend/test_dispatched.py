@@ -304,6 +304,16 @@ def test_a_vmapped_operation_is_refused_before_it_is_posted(ranks):
     assert ranks(TWO, rank_main) == [[2.0] * 3] * TWO
 
 
+def test_a_negated_tensor_under_a_mode_is_refused_since_torch_would_change_a_copy(ranks):
+    def rank_main(group):
+        negated = torch.complex(ones(3), ones(3)).conj().imag
+        with Names(), pytest.raises(UsageError, match=r"pass its resolve_neg\(\)\.resolve_conj"):
+            dist.all_reduce(negated, group=group)
+        return negated.tolist()
+
+    assert ranks(TWO, rank_main) == [[-1.0] * 3] * TWO
+
+
 class RefusedError(RuntimeError):
     pass
 

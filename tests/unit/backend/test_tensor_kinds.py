@@ -16,6 +16,7 @@ from torch.distributed.distributed_c10d import _coalescing_manager
 from torch.distributed.tensor import DTensor, Replicate
 from torch.testing._internal.two_tensor import TwoTensor
 
+from slackline.backend._torch import c10d
 from slackline.errors import UsageError
 
 pytestmark = [
@@ -26,6 +27,7 @@ pytestmark = [
 ]
 
 SIZE = 2
+SUM = torch.classes.c10d.ReduceOp
 TORCHS_OWN = (ValueError,)
 """The error with which torch itself refuses lists of tensors that differ in type."""
 ROWS, COLUMNS = 4, 3
@@ -78,6 +80,7 @@ def in_vmap(values):
     return torch._C._functorch._add_batch_dim(torch.stack([values, values]), 0, 1)
 
 
+ZEROS = "zeros without memory"
 MESH = DeviceMesh("cpu", torch.arange(1), _init_backend=False, _rank=0)
 KINDS = {
     "plain": Kind(torch.clone),
@@ -122,8 +125,11 @@ KINDS = {
         read=False,
         written=False,
     ),
-    "zeros without memory": Kind(
-        lambda values: torch._efficientzerotensor((ROWS, COLUMNS)), read=False, written=False
+    ZEROS: Kind(
+        lambda values: torch._efficientzerotensor((ROWS, COLUMNS)),
+        read=False,
+        written=False,
+        show=torch.zeros_like,
     ),
 }
 
@@ -256,8 +262,150 @@ OPERATIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "message": (message, lambda mine, all_, old: all_[0] if mine else old),
     "exchange": (exchange, lambda mine, all_, old: all_[1 - mine]),
 }
-IN_PLACE = {"all_reduce", "all_reduce, asynchronous", "all_reduce, coalesced"}
-SLICED = {"all_gather_into_tensor", "all_gather_into_tensor, coalesced", "reduce_scatter_tensor"}
+
+
+def of_c10d(name, *given):
+    """Call an operator of torch's dispatcher for process groups; wait for its Work."""
+    found = getattr(torch.ops.c10d, name)(*given)
+    dist.Work.unbox(found[-1] if isinstance(found, tuple) else found).wait()
+
+
+def c10d_all_reduce(group, given, target):
+    of_c10d("allreduce_", [given], group.boxed(), SUM(), None)
+    return given
+
+
+def c10d_all_reduce_coalesced(group, given, target):
+    of_c10d("allreduce_coalesced_", [given], group.boxed(), SUM())
+    return given
+
+
+def c10d_broadcast(group, given, target):
+    source = given if group.rank() == 0 else target
+    of_c10d("broadcast_", [source], group.boxed(), 0, 0)
+    return source
+
+
+def c10d_all_gather(group, given, target):
+    other = another(target)
+    outputs = [other, target] if group.rank() else [target, other]
+    of_c10d("allgather_", [outputs], [given], group.boxed())
+    return target
+
+
+def c10d_all_gather_into_tensor(group, given, target):
+    of_c10d("_allgather_base_", target, given[: ROWS // SIZE], group.boxed())
+    return target
+
+
+def c10d_reduce_scatter(group, given, target):
+    of_c10d("reduce_scatter_", [target], [[given, given]], group.boxed(), SUM())
+    return target
+
+
+def c10d_reduce_scatter_tensor(group, given, target):
+    of_c10d("_reduce_scatter_base_", target[: ROWS // SIZE], given, group.boxed(), SUM())
+    return target
+
+
+def c10d_gather(group, given, target):
+    outputs = [[target, another(target)]] if group.rank() == 0 else []
+    of_c10d("gather_", outputs, [given], group.boxed(), 0)
+    return target
+
+
+def c10d_scatter(group, given, target):
+    inputs = [[given, given]] if group.rank() == 0 else []
+    of_c10d("scatter_", [target], inputs, group.boxed(), 0)
+    return target
+
+
+def c10d_all_to_all(group, given, target):
+    of_c10d("alltoall_", [target, another(target)], [given, given], group.boxed())
+    return target
+
+
+def c10d_all_to_all_single(group, given, target):
+    of_c10d("alltoall_base_", target, given, group.boxed(), [], [])
+    return target
+
+
+def c10d_message(group, given, target):
+    if group.rank():
+        of_c10d("recv_", [target], group.boxed(), 0, 0)
+    else:
+        of_c10d("send", [given], group.boxed(), 1, 0)
+    return target
+
+
+def of_functional_collectives(name, *given):
+    """Return a call of an operator of torch's functional collectives, which compiled code calls."""
+
+    def call(group, tensor, target):
+        name_of_group = f"rank {group.rank()}"
+        group._set_group_name(name_of_group)
+        c10d._register_process_group(name_of_group, group)
+        try:
+            operators = torch.ops._c10d_functional
+            result = getattr(operators, name)(tensor, *given, name_of_group)
+            return operators.wait_tensor(result)
+        finally:
+            c10d._unregister_process_group(name_of_group)
+
+    return call
+
+
+OPERATORS = {
+    f"operator {call.__name__}": (call, OPERATIONS[like][1])
+    for call, like in (
+        (c10d_all_reduce, "all_reduce"),
+        (c10d_all_reduce_coalesced, "all_reduce"),
+        (c10d_broadcast, "broadcast"),
+        (c10d_all_gather, "all_gather"),
+        (c10d_all_gather_into_tensor, "all_gather_into_tensor"),
+        (c10d_reduce_scatter, "reduce_scatter"),
+        (c10d_reduce_scatter_tensor, "reduce_scatter_tensor"),
+        (c10d_gather, "gather"),
+        (c10d_scatter, "scatter"),
+        (c10d_all_to_all, "all_to_all"),
+        (c10d_all_to_all_single, "all_to_all_single"),
+        (c10d_message, "message"),
+    )
+}
+"""The operations as operators `c10d::*` of torch's dispatcher, which take a group."""
+FUNCTIONAL = {
+    "functional all_reduce": (
+        of_functional_collectives("all_reduce", "sum"),
+        lambda mine, all_, old: sum(all_),
+    ),
+    "functional broadcast": (
+        of_functional_collectives("broadcast", 0),
+        lambda mine, all_, old: all_[0],
+    ),
+    "functional all_gather_into_tensor": (
+        of_functional_collectives("all_gather_into_tensor", SIZE),
+        lambda mine, all_, old: torch.cat(all_),
+    ),
+    "functional reduce_scatter_tensor": (
+        of_functional_collectives("reduce_scatter_tensor", "sum", SIZE),
+        lambda mine, all_, old: part(sum(all_))[mine],
+    ),
+    "functional all_to_all_single": (
+        of_functional_collectives("all_to_all_single", [2, 2], [2, 2]),
+        lambda mine, all_, old: torch.cat([part(each)[mine] for each in all_]),
+    ),
+}
+"""The operators `_c10d_functional::*`, which take a group's name and return new tensors."""
+CALLS = {**OPERATIONS, **OPERATORS, **FUNCTIONAL}
+FREQUENT = {"plain", "gaps", "negated", "result of a functional collective", "wrapper of two"}
+"""The kinds for which the operators are asked in the short run of the tests, with "meta"."""
+
+
+IN_PLACE = {name for name in CALLS if "all_reduce" in name and name not in FUNCTIONAL}
+SLICED = {
+    *("all_gather_into_tensor", "all_gather_into_tensor, coalesced", "reduce_scatter_tensor"),
+    *("operator c10d_all_gather_into_tensor", "operator c10d_reduce_scatter_tensor"),
+}
 """The operations on a part of a tensor, which some kinds cannot be cut into."""
 
 
@@ -267,6 +415,7 @@ LISTS_OF_LISTS = {
     ("functional", "gather", "output"),
     ("functional", "scatter", "input"),
 }
+LISTS_OF_OPERATORS = {(f"operator c10d_{operation}", role) for _, operation, role in LISTS_OF_LISTS}
 """The operations that take lists of lists, in which torch leaves functional tensors as they are."""
 SKIPPED = {"nested", "jagged", "sparse", "functional", "batched by vmap"}
 """The kinds that cannot be cut into rows, or copied, by one rank's program."""
@@ -280,6 +429,9 @@ CONCERNED = {
     ("message", "input"): {0},
     ("message", "output"): {1},
 }
+CONCERNED |= {
+    (f"operator c10d_{operation}", role): ranks for (operation, role), ranks in CONCERNED.items()
+}
 """The ranks that use the tensor; elsewhere all ranks do."""
 
 
@@ -290,23 +442,34 @@ def values_of(rank):
 def takes(name, operation, role):
     """Return whether an operation serves a kind of tensors as its input or its output."""
     kind = KINDS[name]
-    if (name, operation, role) in LISTS_OF_LISTS:
+    if (name, operation.removeprefix("operator c10d_"), role) in LISTS_OF_LISTS:
+        return False
+    if name == "result of a functional collective" and (operation, role) in LISTS_OF_OPERATORS:
         return False
     if operation in IN_PLACE:
         return kind.read and kind.written
+    if name == ZEROS and role == "input" and operation not in OPERATIONS:
+        return (operation, role) not in LISTS_OF_OPERATORS  # torch passes on zeros with memory
     return kind.read if role == "input" else kind.written
 
 
+def of_all_kinds():
+    """Yield each kind and operation; those of operators and rare kinds are slow together."""
+    for name in KINDS:
+        for operation in CALLS:
+            rare = operation not in OPERATIONS and name not in FREQUENT | {"meta"}
+            yield pytest.param(name, operation, marks=[pytest.mark.slow] if rare else [])
+
+
 @pytest.mark.parametrize("role", ["input", "output"])
-@pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(("name", "operation"), list(of_all_kinds()))
 def test_an_operation_serves_a_kind_of_tensor_or_refuses_it_before_it_posts_anything(
     ranks, name, operation, role
 ):
     kind = KINDS[name]
-    call, expect = OPERATIONS[operation]
-    if operation in IN_PLACE and role == "output":
-        pytest.skip("its input is its output")
+    call, expect = CALLS[operation]
+    if (operation in IN_PLACE or operation in FUNCTIONAL) and role == "output":
+        pytest.skip("its input is its output, or its output is new")
     if name in SKIPPED and operation in SLICED:
         pytest.skip("the kind cannot be cut into rows")
     made = kind.make if role == "input" or name in OF_PARTS else torch.clone
@@ -314,7 +477,12 @@ def test_an_operation_serves_a_kind_of_tensor_or_refuses_it_before_it_posts_anyt
     made = kind.make if role == "output" or name in OF_PARTS else torch.clone
     empty = torch.full((ROWS, COLUMNS), -7.0)
     targets = [made(empty) for _ in (0, 1)]
+    if operation in OPERATORS and name == "negated" and (role == "output" or operation in IN_PLACE):
+        pytest.skip("torch gives every backend a copy of it, and forgets the copy")
     served = takes(name, operation, role)
+    refusals = (UsageError, *TORCHS_OWN)
+    if operation not in OPERATIONS:
+        refusals = (RuntimeError, *TORCHS_OWN)  # torch may refuse a tensor before it asks us
     calls = {0, 1} if served else CONCERNED.get((operation, role), {0, 1})
 
     def rank_main(group):
@@ -323,21 +491,24 @@ def test_an_operation_serves_a_kind_of_tensor_or_refuses_it_before_it_posts_anyt
             if me in calls:
                 with torch.no_grad():
                     result = call(group, given[me], targets[me])
-        except (UsageError, *TORCHS_OWN) as error:
+        except refusals as error:
             result = error
         check = torch.ones(2)
         dist.all_reduce(check, group=group)
         assert check.tolist() == [2.0, 2.0]
         return result
 
-    shown = [kind.show(each) if role == "input" and kind.read else values_of(0) for each in given]
+    shown = [kind.show(each) if role == "input" and served else values_of(0) for each in given]
     if role == "output":
         shown = [values_of(0), values_of(1)]
     results = ranks(SIZE, rank_main)
     for rank in calls:
         result = results[rank]
+        if name == "meta" and operation not in OPERATIONS:
+            continue  # torch's own kernel tells the shape of a result, and posts nothing
         if not served:
-            assert isinstance(result, (UsageError, *TORCHS_OWN)), result
+            assert isinstance(result, refusals), result
+            assert "No backend type" not in str(result)
             continue
         assert isinstance(result, torch.Tensor), result
         of_kind = name in OF_PARTS or result is (given if role == "input" else targets)[rank]
