@@ -207,11 +207,8 @@ def show(group: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     operator = getattr(group.dispatcher_view(), name)
     current.shows = True
     try:
-        if _functorch.peek_interpreter_stack() is None:
+        with torch._C._ExcludeDispatchKeyGuard(_ABOVE):
             operator(*args, **kwargs)
-        else:
-            with torch._C._DisableFuncTorch():
-                operator(*args, **kwargs)
     except TypeError:
         return  # torch's method takes no such arguments. The caller's own method names the mistake.
     finally:
@@ -280,6 +277,12 @@ _served: list[Any] = []
 """The libraries of kernels, which last as long as they are referred to."""
 _BELOW = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
 """The dispatch keys of the kernels that come after slackline's."""
+_ABOVE = (
+    torch._C._dispatch_keyset_full()
+    - _BELOW
+    - torch._C.DispatchKeySet(torch._C.DispatchKey.BackendSelect)
+)
+"""The dispatch keys of the kernels that come before slackline's, such as transforms."""
 _META = torch._C.DispatchKey.Meta
 """The dispatch key of tensors without memory, by which torch learns the shapes of results."""
 _FINISHED = c10d.FakeWork().boxed()

@@ -26,6 +26,7 @@ _WRAPPERS = [
     _Key.Python,
     _Key.Functionalize,
     _Key.FuncTorchGradWrapper,
+    _Key.FuncTorchBatched,
     _Key.PythonTLSSnapshot,
 ]
 

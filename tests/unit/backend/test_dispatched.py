@@ -227,6 +227,56 @@ def test_a_wrong_call_is_refused_under_a_profile_as_without_one(ranks):
     assert ranks(1, rank_main) == [Counter({"allreduce_": 1})]
 
 
+@pytest.mark.usefixtures("profiler")
+def test_a_profile_changes_neither_results_nor_refusals(ranks):
+    def values(group):
+        def batched(t):
+            dist.all_reduce(t, group=group)
+            return t
+
+        def constant(t):
+            other = torch.ones(3)
+            dist.all_reduce(other, group=group)
+            return (other * t).sum()
+
+        negated = torch.complex(torch.zeros(3), torch.ones(3)).conj().imag
+        assert negated.is_neg()
+        dist.all_reduce(negated, group=group)
+        sparse = torch.eye(3).to_sparse()
+        dist.all_reduce(sparse, group=group)
+        with torch.inference_mode():
+            inferred = torch.ones(3)
+            dist.all_reduce(inferred, group=group)
+        parameter = torch.nn.Parameter(torch.ones(3))
+        dist.all_reduce(parameter, group=group)
+        refusals = []
+        for call in (
+            lambda: torch.vmap(batched)(torch.ones(2, 3)),
+            lambda: dist.all_reduce(torch.ones(3, device="meta"), group=group),
+        ):
+            with pytest.raises(UsageError) as refused:
+                call()
+            refusals.append(str(refused.value))
+        return [
+            negated.tolist(),
+            sparse.to_dense().tolist(),
+            inferred.tolist(),
+            parameter.tolist(),
+            func.grad(constant)(torch.ones(3)).tolist(),
+            torch.vmap(constant)(torch.ones(2, 3)).tolist(),
+            refusals,
+        ]
+
+    def rank_main(group):
+        alone = values(group)
+        with profile(record_shapes=True) as found:
+            assert values(group) == alone
+        return operators(event.name for event in found.events())
+
+    # Six operations, and the one that is refused for its device.
+    assert ranks(1, rank_main) == [Counter({"allreduce_": 7})]
+
+
 def test_comm_debug_mode_counts(ranks):
     def rank_main(group):
         with CommDebugMode() as counts:
