@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +27,36 @@ if TYPE_CHECKING:
 
 __all__ = ["DataParallel"]
 
+_UNATTACHED = (
+    "the model has no optimizer: call attach(optimizer) after the optimizer was made, and before "
+    "the model is trained"
+)
+_SINCE_ATTACH = ("_gradients", "_tracker", "_report", "_recorder")
+"""The attributes that the wrapper has since `attach`."""
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The arguments of DataParallel that `attach` uses."""
+
+    process_group: "dist.ProcessGroup | Group | None"
+    average: bool
+    broadcast_buffers: bool
+    group_bytes: int | None
+    telemetry: Path | None
+    on_step: Callable[[StepSummary], None] | None
+
 
 class DataParallel(nn.Module):
     """A module whose gradients are reduced over the ranks, parameter by parameter.
 
         model = slackline.overlap.DataParallel(model, optimizer)
+
+    or, in scripts that make the optimizer after DistributedDataParallel:
+
+        model = slackline.overlap.DataParallel(model)
+        optimizer = torch.optim.AdamW(model.parameters())
+        model.attach(optimizer)
 
     The rest of the script stays as it is: `model(x)`, `loss.backward()`, `optimizer.step()`,
     `optimizer.zero_grad()`. The reduction of a gradient starts when autograd has computed it.
@@ -48,7 +74,7 @@ class DataParallel(nn.Module):
     def __init__(
         self,
         module: nn.Module,
-        optimizer: Optimizer | Sequence[Optimizer],
+        optimizer: Optimizer | Sequence[Optimizer] | None = None,
         *,
         process_group: "dist.ProcessGroup | Group | None" = None,
         average: bool = True,
@@ -61,7 +87,8 @@ class DataParallel(nn.Module):
 
         The models must agree in the names, shapes and types of their parameters and buffers.
         `optimizer`: one optimizer or several. The gradient of a trainable parameter that no
-        optimizer holds is not reduced.
+        optimizer holds is not reduced. None defers all checks and copies to the call of `attach`,
+        and a forward in training mode is refused until then.
         `process_group`: a torch group of any backend, or a NIC engine's Group. None is torch's
         default group.
         `average`: True averages gradients over the ranks, False sums them.
@@ -80,15 +107,42 @@ class DataParallel(nn.Module):
         super().__init__()
         if group_bytes is not None and not (isinstance(group_bytes, int) and group_bytes >= 0):
             raise UsageError(f"group_bytes must be a whole number from 0 on, not {group_bytes!r}")
+        self._closed = True
+        self._refuse: Any = torch.compiler.disable(_refuse)  # type: ignore[no-untyped-call]
+        self.module = module
+        self.training = module.training
+        self.register_load_state_dict_pre_hook(_add_prefix)  # type: ignore[no-untyped-call]
+        self._attached, self._given_later = False, optimizer is None
+        self._options = _Options(
+            process_group, average, broadcast_buffers, group_bytes, telemetry, on_step
+        )
+        if optimizer is not None:
+            self.attach(optimizer)
+
+    def attach(self, optimizer: Optimizer | Sequence[Optimizer]) -> None:
+        """Reduce the gradients of one optimizer or several, which the constructor was not given.
+
+        Does everything that the constructor does with an optimizer, and raises the same errors; all
+        ranks make the call. Raises UsageError if the wrapper has optimizers already, or if a
+        gradient was computed before.
+        """
+        if self._attached:
+            raise UsageError("attach must be called once, with all optimizers, not twice")
+        module, options = self.module, self._options
         optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
         holders = check(module, optimizers)
-        exchange = open_exchange(module, process_group, spare_keys=2 * len(optimizers))
+        early = [name for name, each in module.named_parameters() if each.grad is not None]
+        if early and self._given_later:
+            raise UsageError(
+                f"attach must be called before the first backward, but {early[0]!r} has a gradient"
+            )
+        exchange = open_exchange(module, options.process_group, spare_keys=2 * len(optimizers))
         agree_and_copy(module, holders, exchange)
         environment = Environment.read()
-        directory = environment.telemetry if telemetry is None else telemetry
+        directory = environment.telemetry if options.telemetry is None else options.telemetry
         rank = dist.get_rank() if dist.is_initialized() else exchange.rank
-        self._report = Report(exchange, directory, on_step, rank=rank)
-        origin = "argument"
+        self._report = Report(exchange, directory, options.on_step, rank=rank)
+        group_bytes, origin = options.group_bytes, "argument"
         if group_bytes is None:
             group_bytes = environment.group_bytes
             origin = "default" if group_bytes is None else "environment"
@@ -97,7 +151,9 @@ class DataParallel(nn.Module):
         recorders = self._report.recorders(len(optimizers))
         self._recorder = recorders[0]
         follows = (
-            broadcast_buffers and exchange.size > 1 and next(module.buffers(), None) is not None
+            options.broadcast_buffers
+            and exchange.size > 1
+            and next(module.buffers(), None) is not None
         )
         self._followers = Buffers(module, exchange) if follows else None
         self._gradients = ModelGradients(
@@ -105,21 +161,21 @@ class DataParallel(nn.Module):
             optimizers,
             exchange,
             recorders,
-            average=average,
+            average=options.average,
             group_bytes=group_bytes,
         )
         self._tracker = self._gradients.tracker
         self._all_modules = list(module.modules())
-        self._closed = False
-        self._refuse: Any = torch.compiler.disable(_refuse)  # type: ignore[no-untyped-call]
-        self.module = module
-        self.training = module.training
-        self.register_load_state_dict_pre_hook(_add_prefix)  # type: ignore[no-untyped-call]
+        self._closed, self._attached = False, True
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module's forward; a read of a parameter blocks while its update is pending."""
         if torch.compiler.is_compiling():
             self._refuse()
+        if not self._attached:
+            if self.training and torch.is_grad_enabled():
+                raise UsageError(_UNATTACHED)
+            return self.module(*args, **kwargs)
         if not self._closed:
             self._prepare()
         began = self._recorder.forward_began()
@@ -293,6 +349,8 @@ class DataParallel(nn.Module):
         except AttributeError:
             if name == "module":
                 raise
+            if name in _SINCE_ATTACH:
+                raise UsageError(_UNATTACHED) from None
             return getattr(self.module, name)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "DataParallel":
