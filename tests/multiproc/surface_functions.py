@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from inspect import getsource
 from typing import Any
 from unittest.mock import patch
 
@@ -11,6 +12,14 @@ from torch import distributed as dist
 from torch.distributed.distributed_c10d import _add_ephemeral_timeout_for_all_pgs
 
 __all__ = ["DISTRIBUTED", "LENGTHS", "TIMED"]
+
+
+_NEEDS_DEVICE = "No device associated with the default pg"
+
+
+def gathered_by_torch(at: At) -> Any:
+    target = torch.zeros(2 if at.rank == 0 else 0)
+    return wait(dist.gather_single(at.ones(), target, 0, async_op=True), target)
 
 
 def gathered(call: Callable[..., Any]) -> Callable[[At], Any]:
@@ -189,11 +198,19 @@ DISTRIBUTED: dict[str, Row] = {
     "is_ucc_available": of_world("is_ucc_available"),
     "is_xccl_available": of_world("is_xccl_available"),
     "isend": Row(sent(dist.isend, dist.irecv), each=([0], [1])),
-    "monitored_barrier": Row(
-        lambda at: dist.monitored_barrier(),
-        torchs="only implemented for GLOO",
-        unlike_gloo="torch asks for gloo's name; the group's own method serves",
+    "monitored_barrier": (
+        Row(
+            lambda at: dist.monitored_barrier(),
+            torchs="only implemented for GLOO",
+            unlike_gloo="torch asks for gloo's name; the group's own method serves",
+        )
+        if "only implemented for GLOO" in getsource(dist.monitored_barrier)
+        else Row(lambda at: dist.monitored_barrier())
     ),
+    "gather_single": Row(gathered_by_torch, each=([[1, 2]], [[]])),
+    "gather_into_tensor": Row(gathered_by_torch, each=([[1, 2]], [[]])),
+    "get_backend_impl": Row(lambda at: dist.get_backend_impl(at.group, CPU).size(), 2),
+    "set_timeout": Row(lambda at: dist.set_timeout(timedelta(seconds=7), at.other())),
     "new_group": Row(lambda at: dist.new_group([0, 1]).size(), 2),
     "new_subgroups": Row(subgroups, [1, 2]),
     "new_subgroups_by_enumeration": Row(enumerated, [1, 2]),
@@ -243,8 +260,10 @@ DISTRIBUTED: dict[str, Row] = {
         lambda at: dist.shrink_group([at.peer]), torchs="does not support shrinking operations"
     ),
     "split_group": Row(
-        lambda at: dist.split_group(split_ranks=[[0, 1]]),
-        torchs="No device associated with the default pg",
+        lambda at: dist.split_group(split_ranks=[[0, 1]]).size(),
+        2,
+        torchs=_NEEDS_DEVICE if _NEEDS_DEVICE in getsource(dist.split_group) else "",
+        without_gloo="its ranks wait for each other for ever in some runs",
     ),
     "split_group, with an accelerator": Row(
         split_by_torch,

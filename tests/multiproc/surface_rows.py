@@ -260,6 +260,46 @@ BOTH: dict[str, Row] = {
     "_set_sequence_number_for_group": Row(lambda at: at.asked._set_sequence_number_for_group()),
 }
 
+
+def gathered(name: str) -> Callable[[At], Any]:
+    def row(at: At) -> Any:
+        target = torch.zeros(2 if at.rank == 0 else 0)
+        return wait(getattr(at.asked, name)(target, at.ones(), c10d.GatherOptions()), target)
+
+    return row
+
+
+NEWER: dict[str, Row] = {
+    "_add_ephemeral_timeout": Row(lambda at: at.other()._add_ephemeral_timeout(SECOND)),
+    "gather_single": Row(gathered("gather_single"), each=([[1, 2]], [[]])),
+    "gather_into_tensor": Row(gathered("gather_into_tensor"), each=([[1, 2]], [[]])),
+    "get_reconfigure_handle": refused(
+        lambda at: at.asked.get_reconfigure_handle(),
+        "slackline.elastic.shrink",
+        unlike_gloo="gloo's groups can be made anew with other members",
+    ),
+    "new_window": refused(lambda at: at.asked.new_window(), "call send and recv"),
+    "reconfigure": refused(
+        lambda at: at.asked.reconfigure(c10d.ReconfigureOptions()), "slackline.elastic.shrink"
+    ),
+    "register_abort_hook": refused(
+        lambda at: at.asked.register_abort_hook(1, len), "catch the error"
+    ),
+    "supports_abort_hooks": Row(lambda at: at.asked.supports_abort_hooks, False),
+    "supports_completion_hooks": Row(lambda at: at.asked.supports_completion_hooks, False),
+    "supports_reconfigure": Row(
+        lambda at: at.asked.supports_reconfigure,
+        False,
+        unlike_gloo="gloo's groups can be made anew with other members",
+    ),
+    "supports_window": Row(lambda at: at.asked.supports_window, False),
+    "unregister_abort_hook": refused(
+        lambda at: at.asked.unregister_abort_hook(1), "catch the error"
+    ),
+}
+"""What groups and backends are asked from torch 2.14 on."""
+
+
 GROUP: dict[str, Row] = {
     **BOTH,
     "_backend_id": Row(
@@ -272,6 +312,12 @@ GROUP: dict[str, Row] = {
     "_get_backend": Row(lambda at: at.group._get_backend(CPU).size(), 2),
     "_has_hooks": Row(lambda at: at.group._has_hooks(), False),
     "_id": Row(lambda at: at.group._id() == at.group._id(), True),
+    **NEWER,
+    "get_backend": Row(lambda at: at.group.get_backend(CPU).size(), 2),
+    "register_pre_hook": Row(lambda at: at.other().register_pre_hook(1, len)),
+    "register_post_hook": Row(lambda at: at.other().register_post_hook(1, len)),
+    "unregister_pre_hook": Row(lambda at: at.group.unregister_pre_hook(1)),
+    "unregister_post_hook": Row(lambda at: at.group.unregister_post_hook(1)),
     "_register_backend": refused(
         lambda at: at.other()._register_backend(
             torch.device("xpu"), dist.ProcessGroup.BackendType.CUSTOM, None
@@ -313,6 +359,28 @@ GROUP: dict[str, Row] = {
 
 BACKEND: dict[str, Row] = {
     **BOTH,
+    **NEWER,
+    "_enable_collectives_timing": Row(
+        lambda at: at.other()._get_backend(CPU)._enable_collectives_timing()
+    ),
+    "_end_time_estimate": refused(lambda at: at.backend._end_time_estimate(), "measure"),
+    "_register_on_completion_hook": refused(
+        lambda at: at.backend._register_on_completion_hook(len), "get_future"
+    ),
+    "_set_group_uid": Row(lambda at: at.other()._get_backend(CPU)._set_group_uid("7")),
+    "_start_time_estimate": refused(lambda at: at.backend._start_time_estimate(), "measure"),
+    "_supports_time_estimate": Row(lambda at: at.backend._supports_time_estimate, False),
+    "_wait_for_pending_works": Row(lambda at: at.backend._wait_for_pending_works()),
+    "allreduce_sparse": Row(
+        lambda at: at.backend.allreduce_sparse(
+            [at.ones().to_sparse()], c10d.AllreduceOptions()
+        ).wait(),
+        True,
+    ),
+    "bound_device_id": Row(lambda at: at.backend.bound_device_id),
+    "get_error": Row(lambda at: str(at.backend.get_error()), "ErrorType.SUCCESS"),
+    "merge": refused(lambda at: at.backend.merge(), "merge_remote_group"),
+    "split": refused(lambda at: at.backend.split(), "split_group"),
     "_end_coalescing": Row(coalesced, ALL),
     "_start_coalescing": Row(coalesced, ALL),
     "_set_default_timeout": Row(
@@ -370,6 +438,16 @@ def waited(name: str) -> Callable[[At], Any]:
 
 
 WORK: dict[str, Row] = {
+    "_get_sequence_number": refused(
+        waited("_get_sequence_number"),
+        "_get_sequence_number_for_group",
+        unlike_gloo="a Work does not know its group's number",
+    ),
+    "timeout": refused(
+        lambda at: at.work().timeout,
+        "default_timeout",
+        unlike_gloo="a Work does not know its timeout",
+    ),
     "_get_duration": refused(waited("_get_duration"), "torch.profiler"),
     "_get_op_type": Row(
         waited("_get_op_type"),

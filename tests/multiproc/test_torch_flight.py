@@ -12,6 +12,7 @@ from torch import distributed as dist
 from torch import nn
 
 from slackline.backend import dump_flight_recorder
+from slackline.backend.flight._torch_format import library
 from slackline.errors import MismatchError, TimeoutError, UsageError
 from slackline.overlap import DataParallel
 
@@ -54,7 +55,7 @@ def test_the_analyser_names_the_rank_that_does_not_call_a_collective(job, tmp_pa
         (2, None),
     ]
     assert (hang.collective_seq_id, hang.missing_ranks) == (3, {2})
-    assert (hang.collective_name, hang.input_sizes) == ("gloo:all_reduce", [[1000]])
+    assert (hang.collective_name, hang.input_sizes) == (f"{library()}:all_reduce", [[1000]])
     assert (hang.pg_desc, hang.collective_state) == ("0:default_pg", "started")
     assert "without_rank_2" in {frame["name"] for frame in hang.collective_frames}
     assert "missing ranks: {2}" in caplog.text
@@ -82,7 +83,7 @@ def test_the_analyser_names_the_rank_that_does_not_send_a_message(job, tmp_path)
     dumps = tmp_path / "dumps"
     job(3, late_message, bare=True, environment=on_request(dumps))
     late, sent = sorted(outcomes(dumps))
-    assert late == ("0 0->2 tag 7", "gloo:recv 1<-0", 0, {0})
+    assert late == ("0 0->2 tag 7", f"{library()}:recv 1<-0", 0, {0})
     assert (sent[0], sent[2], sent[3]) == ("0 0->2 tag 8", 0, None)
 
 
@@ -108,7 +109,7 @@ def test_the_analyser_names_the_rank_whose_gradients_do_not_come(job, tmp_path):
     dumps = tmp_path / "dumps"
     job(3, without_a_gradient, bare=True, environment=on_request(dumps))
     tagged = [each for each in outcomes(dumps) if each[0] == "0 tagged"]
-    assert {name for _, name, _, _ in tagged} == {"gloo:all_reduce"}
+    assert {name for _, name, _, _ in tagged} == {f"{library()}:all_reduce"}
     late = [number for *_, number, missing in tagged if missing is not None]
     assert [missing for *_, missing in tagged if missing is not None] == [{1}] * 4
     # The high bits of a number count the reductions of a gradient, the low 24 bits are its tag.

@@ -326,9 +326,10 @@ def compiled_operators(rank, size):
     whole = ops.all_gather_into_tensor_out(mine, size, name, out=torch.zeros(2 * size))
     assert ops.wait_tensor(whole).tolist() == [1.0, 1.0, 2.0, 2.0]
     given = [mine * 2, torch.zeros(2)]
-    sent, received = ops.batch_p2p_ops(["isend", "irecv"], [1 - rank] * 2, [0, 0], given, name)
-    assert ops.wait_tensor(received).tolist() == [2.0 * (2 - rank)] * 2
-    ops.wait_tensor(sent)
+    if hasattr(ops, "batch_p2p_ops"):  # not in torch 2.11
+        sent, received = ops.batch_p2p_ops(["isend", "irecv"], [1 - rank] * 2, [0, 0], given, name)
+        assert ops.wait_tensor(received).tolist() == [2.0 * (2 - rank)] * 2
+        ops.wait_tensor(sent)
 
     def scaled(t):
         total = t.detach().clone()

@@ -23,4 +23,8 @@ def debug_handlers() -> "list[DebugHandler]":
         raise UsageError(
             f"torch's debug server needs {error.name}: install slackline[debug]"
         ) from error
+    except ImportError as error:
+        raise UsageError(
+            f"slackline's pages need a newer debug server of torch: {error}"
+        ) from error
     return [LinksPage(), FlightPage()]

@@ -115,6 +115,9 @@ class SlacklineGroup(Hooks, Reductions, DataMovement, PointToPoint):
     def _get_sequence_number_for_group(self) -> int:
         return self._collectives
 
+    def allreduce_sparse(self, tensors: Any, opts: Any) -> dist.Work:
+        return self.allreduce(tensors, opts)
+
     def dispatcher_view(self) -> DispatcherView:
         """Return the group whose operations are torch's own, which pass through its dispatcher."""
         if self._view is None:

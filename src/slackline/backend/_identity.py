@@ -12,6 +12,7 @@ from slackline.backend._torch import (
     Store,
     TorchGroup,
     backend_options,
+    c10d,
     excluded_from_compile,
 )
 from slackline.errors import UsageError
@@ -28,6 +29,15 @@ _REFUSED = {
     "shrink": "call slackline.elastic.shrink, which makes the default group smaller",
     "_register_backend": 'name both backends, as in init_process_group("cpu:slackline,cuda:nccl")',
     "_set_default_backend": "a slackline group is its own backend",
+    "get_reconfigure_handle": "call slackline.elastic.shrink for a group with fewer members",
+    "reconfigure": "call slackline.elastic.shrink for a group with fewer members",
+    "new_window": "call send and recv, since slackline has no one-sided operations",
+    "register_abort_hook": "catch the error of the operation",
+    "unregister_abort_hook": "catch the error of the operation",
+    "merge": "call merge_remote_group",
+    "split": "call torch.distributed.split_group",
+    "_start_time_estimate": "measure the operations, for example with torch.profiler",
+    "_end_time_estimate": "measure the operations, for example with torch.profiler",
     "_register_on_completion_hook": "add a callback to the Work's get_future()",
 }
 """What torch asks of some backends and slackline has not, with the way out for the caller."""
@@ -44,6 +54,7 @@ class Identity(TorchGroup):
     supports_splitting = True
     supports_coalescing = False
     supports_time_estimate = False
+    _supports_time_estimate = False
     supports_shrinking = False  # torch.distributed.shrink_group takes backends in C++ only.
     use_pg_for_symm_mem_rendezvous = False
 
@@ -107,6 +118,9 @@ class Identity(TorchGroup):
             )
         return self
 
+    def get_backend(self, device: torch.device) -> Any:
+        return self._get_backend(device)
+
     def _backend_id(self, backend_type: Any) -> int:
         return self._id()
 
@@ -147,6 +161,16 @@ class Identity(TorchGroup):
 
     def _set_default_timeout(self, timeout: timedelta) -> None:
         self.set_timeout(timeout)
+
+    def _add_ephemeral_timeout(self, timeout: timedelta) -> None:
+        """Do nothing, as torch allows; an operation has the timeout of its call or group."""
+
+    def get_error(self) -> Any:
+        """Return success, as torch's backends on CPUs do: operations raise their own errors."""
+        return c10d.ErrorType.SUCCESS
+
+    def _set_group_uid(self, uid: str) -> None:
+        """Do nothing, since the group is known by its name."""
 
     def _has_hooks(self) -> bool:
         return False

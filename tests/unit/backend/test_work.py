@@ -173,6 +173,7 @@ def test_profiles_name_the_operation_after_the_backend(ranks):
     ]
 
 
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events:UserWarning")
 def test_a_trace_says_of_each_operation_its_bytes_its_group_and_its_number(ranks, tmp_path):
     def operations(group):
         outputs = [torch.ones(4, 5) for _ in range(2)]

@@ -10,17 +10,18 @@ own needs a process group of its own:
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from slackline.backend.flight._entries import Entry, GroupRecord
 from slackline.backend.flight._stack import callers
 
-__all__ = ["VERSION", "torch_format"]
+__all__ = ["VERSION", "library", "torch_format"]
 
 VERSION = "2.10"
 
-_LIBRARY = "gloo"
-"""The library that the names of operations begin with: the analyser refuses unknown names."""
 _STACKS = 32
 """The most call stacks of pending operations, and of failed ones; to read one takes long."""
 _TAG_BITS = 24
@@ -42,6 +43,19 @@ _TYPES = {
 
 _Place = tuple[str, tuple[int, ...]]
 """A process group of the dump: its name, and the ranks of its members in the job, sorted."""
+
+
+@cache
+def library() -> str:
+    """Return the library that the names of operations begin with, one that the analyser knows.
+
+    That is gloo, or nccl for an analyser that does not know gloo (torch 2.11).
+    """
+    components = find_spec("torch.distributed.flight_recorder.components")
+    if components is None or components.origin is None:
+        return "gloo"
+    known = Path(components.origin).with_name("types.py").read_text()
+    return "gloo" if '"gloo"' in known else "nccl"
 
 
 def torch_format(
@@ -122,7 +136,7 @@ def _row(entry: Entry, name: str, members: Sequence[int], offset_ns: int) -> dic
         "collective_seq_id": number,
         "p2p_seq_id": number if message else 0,
         "op_id": entry.number,
-        "profiling_name": f"{_LIBRARY}:{_named(entry, members)}",
+        "profiling_name": f"{library()}:{_named(entry, members)}",
         "time_created_ns": entry.created_ns,
         "input_sizes": [list(size) for size in entry.inputs],
         "input_dtypes": dtype if entry.inputs else [],

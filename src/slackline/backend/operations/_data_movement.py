@@ -118,6 +118,29 @@ class DataMovement(Poster):
         posting = partial(self._nic.gather, buffers.source(source), addresses, counts, code, root)
         return self._run("gather", posting, buffers, targets, options, timeout)
 
+    def gather_single(
+        self,
+        target: torch.Tensor,
+        source: torch.Tensor,
+        opts: Any = 0,
+        timeout: timedelta | None = None,
+    ) -> dist.Work:
+        """Gather the ranks' tensors in one tensor of the root; other ranks' targets are unused."""
+        root, _ = _root(opts)
+        limits = () if timeout is None else (timeout,)
+        if self._me != root:
+            return self.gather([], [source], opts, *limits)
+        expected = source.numel() * self._ranks
+        if target.numel() != expected or not target.is_contiguous():
+            raise UsageError(
+                f"the output of gather_single must be contiguous and have {expected} elements, "
+                f"not {target.numel()}"
+            )
+        parts = target.detach().view(self._ranks, source.numel()).unbind()
+        return self.gather([list(parts)], [source], opts, *limits)
+
+    gather_into_tensor = gather_single
+
     def scatter(
         self,
         received: Tensors,

@@ -44,6 +44,19 @@ class _PythonWork(dist.Work):
             "run it with `slackline run --keep` and draw it with `slackline trace`"
         )
 
+    def _get_sequence_number(self) -> int:
+        raise UsageError(
+            "a Work of slackline has no number: read the group's number, "
+            "`_get_sequence_number_for_group`, before the call"
+        )
+
+    @property
+    def timeout(self) -> timedelta:
+        raise UsageError(
+            "a Work of slackline does not tell its timeout: it is the one of the call, or the "
+            "group's `default_timeout`"
+        )
+
     def block_current_stream(self) -> None:
         self.wait()
 

@@ -9,6 +9,7 @@ import pytest
 from flight_analysis import outcomes
 
 from slackline.backend.flight import FlightRecorder, RecordedNic
+from slackline.backend.flight._torch_format import library
 from slackline.errors import MismatchError, UsageError
 from slackline.testing import LoopbackFabric
 from slackline.wire import DType, ReduceOp
@@ -94,12 +95,15 @@ def test_torchs_analyser_matches_operations_of_every_kind(tmp_path):
     (message,) = [each for each in found if "->" in each[0]]
     found.remove(message)
     assert (message[0], message[2], message[3]) == ("0 0->2", 0, None)
-    assert message[1] in ("gloo:send 0->1", "gloo:recv 1<-0")  # the name of one of the two
+    assert message[1] in (
+        f"{library()}:send 0->1",
+        f"{library()}:recv 1<-0",
+    )  # the name of one of the two
     assert sorted(found) == sorted(
         [
-            *[("0", f"gloo:{name}", number, None) for number, name in enumerate(plain)],
-            ("0 tagged", "gloo:all_reduce", 5, None),
-            ("0 tagged", "gloo:all_reduce", 7, None),
+            *[("0", f"{library()}:{name}", number, None) for number, name in enumerate(plain)],
+            ("0 tagged", f"{library()}:all_reduce", 5, None),
+            ("0 tagged", f"{library()}:all_reduce", 7, None),
         ]
     )
 
@@ -112,7 +116,7 @@ def test_ranks_are_named_by_their_place_in_the_job(tmp_path):
     assert dump["pg_config"]["0"] == {"name": "0", "desc": "undefined", "ranks": "[4, 6, 9]"}
     message = dump["entries"][-1]
     assert message["process_group"] == ("0 4->6", "undefined")
-    assert message["profiling_name"] == "gloo:recv 1<-0"
+    assert message["profiling_name"] == f"{library()}:recv 1<-0"
     assert dump["pg_config"]["0 4->6"]["ranks"] == "[4, 6]"
 
 
@@ -135,7 +139,7 @@ def test_a_call_that_the_engine_refuses_is_not_recorded():
 
     for recorder in run(refused):
         (row,) = recorder.contents()["entries"]
-        assert (row["profiling_name"], row["collective_seq_id"]) == ("gloo:barrier", 0)
+        assert (row["profiling_name"], row["collective_seq_id"]) == (f"{library()}:barrier", 0)
 
 
 def test_an_operation_that_fails_after_its_post_is_dumped_with_its_error(tmp_path):
