@@ -1,6 +1,7 @@
 """Events of operations in torch's profiles, and the question whether a tool of torch records."""
 
 import ctypes
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import distributed as dist
 from torch.autograd import profiler
+from torch.futures import Future
 
 if TYPE_CHECKING:
     from slackline.nic import Transfer
@@ -70,8 +72,46 @@ def recorded_work(
     with profiler.record_function(event) as record:
         with _fast_record(f"{event} posted", results, shown):
             work = post()
-        record._call_end_callbacks_on_future(work.get_future())
+        end = _EventEnd(record)
+        work.get_future().add_done_callback(end)
+        work.end_event = end  # type: ignore[attr-defined]
         return work
+
+
+class _EventEnd:
+    """The end of an event in torch's profile, which comes once.
+
+    torch may crash if an event ends after its profile, while another profile is running. The future
+    of an operation is completed by a thread of its own, so that a wait for the operation can return
+    earlier, and the caller can end the profile. The wait therefore ends the event itself. torch
+    takes an event for asynchronous if it ends on another thread than it has begun on.
+    """
+
+    def __init__(self, record: profiler.record_function) -> None:
+        self._lock = threading.Lock()
+        self._begun_on = threading.get_ident()
+        self._future: Future[None] = Future()
+        record._call_end_callbacks_on_future(self._future)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the event has ended."""
+        with self._lock:
+            return self._future.done()
+
+    def __call__(self, _: object = None) -> None:
+        """End the event, unless it has ended; block while another thread ends it."""
+        if threading.get_ident() != self._begun_on:
+            self._end()
+        elif not self.ended:
+            thread = threading.Thread(target=self._end, name="slackline-event", daemon=True)
+            thread.start()
+            thread.join()
+
+    def _end(self) -> None:
+        with self._lock:
+            if not self._future.done():
+                self._future.set_result(None)
 
 
 def recorded_transfer(

@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+import threading
 from pathlib import Path
 
 import torch
@@ -140,6 +141,32 @@ def test_a_profile_shows_the_reductions_of_gradients_on_every_rank(job):
     ]  # a reduction has one element more, which counts the ranks that have the gradient
     assert [(each["group"], each["sequence"]) for each in first] == [("0", 1)] * 3
     assert len({each["tag"] for each in first}) == 3
+
+
+def ended_by_waits(rank, size, path):
+    """Hold the thread of callbacks, and wait for operations in one profile after the other; return
+    whether the events of all operations have ended then, and are asynchronous."""
+    start(rank, size, path)
+    held = threading.Event()
+    first = dist.irecv(torch.ones(1), src=1 - rank)
+    first.get_future().then(lambda _: held.wait(60))
+    dist.send(torch.ones(1), dst=1 - rank)
+    found = []
+    for _ in range(5):
+        with torch.autograd.profiler.profile() as profile:
+            works = [dist.all_reduce(torch.ones(300_000), async_op=True) for _ in range(3)]
+            for work in works:
+                work.wait()
+            found += [work.end_event.ended for work in works]
+        events = [each for each in profile.function_events if each.name == "slackline:all_reduce"]
+        found += [each.is_async for each in events]
+    held.set()
+    dist.destroy_process_group()
+    return found
+
+
+def test_the_event_of_an_operation_ends_before_a_wait_for_it_does(job):
+    assert job(2, ended_by_waits, bare=True) == [[True] * 30] * 2
 
 
 def pipelined(rank, size, path):

@@ -1,7 +1,7 @@
 """The objects that an operation returns to torch: a Work, and the Work's Future."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import timedelta
@@ -71,6 +71,8 @@ class TransferWork(_PythonWork):
     drops before any wait is therefore kept in `dropped`.
     """
 
+    end_event: Callable[[], None] | None = None
+    """A function that ends the operation's event in torch's profile; None without an event."""
     dropped: deque["TransferWork"] | None = None
     """The group's list of Works that Python dropped before any wait; None without a group."""
 
@@ -90,7 +92,11 @@ class TransferWork(_PythonWork):
         Raises the operation's error, of a type of `slackline.errors`.
         """
         self._awaited = True
-        self._transfer.wait(wait_limit(timeout))
+        try:
+            self._transfer.wait(wait_limit(timeout))
+        finally:
+            if self.end_event is not None and self._transfer.done():
+                self.end_event()
         return True
 
     def is_completed(self) -> bool:
@@ -244,6 +250,8 @@ class CoalescedWork(TransferWork):
             self._transfer.wait(wait_limit(timeout))
         for work in self._works:
             work.wait()
+        if self.end_event is not None:
+            self.end_event()
         return True
 
     def is_completed(self) -> bool:
