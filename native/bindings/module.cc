@@ -38,6 +38,12 @@ struct BoundModes {
   std::optional<kernels::DefaultFloatModes> modes;
 };
 
+// An operation on one buffer that can be posted again and again, each time on other memory.
+struct PreparedRun {
+  BoundGroup group;
+  Operation operation;
+};
+
 std::vector<std::tuple<int, int, int>> kernel_fingerprints() {
   std::vector<std::tuple<int, int, int>> rows;
   for (const auto& [dtype, op, checksum] : kernels::fingerprints())
@@ -107,6 +113,23 @@ NB_MODULE(_native, m) {
           "__exit__", [](BoundModes& self, const nb::args&) { self.modes.reset(); },
           nb::sig("def __exit__(self, *error: object) -> None"));
 
+  nb::class_<PreparedRun>(m, "PreparedRun",
+                          "An operation on one buffer, ready to be posted any number of times.")
+      .def(
+          "post",
+          [](PreparedRun& self, std::uintptr_t source, std::uintptr_t target, int priority,
+             std::int64_t timeout_ns, bool blocking) {
+            Operation operation = self.operation;
+            operation.source = at(source);
+            operation.target = at(target);
+            operation.priority = priority;
+            operation.timeout_ns = timeout_ns;
+            return submit(self.group, operation, blocking);
+          },
+          "source"_a, "target"_a, "priority"_a, "timeout_ns"_a, "blocking"_a,
+          nb::call_guard<nb::gil_scoped_release>(),
+          "Post the operation on this memory. Return None if the operation is done already.");
+
   nb::class_<BoundGroup> group(m, "Group",
                                "A group of ranks on an engine, from its opening to its end.");
   group.def_prop_ro("rank", [](const BoundGroup& g) { return g.group->rank; })
@@ -134,6 +157,17 @@ NB_MODULE(_native, m) {
           "internal"_a = 0, nb::call_guard<nb::gil_scoped_release>(),
           "Post an operation on one buffer. Return None if the operation is done already. With "
           "`shares` the operation begins once their weights are set.")
+      .def(
+          "prepare",
+          [](BoundGroup& self, const std::shared_ptr<Program>& program, std::uint64_t count,
+             int dtype, int op, std::uint64_t total_bytes, int tag) {
+            PreparedRun prepared{self, reduction(program, dtype, op, tag, 0, 0)};
+            prepared.operation.count = count;
+            prepared.operation.total_bytes = total_bytes;
+            return prepared;
+          },
+          "program"_a, "count"_a, "dtype"_a, "op"_a, "total_bytes"_a, "tag"_a,
+          "Prepare an operation on one buffer of `count` elements, as `run` posts it.")
       .def(
           "run_chunks",
           [](BoundGroup& self, const std::shared_ptr<Program>& program,

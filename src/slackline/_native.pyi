@@ -257,6 +257,14 @@ class DefaultFloatModes:
 
     def __exit__(self, *error: object) -> None: ...
 
+class PreparedRun:
+    """An operation on one buffer, ready to be posted any number of times."""
+
+    def post(self, source: int, target: int, priority: int, timeout_ns: int, blocking: bool) -> Request | None:
+        """
+        Post the operation on this memory. Return None if the operation is done already.
+        """
+
 class Group:
     """A group of ranks on an engine, from its opening to its end."""
 
@@ -275,6 +283,11 @@ class Group:
     def run(self, program: Program, source: int, target: int, count: int, dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, blocking: bool, shares: Shares | None = None, internal: int = 0) -> Request | None:
         """
         Post an operation on one buffer. Return None if the operation is done already. With `shares` the operation begins once their weights are set.
+        """
+
+    def prepare(self, program: Program, count: int, dtype: int, op: int, total_bytes: int, tag: int) -> PreparedRun:
+        """
+        Prepare an operation on one buffer of `count` elements, as `run` posts it.
         """
 
     def run_chunks(self, program: Program, chunks: Sequence[tuple[int, int, int, int]], dtype: int, op: int, total_bytes: int, tag: int, priority: int, timeout_ns: int, blocking: bool, internal: int = 0) -> Request | None:

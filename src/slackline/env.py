@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from fractions import Fraction
-from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from slackline.errors import UsageError
 from slackline.units import parse_bytes, parse_duration_ns
@@ -188,7 +187,7 @@ class Environment:
     @classmethod
     def variables(cls) -> dict[str, str]:
         """Return a dict from the name of each variable to the field that the variable sets."""
-        return dict(_variables(cls))
+        return dict(_VARIABLES)
 
     @classmethod
     def read(cls, source: Mapping[str, str] | None = None) -> Self:
@@ -198,7 +197,7 @@ class Environment:
         a name is most often a typing mistake.
         """
         given = os.environ if source is None else source
-        known = _variables(cls)
+        known = _VARIABLES
         values: dict[str, object] = {}
         for variable in sorted(name for name in given if name.startswith(_PREFIX)):
             if variable not in known:
@@ -211,9 +210,7 @@ class Environment:
         return cls(**values)  # type: ignore[arg-type]  # _PARSERS gives each field its type
 
 
-@cache
-def _variables(kind: type[Any]) -> Mapping[str, str]:
-    return {_PREFIX + each.name.rstrip("_").upper(): each.name for each in fields(kind)}
+_VARIABLES = {_PREFIX + each.name.rstrip("_").upper(): each.name for each in fields(Environment)}
 
 
 def serves(source: Mapping[str, str] | None = None) -> str | None:

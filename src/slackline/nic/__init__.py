@@ -13,28 +13,31 @@ from slackline.nic._interface import (
     Completion,
     CompletionQueue,
     Group,
-    MessagePosting,
     Nic,
-    Posting,
+    Prepared,
     Store,
     TimedTransfer,
     Transfer,
 )
 from slackline.nic._limits import clean_up, limits_named
 from slackline.nic._native_nic import NativeNic
+from slackline.nic._operation import Kind, Operation
 from slackline.nic._options import NicOptions
+from slackline.nic._posts import Posts
 from slackline.nic._tags import TagAllocator
 
 __all__ = [
     "Completion",
     "CompletionQueue",
     "Group",
-    "MessagePosting",
+    "Kind",
     "NativeGroup",
     "NativeNic",
     "Nic",
     "NicOptions",
-    "Posting",
+    "Operation",
+    "Posts",
+    "Prepared",
     "Store",
     "TagAllocator",
     "TimedTransfer",

@@ -12,20 +12,18 @@ import slackline._native as _native
 from slackline.errors import ClosedError, UsageError
 from slackline.health import Judgement
 from slackline.nic._first_links import CHAIN
-from slackline.nic._interface import TimedTransfer
+from slackline.nic._operation import Kind, Operation
 from slackline.nic._tags import TagAllocator
 from slackline.nic.collectives import (
     DIRECT,
-    DONE,
     STAR,
     Completions,
     NativeCompletionQueue,
     Operations,
     PlanBook,
+    Poster,
     Selected,
     Sharing,
-    check_reduction,
-    check_tag,
     measure,
     nanoseconds,
 )
@@ -37,8 +35,7 @@ from slackline.wire import DType, ReduceOp
 __all__ = ["NativeGroup"]
 
 _CACHED_SHAPES = 4096
-Run = Callable[..., _native.Request | TimedTransfer | None]
-Prepared = dict[tuple[int, int, int], tuple[Run, _native.Program, int]]
+Plans = dict[tuple[int, DType, ReduceOp], tuple[Poster, _native.Program]]
 
 
 class NativeGroup(Operations):
@@ -65,12 +62,11 @@ class NativeGroup(Operations):
         self._on_close = on_close
         self._lost, self._health, self._counters = lost, health, counters
         self._link_reports = link_reports
-        self._run = native.run
         self._process = os.getpid()
         self._star: Star | None = None
         self._sharing: Sharing | None = None
-        self._all_reduces: Prepared = {}
-        self._early_all_reduces: Prepared = {}
+        self._all_reduces: Plans = {}
+        self._early_all_reduces: Plans = {}
         self._connects_later = book.connects_later
         self._opening_ends_ns: int | None = None
         """The end of the opening's time by time.monotonic_ns(); None once the group is open."""
@@ -137,8 +133,9 @@ class NativeGroup(Operations):
                 self._book,
                 self._completions,
                 links,
-                timeout_ns=self._timeout_ns,
+                timeout_ns=self.timeout_ns,
             )
+        self.version += 1
 
     def shares(self, tag: int | None = None) -> tuple[tuple[int, ...] | None, str]:
         """Return each rank's weight in the division of long all_reduces with `tag`, and the reason.
@@ -159,70 +156,42 @@ class NativeGroup(Operations):
         Floats are summed, as only sums show the speed of a circuit that adds; of integers the ranks
         take the maximum.
         """
-        program, run = self._book.program(Collective.ALL_REDUCE, name), self._runner(name)
+        program = self._book.program(Collective.ALL_REDUCE, name)
         op = ReduceOp.SUM if dtype is DType.FLOAT32 else ReduceOp.MAX
-        count, limit = nbytes // dtype.itemsize, self._timeout_ns
+        count, limit = nbytes // dtype.itemsize, self.timeout_ns
         if self._opening_ends_ns is not None:
             limit = max(0, self._opening_ends_ns - time.monotonic_ns())
-        request = run(program, address, address, count, dtype, op, nbytes, -1, 0, limit, True)
+        poster = self._poster(name)
+        request = poster.run(
+            program, address, address, count, dtype, op, nbytes, -1, 0, limit, True
+        )
         if request is not None:
-            self._transfer(request, True)
+            self.handle(request, True)
 
-    def _runner(self, name: str) -> Run:
-        """Return the function that posts all_reduces of the plan called `name`."""
-        return self._run if self._star is None or name != STAR else self._star.run
+    def _poster(self, name: str) -> Poster:
+        """Return what posts all_reduces of the plan called `name`."""
+        return self._native if self._star is None or name != STAR else self._star.group
 
-    def all_reduce(
-        self,
-        source: int,
-        target: int,
-        count: int,
-        dtype: DType,
-        op: ReduceOp,
-        *,
-        tag: int | None = None,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
-    ) -> TimedTransfer:
-        early = self._connects_later and self._is_early(Collective.ALL_REDUCE, tag)
+    def _planned(
+        self, operation: Operation, collective: Collective, early: bool
+    ) -> tuple[Poster, _native.Program]:
+        if operation.kind is not Kind.ALL_REDUCE:
+            return super()._planned(operation, collective, early)
+        count, dtype, op = operation.elements, operation.dtype, operation.reduction
         plans = self._early_all_reduces if early else self._all_reduces
         known = plans.get((count, dtype, op))
-        if known is None:
-            known = self._prepare_all_reduce(plans, count, dtype, op)
-        request = known[0](
-            known[1],
-            source,
-            target,
-            count,
-            dtype,
-            op,
-            known[2],
-            -1 if tag is None else check_tag(self.rank, tag),
-            priority,
-            self._timeout_ns if timeout is None else nanoseconds(timeout),
-            blocking,
-        )
-        if early:
-            self._count(Collective.ALL_REDUCE, tag, known[2], dtype)
-        return DONE if request is None else self._transfer(request, blocking)
-
-    def _prepare_all_reduce(
-        self, plans: Prepared, count: int, dtype: DType, op: ReduceOp
-    ) -> tuple[Run, _native.Program, int]:
-        self._require_open()
-        total = check_reduction(self.rank, count, dtype, op)
+        if known is not None:
+            return known
         if len(plans) >= _CACHED_SHAPES:
             plans.clear()
-        sharing, longest = self._sharing, total
-        if sharing is not None and total >= sharing.least_bytes:
-            longest = sharing.slice_of(total)
-        early = plans is self._early_all_reduces
+        sharing, total = self._sharing, count * dtype.itemsize
+        shared = sharing is not None and total >= sharing.least_bytes
+        longest = sharing.slice_of(total) if sharing is not None and shared else total
         chosen = self._book.all_reduce(longest, dtype, op, early=early)
-        run = self._runner(chosen.name)
-        if sharing is not None and total >= sharing.least_bytes:
-            run = sharing.run
-        known = plans[count, dtype, op] = (run, chosen.program, total)
+        poster = self._poster(chosen.name)
+        if sharing is not None and shared:
+            poster = sharing
+        known = plans[count, dtype, op] = poster, chosen.program
         return known
 
     def completion_queue(self) -> NativeCompletionQueue:
@@ -251,11 +220,14 @@ class NativeGroup(Operations):
         if self._closed:
             return
         self._closed = True
+        self.version += 1
+        for prepared in self.prepared:
+            prepared.forget()
         if os.getpid() != self._process:
             return  # In a forked child the group belongs to the parent.
         self._all_reduces.clear()
         self._early_all_reduces.clear()
-        limit = self._timeout_ns if timeout is None else nanoseconds(timeout)
+        limit = self.timeout_ns if timeout is None else nanoseconds(timeout)
         begin = time.monotonic_ns()
         try:
             if self._star is not None:
@@ -277,7 +249,7 @@ class NativeGroup(Operations):
             return
         gone: Any = _Gone()
         self._engine = self._native = self._book = self._completions = gone
-        self._run = self._prepare = self._on_close = gone
+        self._connect_all = self._on_close = gone
         self._lost = self._health = self._counters = self._link_reports = gone
         self._star = self._sharing = None
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+from slackline.nic._operation import Operation
 from slackline.nic._tags import TagAllocator
-from slackline.wire import DType, ReduceOp
 
 
 class Store(Protocol):
@@ -103,32 +103,29 @@ class CompletionQueue(Protocol):
         """
 
 
-class MessagePosting(TypedDict, total=False):
-    """The keyword arguments that all operations of a group take, each of which may be left out."""
+class Prepared(Protocol):
+    """An operation that its group has checked, ready to be posted any number of times."""
 
-    priority: int
-    """The priority, 0 by default; a lower number is sent first."""
-    timeout: timedelta | None
-    """The time limit of the operation; None, the default, takes the group's timeout."""
-    blocking: bool
-    """True runs the operation in the caller's thread, returns a finished Transfer and raises the
-    operation's error at once. False by default."""
+    def post(
+        self,
+        *,
+        at: int | None = None,
+        priority: int | None = None,
+        timeout: timedelta | None = None,
+        blocking: bool = False,
+    ) -> TimedTransfer:
+        """Post the operation; return its Transfer.
 
-
-class Posting(MessagePosting, total=False):
-    """The keyword arguments of a collective, each of which may be left out."""
-
-    tag: int | None
-    """A number from 0 to 2**24 - 1 that matches the operation with those of the other ranks. A
-    collective without a tag (None, the default) is matched by the order of the calls."""
+        `at` is the address of other memory of the same size, for an operation that works in place
+        on one buffer. `priority` replaces the operation's. `timeout` limits the operation's time;
+        None takes the group's timeout. With `blocking` the operation runs in the caller's thread:
+        the call returns a finished Transfer, and raises the operation's error at once.
+        """
 
 
 @runtime_checkable
 class Group(Protocol):
-    """A group of ranks on an engine, from its rendezvous to its end.
-
-    Every collective takes the keywords of Posting, and every message those of MessagePosting.
-    """
+    """A group of ranks on an engine, from its rendezvous to its end."""
 
     @property
     def rank(self) -> int:
@@ -154,139 +151,16 @@ class Group(Protocol):
         (collective algorithm).
         """
 
-    def all_reduce(
-        self,
-        source: int,
-        target: int,
-        count: int,
-        dtype: DType,
-        op: ReduceOp,
-        **posting: Unpack[Posting],
+    def prepare(self, operation: Operation, /) -> Prepared:
+        """Check an operation of this rank, and prepare to post it.
+
+        Raises UsageError for wrong arguments, and ClosedError if the group is closed.
+        """
+
+    def post(
+        self, operation: Operation, *, timeout: timedelta | None = None, blocking: bool = False
     ) -> TimedTransfer:
-        """Reduce `count` elements of every rank's source into every rank's target.
-
-        Source and target may be the same memory.
-        """
-
-    def reduce_scatter(
-        self,
-        sources: Sequence[int],
-        counts: Sequence[int],
-        target: int,
-        dtype: DType,
-        op: ReduceOp,
-        **posting: Unpack[Posting],
-    ) -> Transfer:
-        """Reduce part i (`sources[i]`, `counts[i]` elements) of every rank into rank i's target."""
-
-    def all_gather(
-        self,
-        source: int,
-        targets: Sequence[int],
-        counts: Sequence[int],
-        dtype: DType,
-        **posting: Unpack[Posting],
-    ) -> Transfer:
-        """Put rank i's source (`counts[i]` elements) into `targets[i]` of every rank."""
-
-    def broadcast(
-        self,
-        address: int,
-        count: int,
-        dtype: DType,
-        root: int,
-        **posting: Unpack[Posting],
-    ) -> Transfer:
-        """Copy `count` elements at the root's `address` to `address` of every other rank."""
-
-    def reduce(
-        self,
-        source: int,
-        target: int,
-        count: int,
-        dtype: DType,
-        op: ReduceOp,
-        root: int,
-        **posting: Unpack[Posting],
-    ) -> Transfer:
-        """Reduce every rank's source into the root's target; other targets are not written."""
-
-    def gather(
-        self,
-        source: int,
-        targets: Sequence[int],
-        counts: Sequence[int],
-        dtype: DType,
-        root: int,
-        **posting: Unpack[Posting],
-    ) -> Transfer:
-        """Put rank i's source (`counts[i]` elements) into the root's `targets[i]`.
-
-        `targets` is empty on every other rank.
-        """
-
-    def scatter(
-        self,
-        sources: Sequence[int],
-        target: int,
-        counts: Sequence[int],
-        dtype: DType,
-        root: int,
-        **posting: Unpack[Posting],
-    ) -> Transfer:
-        """Put the root's `sources[i]` (`counts[i]` elements) into rank i's target.
-
-        `sources` is empty on every other rank.
-        """
-
-    def all_to_all(
-        self,
-        sources: Sequence[int],
-        source_counts: Sequence[int],
-        targets: Sequence[int],
-        target_counts: Sequence[int],
-        dtype: DType,
-        **posting: Unpack[Posting],
-    ) -> Transfer:
-        """Put `sources[i]` of rank j into `targets[j]` of rank i.
-
-        The counts of sender and receiver must agree.
-        """
-
-    def barrier(
-        self,
-        **posting: Unpack[Posting],
-    ) -> Transfer:
-        """Post a barrier, whose Transfer is done once every rank has posted its own.
-
-        Without a tag a barrier begins after the end of all operations without a tag that this
-        rank has posted before.
-        """
-
-    def send(
-        self,
-        address: int,
-        count: int,
-        dtype: DType,
-        peer: int,
-        tag: int,
-        **posting: Unpack[MessagePosting],
-    ) -> Transfer:
-        """Send to `peer`; the n-th send with a tag matches the n-th receive with that tag."""
-
-    def recv(
-        self,
-        address: int,
-        count: int,
-        dtype: DType,
-        peer: int | None,
-        tag: int,
-        **posting: Unpack[MessagePosting],
-    ) -> Transfer:
-        """Receive elements from `peer`, or from the first rank that sends if `peer` is None.
-
-        In the second case the Transfer's `source` is the sending rank.
-        """
+        """Post an operation once; `timeout` and `blocking` are those of `Prepared.post`."""
 
     def completion_queue(self) -> CompletionQueue:
         """Return a new queue for the ends of this group's operations."""

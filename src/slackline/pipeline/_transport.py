@@ -20,7 +20,7 @@ from torch import Tensor
 
 from slackline._profile import Facts, profiling, recorded_transfer
 from slackline.errors import InternalError
-from slackline.nic import Completion, Group, Transfer
+from slackline.nic import Completion, Group, Operation, Transfer
 from slackline.pipeline._message import (
     HEADER_BYTES,
     Header,
@@ -250,15 +250,9 @@ class Transport:
     def _post_receive(self, address: Address, buffer: Tensor, header: Header | None) -> None:
         receive = _Receive(address, buffer, header)
         peer, part = self._placement[_sender(address).stage], int(header is not None)
-        posting = partial(
-            self._nic.recv,
-            buffer.data_ptr(),
-            buffer.numel(),
-            DType.UINT8,
-            peer,
-            self._tag(address, part),
-            timeout=_NO_LIMIT,
-        )
+        tag = self._tag(address, part)
+        operation = Operation.recv(buffer.data_ptr(), buffer.numel(), DType.UINT8, peer, tag)
+        posting = partial(self._nic.post, operation, timeout=_NO_LIMIT)
         if profiling():
             facts = self._facts(address, part, peer)
             transfer = recorded_transfer("recv", posting, False, [buffer], facts)
@@ -282,16 +276,9 @@ class Transport:
         def post() -> Transfer:
             if part == 0:
                 stamp(buffer.data_ptr(), time.monotonic_ns())
-            transfer = self._nic.send(
-                buffer.data_ptr(),
-                buffer.numel(),
-                DType.UINT8,
-                peer,
-                tag,
-                priority=priority,
-                timeout=_NO_LIMIT,
-                blocking=inline,
-            )
+            at, count = buffer.data_ptr(), buffer.numel()
+            operation = Operation.send(at, count, DType.UINT8, peer, tag, priority=priority)
+            transfer = self._nic.post(operation, timeout=_NO_LIMIT, blocking=inline)
             if not transfer.done():
                 self._sends.add(transfer, buffer)
             return transfer

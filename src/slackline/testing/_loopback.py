@@ -8,12 +8,20 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Unpack
+from typing import Any
 
 from slackline.errors import ClosedError, PeerError, UsageError
-from slackline.nic import Completion, MessagePosting, Posting, Store, TagAllocator, Transfer
-from slackline.testing._loopback_switch import LoopbackTransfer, Part, Post, Switch
-from slackline.wire import Collective, DType, ReduceOp
+from slackline.nic import (
+    Completion,
+    Kind,
+    Operation,
+    Posts,
+    Prepared,
+    Store,
+    TagAllocator,
+    Transfer,
+)
+from slackline.testing._loopback_switch import LoopbackTransfer, Post, Switch
 
 __all__ = ["LoopbackFabric", "LoopbackGroup", "LoopbackNic"]
 
@@ -55,7 +63,7 @@ class LoopbackFabric:
         self.groups = tuple(LoopbackGroup(switch, rank, timeout) for rank in range(size))
 
 
-class LoopbackGroup:
+class LoopbackGroup(Posts):
     """An implementation of slackline.nic.Group for one rank of a LoopbackFabric."""
 
     rank_ordered = True
@@ -72,130 +80,68 @@ class LoopbackGroup:
         self._counters: Counter[str] = Counter()
         self._closed: str | None = None
 
-    def all_reduce(
-        self,
-        source: int,
-        target: int,
-        count: int,
-        dtype: DType,
-        op: ReduceOp,
-        **how: Unpack[Posting],
-    ) -> LoopbackTransfer:
-        signature = (Collective.ALL_REDUCE, dtype, op, count)
-        return self._post(signature, [(source, count)], [(target, count)], **how)
+    def prepare(self, operation: Operation, /) -> Prepared:
+        self._check_open()
+        return _LoopbackOperation(self, operation)
 
-    def reduce_scatter(
-        self,
-        sources: Sequence[int],
-        counts: Sequence[int],
-        target: int,
-        dtype: DType,
-        op: ReduceOp,
-        **how: Unpack[Posting],
+    def begin(
+        self, operation: Operation, timeout: timedelta | None, blocking: bool
     ) -> LoopbackTransfer:
-        signature = (Collective.REDUCE_SCATTER, dtype, op, tuple(counts))
-        parts = list(zip(sources, counts, strict=True))
-        return self._post(signature, parts, [(target, counts[self.rank])], **how)
+        """Post an operation."""
+        kind, peer, dtype, counts = (
+            operation.kind, operation.peer, operation.dtype, operation.counts,
+        )  # fmt: skip
+        if kind is Kind.SEND or kind is Kind.RECV:
+            return self._message(operation, timeout, blocking)
+        me, sources, targets = self.rank, operation.sources, operation.targets
+        sent, received = counts, operation.target_counts or counts
+        signature: tuple[Any, ...] = (kind, dtype, operation.reduction, peer, tuple(counts))
+        if kind is Kind.ALL_TO_ALL:
+            signature = (kind, dtype)
+        elif kind in (Kind.REDUCE_SCATTER, Kind.SCATTER):
+            received = [counts[me]]
+            sent = counts if sources else ()
+        elif kind in (Kind.ALL_GATHER, Kind.GATHER):
+            sent = [counts[me]]
+            received = counts if targets else ()
+        if peer not in (None, me):
+            if kind is Kind.SCATTER:
+                sources, sent = (), ()
+            elif kind is Kind.GATHER:
+                targets, received = (), ()
+        self._peer(peer or 0)
+        transfer = self._transfer(str(kind), timeout)
+        if operation.tag is None:
+            key = ("order", 0, next(self._order))
+        else:
+            self._tagged[operation.tag] += 1
+            key = ("tag", operation.tag, self._tagged[operation.tag])
+        self._counters[str(kind)] += 1
+        post = Post(
+            signature=signature,
+            sources=list(zip(sources, sent, strict=True)),
+            targets=list(zip(targets, received, strict=True)),
+            transfer=transfer,
+        )
+        self._switch.collective(self.rank, key, post)
+        return _awaited(transfer, blocking)
 
-    def all_gather(
-        self,
-        source: int,
-        targets: Sequence[int],
-        counts: Sequence[int],
-        dtype: DType,
-        **how: Unpack[Posting],
+    def _message(
+        self, operation: Operation, timeout: timedelta | None, blocking: bool
     ) -> LoopbackTransfer:
-        signature = (Collective.ALL_GATHER, dtype, tuple(counts))
-        parts = list(zip(targets, counts, strict=True))
-        return self._post(signature, [(source, counts[self.rank])], parts, **how)
-
-    def broadcast(
-        self, address: int, count: int, dtype: DType, root: int, **how: Unpack[Posting]
-    ) -> LoopbackTransfer:
-        signature = (Collective.BROADCAST, dtype, count, root)
-        return self._post(signature, [(address, count)], [(address, count)], root=root, **how)
-
-    def reduce(
-        self,
-        source: int,
-        target: int,
-        count: int,
-        dtype: DType,
-        op: ReduceOp,
-        root: int,
-        **how: Unpack[Posting],
-    ) -> LoopbackTransfer:
-        signature = (Collective.REDUCE, dtype, op, count, root)
-        return self._post(signature, [(source, count)], [(target, count)], root=root, **how)
-
-    def gather(
-        self,
-        source: int,
-        targets: Sequence[int],
-        counts: Sequence[int],
-        dtype: DType,
-        root: int,
-        **how: Unpack[Posting],
-    ) -> LoopbackTransfer:
-        signature = (Collective.GATHER, dtype, tuple(counts), root)
-        parts = list(zip(targets, counts, strict=True)) if self.rank == root else []
-        return self._post(signature, [(source, counts[self.rank])], parts, root=root, **how)
-
-    def scatter(
-        self,
-        sources: Sequence[int],
-        target: int,
-        counts: Sequence[int],
-        dtype: DType,
-        root: int,
-        **how: Unpack[Posting],
-    ) -> LoopbackTransfer:
-        signature = (Collective.SCATTER, dtype, tuple(counts), root)
-        parts = list(zip(sources, counts, strict=True)) if self.rank == root else []
-        return self._post(signature, parts, [(target, counts[self.rank])], root=root, **how)
-
-    def all_to_all(
-        self,
-        sources: Sequence[int],
-        source_counts: Sequence[int],
-        targets: Sequence[int],
-        target_counts: Sequence[int],
-        dtype: DType,
-        **how: Unpack[Posting],
-    ) -> LoopbackTransfer:
-        incoming = list(zip(targets, target_counts, strict=True))
-        outgoing = list(zip(sources, source_counts, strict=True))
-        return self._post((Collective.ALL_TO_ALL, dtype), outgoing, incoming, **how)
-
-    def barrier(self, **how: Unpack[Posting]) -> LoopbackTransfer:
-        return self._post((Collective.BARRIER, DType.UINT8), [], [], **how)
-
-    def send(
-        self,
-        address: int,
-        count: int,
-        dtype: DType,
-        peer: int,
-        tag: int,
-        **how: Unpack[MessagePosting],
-    ) -> LoopbackTransfer:
-        transfer = self._transfer(f"send to rank {peer}", how.get("timeout"))
-        self._switch.send(self.rank, self._peer(peer), tag, (address, count), dtype, transfer)
-        return _awaited(transfer, how.get("blocking", False))
-
-    def recv(
-        self,
-        address: int,
-        count: int,
-        dtype: DType,
-        peer: int | None,
-        tag: int,
-        **how: Unpack[MessagePosting],
-    ) -> LoopbackTransfer:
-        transfer = self._transfer(f"recv from rank {peer}", how.get("timeout"))
-        sender = None if peer is None else self._peer(peer)
-        self._switch.recv(self.rank, sender, tag, (address, count), dtype, transfer)
-        return _awaited(transfer, how.get("blocking", False))
+        peer, tag, dtype = operation.peer, operation.tag or 0, operation.dtype
+        (count,) = operation.counts
+        if operation.kind is Kind.SEND:
+            receiver = self._peer(-1 if peer is None else peer)
+            (address,) = operation.sources
+            transfer = self._transfer(f"send to rank {peer}", timeout)
+            self._switch.send(self.rank, receiver, tag, (address, count), dtype, transfer)
+        else:
+            sender = None if peer is None else self._peer(peer)
+            (address,) = operation.targets
+            transfer = self._transfer(f"recv from rank {peer}", timeout)
+            self._switch.recv(self.rank, sender, tag, (address, count), dtype, transfer)
+        return _awaited(transfer, blocking)
 
     def completion_queue(self) -> LoopbackQueue:
         return LoopbackQueue()
@@ -228,31 +174,6 @@ class LoopbackGroup:
             PeerError(f"rank {self.rank} has closed the group: {reason}", peer=self.rank)
         )
 
-    def _post(
-        self,
-        signature: tuple[Any, ...],
-        sources: Sequence[Part],
-        targets: Sequence[Part],
-        *,
-        root: int = 0,
-        tag: int | None = None,
-        priority: int = 0,
-        timeout: timedelta | None = None,
-        blocking: bool = False,
-    ) -> LoopbackTransfer:
-        name = signature[0].name.lower()
-        self._peer(root)
-        transfer = self._transfer(name, timeout)
-        if tag is None:
-            key = ("order", 0, next(self._order))
-        else:
-            self._tagged[tag] += 1
-            key = ("tag", tag, self._tagged[tag])
-        self._counters[name] += 1
-        post = Post(signature=signature, sources=sources, targets=targets, transfer=transfer)
-        self._switch.collective(self.rank, key, post)
-        return _awaited(transfer, blocking)
-
     def _transfer(self, what: str, timeout: timedelta | None) -> LoopbackTransfer:
         self._check_open()
         return LoopbackTransfer(what, self.rank, timeout or self.timeout)
@@ -265,6 +186,26 @@ class LoopbackGroup:
         if not 0 <= rank < self.size:
             raise UsageError(f"a rank must be in 0..{self.size - 1}, not {rank}", rank=self.rank)
         return rank
+
+
+class _LoopbackOperation:
+    """A prepared operation of a LoopbackGroup."""
+
+    def __init__(self, group: LoopbackGroup, operation: Operation) -> None:
+        self._group, self._operation = group, operation
+
+    def post(
+        self,
+        *,
+        at: int | None = None,
+        priority: int | None = None,
+        timeout: timedelta | None = None,
+        blocking: bool = False,
+    ) -> LoopbackTransfer:
+        operation = self._operation
+        if at is not None:
+            operation = operation._replace(sources=(at,), targets=(at,))
+        return self._group.begin(operation, timeout, blocking)
 
 
 class LoopbackNic:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from slackline.errors import MismatchError, PeerError, SlacklineError, TimeoutError
+from slackline.nic import Kind
 from slackline.testing.reference import Array, numpy_dtype, reduce_arrays
-from slackline.wire import Collective, DType
+from slackline.wire import DType
 
 __all__ = ["LoopbackTransfer", "Part", "Post", "Switch"]
 
@@ -76,6 +77,7 @@ class Post:
     """A rank's side of a collective."""
 
     signature: tuple[Any, ...]
+    """Kind, type, reduction, root, counts: what all ranks must post alike."""
     sources: Sequence[Part]
     targets: Sequence[Part]
     transfer: LoopbackTransfer
@@ -214,7 +216,7 @@ def _mismatch(posts: Sequence[Post]) -> MismatchError | None:
         if post.signature != posts[0].signature:
             text = f"rank {rank} posted {post.signature}, but rank 0 posted {posts[0].signature}"
             return MismatchError(text, rank=rank, peer=0)
-    if posts[0].signature[0] is Collective.ALL_TO_ALL:
+    if posts[0].signature[0] is Kind.ALL_TO_ALL:
         for i, j in itertools.product(range(len(posts)), repeat=2):
             sent, awaited = posts[j].sources[i][1], posts[i].targets[j][1]
             if sent != awaited:
@@ -228,22 +230,22 @@ def _execute(posts: Sequence[Post]) -> None:
     kind, dtype = posts[0].signature[:2]
     n = range(len(posts))
     values = [[_memory(part, dtype).copy() for part in post.sources] for post in posts]
-    if kind in (Collective.ALL_REDUCE, Collective.REDUCE):
+    if kind in (Kind.ALL_REDUCE, Kind.REDUCE):
         result = reduce_arrays([value[0] for value in values], posts[0].signature[2], dtype)
-        receivers = n if kind is Collective.ALL_REDUCE else [posts[0].signature[-1]]
+        receivers = n if kind is Kind.ALL_REDUCE else [posts[0].signature[3]]
         moves = [(posts[i].targets[0], result) for i in receivers]
-    elif kind is Collective.REDUCE_SCATTER:
+    elif kind is Kind.REDUCE_SCATTER:
         op = posts[0].signature[2]
         moves = [(posts[i].targets[0], reduce_arrays([v[i] for v in values], op, dtype)) for i in n]
-    elif kind is Collective.ALL_GATHER:
+    elif kind is Kind.ALL_GATHER:
         moves = [(posts[i].targets[j], values[j][0]) for i in n for j in n]
-    elif kind is Collective.BROADCAST:
-        moves = [(posts[i].targets[0], values[posts[0].signature[-1]][0]) for i in n]
-    elif kind is Collective.GATHER:
-        moves = [(posts[posts[0].signature[-1]].targets[j], values[j][0]) for j in n]
-    elif kind is Collective.SCATTER:
-        moves = [(posts[i].targets[0], values[posts[0].signature[-1]][i]) for i in n]
-    elif kind is Collective.ALL_TO_ALL:
+    elif kind is Kind.BROADCAST:
+        moves = [(posts[i].targets[0], values[posts[0].signature[3]][0]) for i in n]
+    elif kind is Kind.GATHER:
+        moves = [(posts[posts[0].signature[3]].targets[j], values[j][0]) for j in n]
+    elif kind is Kind.SCATTER:
+        moves = [(posts[i].targets[0], values[posts[0].signature[3]][i]) for i in n]
+    elif kind is Kind.ALL_TO_ALL:
         moves = [(posts[i].targets[j], values[j][i]) for i in n for j in n]
     else:
         moves = []

@@ -239,14 +239,6 @@ MISTAKES: list[tuple[Post, str]] = [
         lambda g, at: g.all_gather(at, [at], [1], DType.INT8),
         "counts must have an entry for each of 2 ranks, not 1",
     ),
-    (
-        lambda g, at: g.broadcast(at, 1, DType.INT8, 0, tga=5),
-        "an operation takes blocking, priority, tag, timeout, not tga",
-    ),
-    (
-        lambda g, at: g.recv(at, 1, DType.INT8, None, 5, time=1, group=2),
-        "an operation takes blocking, priority, timeout, not group, time",
-    ),
     (lambda g, at: g.free(at), "{at:#x} is not the start of registered memory"),
     (
         lambda g, at: g.allocate(1 << 40),

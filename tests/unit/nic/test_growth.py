@@ -144,7 +144,7 @@ def groups_through_the_nic(nics: list[NativeNic], count: int) -> None:
         if number == count // 10:
             before, memory = tables(nics), resident()
     settled(nics, before)
-    assert abs(resident() - memory) < RESIDENT
+    assert resident() - memory < RESIDENT
 
 
 def test_groups_that_open_and_close_leave_all_tables_as_they_were(pair: list[NativeNic]) -> None:
@@ -185,7 +185,7 @@ def groups_of_the_engine(nics: list[NativeNic], count: int) -> None:
         used = [epoch for epoch in used if engines[0].uses_epoch(epoch)]  # type: ignore[union-attr]
     assert used == []
     settled(nics, before)
-    assert abs(resident() - memory) < RESIDENT
+    assert resident() - memory < RESIDENT
 
 
 def test_an_engine_forgets_groups_that_every_rank_has_closed(pair: list[NativeNic]) -> None:

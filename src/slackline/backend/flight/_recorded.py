@@ -1,9 +1,9 @@
 """A Nic and its Groups that record each operation before the engine gets the operation."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar, Unpack
+from typing import Any
 
 from slackline.backend._torch import Store as TorchStore
 from slackline.backend.flight._entries import Entry, GroupRecord, Sizes
@@ -13,19 +13,17 @@ from slackline.errors import MismatchError, SlacklineError, UsageError
 from slackline.nic import (
     CompletionQueue,
     Group,
-    MessagePosting,
+    Kind,
     Nic,
-    Posting,
+    Operation,
+    Posts,
+    Prepared,
     Store,
     TimedTransfer,
-    Transfer,
     clean_up,
 )
-from slackline.wire import DType, ReduceOp
 
 __all__ = ["RecordedGroup", "RecordedNic", "recorded_nic"]
-
-Handle = TypeVar("Handle", bound=Transfer)
 
 
 def recorded_nic(nic: Nic, environment: Environment) -> Nic:
@@ -72,7 +70,7 @@ class RecordedNic:
         self._nic.close()
 
 
-class RecordedGroup:
+class RecordedGroup(Posts):
     """A Group that records its operations; slackline.nic.Group states the contract."""
 
     def __init__(self, group: Group, record: GroupRecord, recorder: FlightRecorder) -> None:
@@ -88,141 +86,8 @@ class RecordedGroup:
         """Return an attribute of the engine's group that slackline.nic.Group does not state."""
         return getattr(self._group, name)
 
-    def all_reduce(
-        self,
-        source: int,
-        target: int,
-        count: int,
-        dtype: DType,
-        op: ReduceOp,
-        **posting: Unpack[Posting],
-    ) -> TimedTransfer:
-        entry = self._enter("all_reduce", dtype, [[count]], [[count]], posting)
-        call = self._group.all_reduce
-        return self._post(entry, lambda: call(source, target, count, dtype, op, **posting))
-
-    def reduce_scatter(
-        self,
-        sources: Sequence[int],
-        counts: Sequence[int],
-        target: int,
-        dtype: DType,
-        op: ReduceOp,
-        **posting: Unpack[Posting],
-    ) -> Transfer:
-        kind, whole, part = self._parts("reduce_scatter", counts)
-        entry = self._enter(kind, dtype, whole, part, posting)
-        call = self._group.reduce_scatter
-        return self._post(entry, lambda: call(sources, counts, target, dtype, op, **posting))
-
-    def all_gather(
-        self,
-        source: int,
-        targets: Sequence[int],
-        counts: Sequence[int],
-        dtype: DType,
-        **posting: Unpack[Posting],
-    ) -> Transfer:
-        kind, whole, part = self._parts("all_gather", counts)
-        entry = self._enter(kind, dtype, part, whole, posting)
-        call = self._group.all_gather
-        return self._post(entry, lambda: call(source, targets, counts, dtype, **posting))
-
-    def broadcast(
-        self, address: int, count: int, dtype: DType, root: int, **posting: Unpack[Posting]
-    ) -> Transfer:
-        entry = self._enter("broadcast", dtype, [[count]], [[count]], posting)
-        call = self._group.broadcast
-        return self._post(entry, lambda: call(address, count, dtype, root, **posting))
-
-    def reduce(
-        self,
-        source: int,
-        target: int,
-        count: int,
-        dtype: DType,
-        op: ReduceOp,
-        root: int,
-        **posting: Unpack[Posting],
-    ) -> Transfer:
-        entry = self._enter("reduce", dtype, [[count]], [[count]], posting)
-        call = self._group.reduce
-        return self._post(entry, lambda: call(source, target, count, dtype, op, root, **posting))
-
-    def gather(
-        self,
-        source: int,
-        targets: Sequence[int],
-        counts: Sequence[int],
-        dtype: DType,
-        root: int,
-        **posting: Unpack[Posting],
-    ) -> Transfer:
-        _, whole, part = self._parts("gather", counts)
-        entry = self._enter("gather", dtype, part, whole, posting)
-        call = self._group.gather
-        return self._post(entry, lambda: call(source, targets, counts, dtype, root, **posting))
-
-    def scatter(
-        self,
-        sources: Sequence[int],
-        target: int,
-        counts: Sequence[int],
-        dtype: DType,
-        root: int,
-        **posting: Unpack[Posting],
-    ) -> Transfer:
-        _, whole, part = self._parts("scatter", counts)
-        entry = self._enter("scatter", dtype, whole, part, posting)
-        call = self._group.scatter
-        return self._post(entry, lambda: call(sources, target, counts, dtype, root, **posting))
-
-    def all_to_all(
-        self,
-        sources: Sequence[int],
-        source_counts: Sequence[int],
-        targets: Sequence[int],
-        target_counts: Sequence[int],
-        dtype: DType,
-        **posting: Unpack[Posting],
-    ) -> Transfer:
-        given, got = [[sum(source_counts)]], [[sum(target_counts)]]
-        entry = self._enter("all_to_all", dtype, given, got, posting)
-        call = self._group.all_to_all
-        return self._post(
-            entry, lambda: call(sources, source_counts, targets, target_counts, dtype, **posting)
-        )
-
-    def barrier(self, **posting: Unpack[Posting]) -> Transfer:
-        entry = self._enter("barrier", None, [], [], posting)
-        return self._post(entry, lambda: self._group.barrier(**posting))
-
-    def send(
-        self,
-        address: int,
-        count: int,
-        dtype: DType,
-        peer: int,
-        tag: int,
-        **posting: Unpack[MessagePosting],
-    ) -> Transfer:
-        entry = self._enter("send", dtype, [[count]], [], {**posting, "tag": tag}, peer)
-        call = self._group.send
-        return self._post(entry, lambda: call(address, count, dtype, peer, tag, **posting))
-
-    def recv(
-        self,
-        address: int,
-        count: int,
-        dtype: DType,
-        peer: int | None,
-        tag: int,
-        **posting: Unpack[MessagePosting],
-    ) -> Transfer:
-        other = -1 if peer is None else peer
-        entry = self._enter("recv", dtype, [], [[count]], {**posting, "tag": tag}, other)
-        call = self._group.recv
-        return self._post(entry, lambda: call(address, count, dtype, peer, tag, **posting))
+    def prepare(self, operation: Operation, /) -> Prepared:
+        return _RecordedOperation(self, operation, self._group.prepare(operation))
 
     def completion_queue(self) -> CompletionQueue:
         return self._group.completion_queue()
@@ -245,45 +110,76 @@ class RecordedGroup:
     def abort(self, reason: str) -> None:
         self._group.abort(reason)
 
-    def _parts(self, kind: str, counts: Sequence[int]) -> tuple[str, Sizes, Sizes]:
-        """Return the kind of operation, and the sizes of the whole and of one rank's part.
-
-        Parts of different sizes have the sizes of all ranks' parts in both places, since torch's
-        analyser expects equal sizes on all ranks; the kind then ends in "_v", as NCCL's does.
-        """
-        if len(set(counts)) > 1:
-            return f"{kind}_v", [list(counts)], [list(counts)]
-        return kind, [[sum(counts)]], [[counts[0] if counts else 0]]
-
-    def _enter(
-        self,
-        kind: str,
-        dtype: DType | None,
-        inputs: Sizes,
-        outputs: Sizes,
-        posting: Posting,
-        peer: int = -1,
-    ) -> Entry:
-        limit = posting.get("timeout")
+    def enter(self, operation: Operation, limit: timedelta | None) -> Entry:
+        """Record an operation that is about to be posted."""
+        name, inputs, outputs = _sizes(operation)
+        message = operation.kind in (Kind.SEND, Kind.RECV)
         return self._recorder.enter(
             self.record,
-            kind,
-            peer=peer,
-            tag=posting.get("tag"),
-            dtype=dtype,
+            name,
+            peer=operation.peer if message and operation.peer is not None else -1,
+            tag=operation.tag,
+            dtype=None if operation.kind is Kind.BARRIER else operation.dtype,
             inputs=inputs,
             outputs=outputs,
             timeout=self.timeout if limit is None else limit,
         )
 
-    def _post(self, entry: Entry, post: Callable[[], Handle]) -> Handle:
+    def refused(self, entry: Entry, error: SlacklineError) -> None:
+        """Record that the call that posted an operation has raised `error`."""
+        if isinstance(error, UsageError) and not isinstance(error, MismatchError):
+            self._recorder.withdraw(entry)  # The engine has refused the call.
+        else:
+            self._recorder.failed(entry, error)
+
+
+class _RecordedOperation:
+    """A prepared operation of which each posting is recorded."""
+
+    def __init__(self, group: RecordedGroup, operation: Operation, prepared: Prepared) -> None:
+        self._group, self._operation, self._prepared = group, operation, prepared
+
+    def post(
+        self,
+        *,
+        at: int | None = None,
+        priority: int | None = None,
+        timeout: timedelta | None = None,
+        blocking: bool = False,
+    ) -> TimedTransfer:
+        entry = self._group.enter(self._operation, timeout)
         try:
-            transfer = post()
+            transfer = self._prepared.post(
+                at=at, priority=priority, timeout=timeout, blocking=blocking
+            )
         except SlacklineError as error:
-            if isinstance(error, UsageError) and not isinstance(error, MismatchError):
-                self._recorder.withdraw(entry)  # The engine has refused the call.
-            else:
-                self._recorder.failed(entry, error)
+            self._group.refused(entry, error)
             raise
         entry.posted(transfer)
         return transfer
+
+
+def _sizes(operation: Operation) -> tuple[str, Sizes, Sizes]:
+    """Return the name of an operation for torch's analyser, and the sizes read and written.
+
+    Parts of different sizes have the sizes of all ranks' parts in both places, since the analyser
+    expects equal sizes on all ranks; the name then ends in "_v", as NCCL's does.
+    """
+    kind, counts = operation.kind, operation.counts
+    name, every = str(kind), [list(counts)]
+    if kind is Kind.BARRIER:
+        return name, [], []
+    if kind is Kind.SEND:
+        return name, every, []
+    if kind is Kind.RECV:
+        return name, [], every
+    if kind in (Kind.ALL_REDUCE, Kind.BROADCAST, Kind.REDUCE):
+        return name, every, every
+    whole: Sizes = [[operation.elements]]
+    if kind is Kind.ALL_TO_ALL:
+        return name, whole, [[sum(operation.target_counts)]]
+    if len(set(counts)) > 1:
+        return name if operation.peer is not None else f"{name}_v", every, every
+    part: Sizes = [[counts[0] if counts else 0]]
+    gathers = kind in (Kind.ALL_GATHER, Kind.GATHER)
+    return (name, part, whole) if gathers else (name, whole, part)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -13,8 +12,9 @@ from slackline.backend._torch import excluded_from_compile
 from slackline.backend.operations._arguments import check_alike, first_of, only_list, only_tensor
 from slackline.backend.operations._codes import moved_as
 from slackline.backend.operations._dispatching import check_modes
-from slackline.backend.operations._posting import Poster, Posting, coalesced
+from slackline.backend.operations._posting import Poster
 from slackline.errors import UsageError
+from slackline.nic import Operation
 from slackline.staging import Buffers, HostBuffers
 from slackline.wire import DType
 
@@ -38,8 +38,8 @@ class DataMovement(Poster):
         code, width = moved_as(tensor.dtype)
         buffers = self._buffers_for(tensor)
         address = buffers.source(tensor) if self._me == root else buffers.target(tensor)
-        posting = partial(self._nic.broadcast, address, tensor.numel() * width, code, root)
-        return self._run("broadcast", posting, buffers, [tensor], options, timeout)
+        operation = Operation.broadcast(address, tensor.numel() * width, code, root)
+        return self._run(operation, buffers, [tensor], options, timeout)
 
     def allgather(
         self,
@@ -51,8 +51,8 @@ class DataMovement(Poster):
         source = only_tensor(sent)
         targets = only_list(outputs, self._ranks, "outputs of all_gather")
         buffers = self._buffers_for(source)
-        posting = self._all_gather_posting(buffers, targets, source)
-        return self._run("all_gather", posting, buffers, targets, *_options(opts, timeout))
+        operation = self._all_gather_of(buffers, targets, source)
+        return self._run(operation, buffers, targets, *_options(opts, timeout))
 
     def allgather_coalesced(
         self,
@@ -63,14 +63,12 @@ class DataMovement(Poster):
     ) -> dist.Work:
         """Gather every input tensor of every rank; `outputs[i][j]` receives input j of rank i."""
         buffers = self._buffers_for(first_of(inputs))
-        posting = coalesced(
-            [
-                self._all_gather_posting(buffers, [of_rank[index] for of_rank in outputs], source)
-                for index, source in enumerate(inputs)
-            ]
-        )
+        operations = [
+            self._all_gather_of(buffers, [of_rank[index] for of_rank in outputs], source)
+            for index, source in enumerate(inputs)
+        ]
         results = [tensor for of_rank in outputs for tensor in of_rank]
-        return self._run("all_gather", posting, buffers, results, *_options(opts, timeout))
+        return self._run(operations, buffers, results, *_options(opts, timeout))
 
     def all_gather_single(
         self,
@@ -80,8 +78,8 @@ class DataMovement(Poster):
         timeout: timedelta | None = None,
     ) -> dist.Work:
         buffers = self._buffers_for(source)
-        posting = self._all_gather_single_posting(buffers, target, source)
-        return self._run("all_gather", posting, buffers, [target], *_options(opts, timeout))
+        operation = self._all_gather_single_of(buffers, target, source)
+        return self._run(operation, buffers, [target], *_options(opts, timeout))
 
     _allgather_base = all_gather_single
 
@@ -93,13 +91,11 @@ class DataMovement(Poster):
         timeout: timedelta | None = None,
     ) -> dist.Work:
         buffers = self._buffers_for(first_of(inputs))
-        posting = coalesced(
-            [
-                self._all_gather_single_posting(buffers, target, source)
-                for target, source in zip(outputs, inputs, strict=True)
-            ]
-        )
-        return self._run("all_gather", posting, buffers, list(outputs), *_options(opts, timeout))
+        operations = [
+            self._all_gather_single_of(buffers, target, source)
+            for target, source in zip(outputs, inputs, strict=True)
+        ]
+        return self._run(operations, buffers, list(outputs), *_options(opts, timeout))
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
@@ -115,8 +111,8 @@ class DataMovement(Poster):
         code, targets, counts = self._of_root(source, outputs, root, "outputs of gather")
         buffers = self._buffers_for(source)
         addresses = [buffers.target(target) for target in targets]
-        posting = partial(self._nic.gather, buffers.source(source), addresses, counts, code, root)
-        return self._run("gather", posting, buffers, targets, options, timeout)
+        operation = Operation.gather(buffers.source(source), addresses, counts, code, root)
+        return self._run(operation, buffers, targets, options, timeout)
 
     def gather_single(
         self,
@@ -153,8 +149,8 @@ class DataMovement(Poster):
         code, sources, counts = self._of_root(target, inputs, root, "inputs of scatter")
         buffers = self._buffers_for(target)
         addresses = [buffers.source(source) for source in sources]
-        posting = partial(self._nic.scatter, addresses, buffers.target(target), counts, code, root)
-        return self._run("scatter", posting, buffers, [target], options, timeout)
+        operation = Operation.scatter(addresses, buffers.target(target), counts, code, root)
+        return self._run(operation, buffers, [target], options, timeout)
 
     def alltoall(
         self,
@@ -169,15 +165,14 @@ class DataMovement(Poster):
         code, width = moved_as(sources[0].dtype)
         buffers = self._buffers_for(sources[0])
         taken = [buffers.target(target) for target in targets]
-        posting = partial(
-            self._nic.all_to_all,
+        operation = Operation.all_to_all(
             [_apart(buffers, source, targets, taken) for source in sources],
             [source.numel() * width for source in sources],
             taken,
             [target.numel() * width for target in targets],
             code,
         )
-        return self._run("all_to_all", posting, buffers, targets, *_options(opts, timeout))
+        return self._run(operation, buffers, targets, *_options(opts, timeout))
 
     def all_to_all_single(
         self,
@@ -195,21 +190,20 @@ class DataMovement(Poster):
         given = _apart(buffers, source, [target], [taken])
         incoming = self._splits("output", target, target_splits)
         outgoing = self._splits("input", source, source_splits)
-        posting = partial(
-            self._nic.all_to_all,
+        operation = Operation.all_to_all(
             _addresses(given, outgoing, source),
             [count * width for count in outgoing],
             _addresses(taken, incoming, target),
             [count * width for count in incoming],
             code,
         )
-        return self._run("all_to_all", posting, buffers, [target], *_options(opts, timeout))
+        return self._run(operation, buffers, [target], *_options(opts, timeout))
 
     alltoall_base = all_to_all_single
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> dist.Work:
         check_modes()
-        return self._run("barrier", self._nic.barrier, HostBuffers(), [], *_options(opts, timeout))
+        return self._run(Operation.barrier(), HostBuffers(), [], *_options(opts, timeout))
 
     def _of_root(
         self, own: torch.Tensor, lists: Sequence[Any], root: int, what: str
@@ -225,9 +219,9 @@ class DataMovement(Poster):
         counts = [tensor.numel() * width for tensor in tensors]
         return code, tensors, counts or [own.numel() * width] * self._ranks
 
-    def _all_gather_posting(
+    def _all_gather_of(
         self, buffers: Buffers, targets: Sequence[torch.Tensor], source: torch.Tensor
-    ) -> Posting:
+    ) -> Operation:
         check_alike(targets, source.dtype)
         code, width = moved_as(source.dtype)
         if targets[self._me].numel() != source.numel():
@@ -235,17 +229,16 @@ class DataMovement(Poster):
                 f"output {self._me} of all_gather must have {source.numel()} elements, "
                 f"not {targets[self._me].numel()}"
             )
-        return partial(
-            self._nic.all_gather,
+        return Operation.all_gather(
             buffers.source(source),
             [buffers.target(target) for target in targets],
             [target.numel() * width for target in targets],
             code,
         )
 
-    def _all_gather_single_posting(
+    def _all_gather_single_of(
         self, buffers: Buffers, target: torch.Tensor, source: torch.Tensor
-    ) -> Posting:
+    ) -> Operation:
         check_alike([target], source.dtype)
         code, width = moved_as(source.dtype)
         expected = source.numel() * self._ranks
@@ -254,8 +247,7 @@ class DataMovement(Poster):
                 f"the output of all_gather must have {expected} elements, not {target.numel()}"
             )
         counts = [source.numel()] * self._ranks
-        return partial(
-            self._nic.all_gather,
+        return Operation.all_gather(
             buffers.source(source),
             _addresses(buffers.target(target), counts, target),
             [count * width for count in counts],

@@ -2,19 +2,17 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 
 import torch
 from torch import distributed as dist
 
-from slackline._profile import Facts
 from slackline.backend._timeouts import wait_limit
 from slackline.backend._torch import excluded_from_compile
 from slackline.backend.operations._arguments import only_tensor
 from slackline.backend.operations._codes import moved_as
 from slackline.backend.operations._posting import Poster
-from slackline.backend.operations._staging import Order
 from slackline.errors import TimeoutError, UsageError
+from slackline.nic import Operation
 from slackline.staging import HostBuffers
 from slackline.wire import DType
 
@@ -36,18 +34,14 @@ class PointToPoint(Poster):
         tensor = only_tensor(tensors)
         code, width = moved_as(tensor.dtype)
         buffers = self._buffers_for(tensor)
-        posting = partial(
-            self._nic.send,
+        operation = Operation.send(
             buffers.source(tensor),
             tensor.numel() * width,
             code,
             dst,
             _user_tag(tag),
         )
-        message = _shown(dst, tag)
-        return self._run(
-            "send", posting, buffers, [tensor], None, message=message, order=Order.SEND
-        )
+        return self._run(operation, buffers, [tensor], None)
 
     def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int = 0) -> dist.Work:
         return self._recv(tensors, src, tag)
@@ -59,18 +53,14 @@ class PointToPoint(Poster):
         tensor = only_tensor(tensors)
         code, width = moved_as(tensor.dtype)
         buffers = self._buffers_for(tensor)
-        posting = partial(
-            self._nic.recv,
+        operation = Operation.recv(
             buffers.target(tensor),
             tensor.numel() * width,
             code,
             peer,
             _user_tag(tag),
         )
-        message = _shown(-1 if peer is None else peer, tag)
-        return self._run(
-            "recv", posting, buffers, [tensor], None, message=message, order=Order.RECEIVE
-        )
+        return self._run(operation, buffers, [tensor], None)
 
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
@@ -107,19 +97,9 @@ class PointToPoint(Poster):
 
     def _call(self, peer: int, *, sending: bool, timeout: timedelta) -> None:
         token = torch.zeros(1, dtype=torch.uint8, device="cpu")
-        move = self._nic.send if sending else self._nic.recv
-        posting = partial(move, token.data_ptr(), 1, DType.UINT8, peer, self._barrier_tag)
-        message = _shown(peer, self._barrier_tag)
-        order = Order.SEND if sending else Order.RECEIVE
-        buffers = HostBuffers()
-        self._run(
-            "monitored_barrier", posting, buffers, [token], None, timeout, message, order
-        ).wait()
-
-
-def _shown(peer: int, tag: int) -> Facts:
-    """Return the names and values that a profile shows for a message; peer -1 means any rank."""
-    return {"peer": peer, "tag": tag}
+        make = Operation.send if sending else Operation.recv
+        operation = make(token.data_ptr(), 1, DType.UINT8, peer, self._barrier_tag)
+        self._run(operation, HostBuffers(), [token], None, timeout, name="monitored_barrier").wait()
 
 
 def _user_tag(tag: int) -> int:

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import distributed as dist
@@ -20,7 +20,7 @@ from slackline.backend.operations._work import (
     StagedWork,
     TransferWork,
 )
-from slackline.nic import Group, Transfer
+from slackline.nic import Group, Kind, Operation, Prepared, Transfer
 from slackline.staging import (
     AllOf,
     Buffers,
@@ -30,6 +30,7 @@ from slackline.staging import (
     HostBuffers,
     StagedTransfer,
 )
+from slackline.wire import DType, ReduceOp
 
 _DROPPED = 64
 """The dropped Works that stay alive for torch's C++ code, which may still wait for one of them.
@@ -37,13 +38,10 @@ DistributedDataParallel needs its latest Work until its backward pass."""
 
 DeviceOf = Callable[[torch.device], Device | None]
 
-__all__ = ["DeviceOf", "Poster", "Posting", "coalesced"]
+_ORDERS = {Kind.SEND: Order.SEND, Kind.RECV: Order.RECEIVE}
+"""The orders of messages; all other operations are collectives."""
 
-
-class Posting(Protocol):
-    """A function that posts an engine operation whose tensors and ranks are fixed already."""
-
-    def __call__(self, *, timeout: timedelta | None, blocking: bool) -> Transfer: ...
+__all__ = ["DeviceOf", "Poster"]
 
 
 @excluded_from_compile
@@ -68,6 +66,8 @@ class Poster(Identity):
             self._staging = GroupStaging()
         self._coalesced: list[dist.Work] | None = None
         self._dropped: deque[TransferWork] = deque(maxlen=_DROPPED)
+        self._prepared: dict[tuple[int, DType, ReduceOp], Prepared] = {}
+        """The prepared all_reduces of `Reductions`, by number and type of elements."""
         self._collectives = 0
         """The number of collectives so far; equal numbers mean the same collective on all ranks."""
 
@@ -117,33 +117,39 @@ class Poster(Identity):
 
     def _run(
         self,
-        name: str,
-        posting: Posting,
+        operation: Operation | Sequence[Operation],
         buffers: Buffers,
         results: Sequence[torch.Tensor],
         opts: Any,
         timeout: timedelta | None = None,
-        message: Facts | None = None,
-        order: Order = Order.COLLECTIVE,
+        *,
+        name: str = "",
     ) -> dist.Work:
-        """Post an operation on the NIC engine and return its torch Work.
+        """Post an operation, or several as one, on the NIC engine and return its torch Work.
 
         `opts` are torch's options or None; `timeout` is the timeout of a call without options. If
         the options ask for a synchronous call, block until the operation is done, unless the group
-        has already used CUDA tensors. In a profile, a point-to-point operation shows `message`, and
-        a collective (None) its number.
+        has already used CUDA tensors. In a profile, the operation has `name`, or its kind's, and a
+        message shows its peer and tag, a collective its number.
         """
-        if message is None:
+        parts = [operation] if isinstance(operation, Operation) else operation
+        order = _ORDERS.get(parts[0].kind, Order.COLLECTIVE) if parts else Order.COLLECTIVE
+        if order is Order.COLLECTIVE:
             self._collectives += 1
         limit = self._limit(opts, timeout)
         blocking = opts is not None and not opts.asyncOp
         if not profiling():
-            return self._post(posting, buffers, results, limit, blocking, order)
+            return self._post(parts, buffers, results, limit, blocking, order)
 
         def post() -> dist.Work:
-            return self._post(posting, buffers, results, limit, blocking, order)
+            return self._post(parts, buffers, results, limit, blocking, order)
 
-        return recorded_work(name, post, blocking, results, self._facts(message))
+        message = None
+        if order is not Order.COLLECTIVE:
+            peer, tag = parts[0].peer, parts[0].tag
+            message = {"peer": -1 if peer is None else peer, "tag": 0 if tag is None else tag}
+        shown = name or str(parts[0].kind if parts else Kind.BARRIER)
+        return recorded_work(shown, post, blocking, results, self._facts(message))
 
     def _run_in_pieces(
         self,
@@ -170,29 +176,46 @@ class Poster(Identity):
 
     def _post(
         self,
-        posting: Posting,
+        operations: Sequence[Operation],
         buffers: Buffers,
         results: Sequence[torch.Tensor],
         timeout: timedelta | None,
         blocking: bool,
         order: Order,
     ) -> dist.Work:
+        posting = self._posting(operations)
         if self._staging is None:
             assert isinstance(buffers, HostBuffers)
             if blocking:
-                posting(timeout=timeout, blocking=True)
+                posting(timeout, True)
                 buffers.copy_back()
                 return self._done
-            return self._host_work(posting(timeout=timeout, blocking=False), buffers, results)
+            return self._host_work(posting(timeout, False), buffers, results)
 
         def post() -> Transfer:
-            return posting(timeout=timeout, blocking=False)
+            return posting(timeout, False)
 
         if isinstance(buffers, DeviceBuffers):
             transfer = self._staging.post(order, post, buffers)
             return self._staged_work(self._staging.follow(buffers, transfer), results)
         assert isinstance(buffers, HostBuffers)
         return self._host_work(self._staging.post(order, post), buffers, results)
+
+    def _posting(
+        self, operations: Sequence[Operation]
+    ) -> Callable[[timedelta | None, bool], Transfer]:
+        """Check operations; return the function that posts them, together as one Transfer."""
+        prepared = [self._nic.prepare(each) for each in operations]
+
+        def post(timeout: timedelta | None, blocking: bool) -> Transfer:
+            if len(prepared) == 1:
+                return prepared[0].post(timeout=timeout, blocking=blocking)
+            transfer = AllOf([each.post(timeout=timeout) for each in prepared])
+            if blocking:
+                transfer.wait(timeout)
+            return transfer
+
+        return post
 
     def _host_work(
         self, transfer: Transfer, buffers: HostBuffers, results: Sequence[torch.Tensor]
@@ -227,15 +250,3 @@ class Poster(Identity):
         works, self._coalesced = self._coalesced or [], None
         found = [work for work in works if isinstance(work, TransferWork)]
         return found[0] if len(found) == 1 else CoalescedWork(found)
-
-
-def coalesced(postings: Sequence[Posting]) -> Posting:
-    """Return a function that posts several operations at once, as one Transfer."""
-
-    def post(*, timeout: timedelta | None, blocking: bool) -> Transfer:
-        transfer = AllOf([posting(timeout=timeout, blocking=False) for posting in postings])
-        if blocking:
-            transfer.wait(timeout)
-        return transfer
-
-    return post

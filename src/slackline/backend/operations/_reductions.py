@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import torch
@@ -15,12 +14,13 @@ from slackline.backend._torch import AllreduceOptions, excluded_from_compile, re
 from slackline.backend.operations._arguments import check_alike, first_of, only_list, only_tensor
 from slackline.backend.operations._codes import REDUCTIONS, moved_as, premultiplier, reduced_as
 from slackline.backend.operations._dispatching import check_modes
-from slackline.backend.operations._posting import Poster, Posting, coalesced
+from slackline.backend.operations._posting import Poster
 from slackline.backend.operations._sparse import add_sparse
 from slackline.backend.operations._work import CompletedWork, TransferWork
 from slackline.errors import UsageError
-from slackline.nic import Transfer
+from slackline.nic import Operation, Prepared, Transfer
 from slackline.staging import PIECE_BYTES, Buffers, Device, HostBuffers, NeedsDispatcher
+from slackline.wire import DType, ReduceOp
 
 __all__ = ["Reductions"]
 
@@ -29,6 +29,8 @@ _SUM = dist.ReduceOp.SUM
 _OWN_MEMORY = (torch.Tensor, torch.nn.Parameter)
 """The types of nearly all tensors whose memory is their own; `is_plain` knows all of them."""
 _active_modes = torch._C._len_torch_dispatch_stack
+_MOST_PREPARED = 4096
+"""The most sizes and types of all_reduces that a group keeps prepared."""
 _REDUCTIONS = {
     number: (op, {kind: code for kind, code in codes.items() if not kind.is_complex})
     for number, (op, codes) in REDUCTIONS.items()
@@ -74,14 +76,13 @@ class Reductions(Poster):
                 given = opts.timeout
                 limit = self._timeout if given == UNSET else time_limit(given)
                 self._collectives += 1
+                prepared = self._prepared.get((tensor.numel(), code, op))
+                if prepared is None:
+                    prepared = self._prepare(tensor.numel(), code, op)
                 if opts.asyncOp:
-                    transfer = self._nic.all_reduce(
-                        address, address, tensor.numel(), code, op, timeout=limit
-                    )
+                    transfer = prepared.post(at=address, timeout=limit)
                     return self._remember(TransferWork(transfer, [tensor]))
-                self._nic.all_reduce(
-                    address, address, tensor.numel(), code, op, timeout=limit, blocking=True
-                )
+                prepared.post(at=address, timeout=limit, blocking=True)
                 return self._done
         try:
             return self._all_reduce(tensors, opts, timeout)
@@ -89,6 +90,14 @@ class Reductions(Poster):
             pass
         limits = () if timeout is None else (timeout,)
         return self._dispatch("allreduce", tensors, opts, *limits)
+
+    def _prepare(self, count: int, dtype: DType, op: ReduceOp) -> Prepared:
+        """Return a prepared all_reduce, to be posted on memory of this size and type."""
+        prepared = self._nic.prepare(Operation.all_reduce(0, 0, count, dtype, op))
+        if len(self._prepared) >= _MOST_PREPARED:
+            self._prepared.clear()
+        self._prepared[count, dtype, op] = prepared
+        return prepared
 
     def _all_reduce(self, tensors: Tensors, opts: Any, timeout: timedelta | None) -> dist.Work:
         tensor = only_tensor(tensors)
@@ -101,8 +110,8 @@ class Reductions(Poster):
             if device is not None:
                 return self._all_reduce_in_pieces(device, tensor, op, options, timeout)
         buffers = self._buffers_for(tensor)
-        posting = self._all_reduce_posting(buffers, tensor, op)
-        return self._run("all_reduce", posting, buffers, [tensor], options, timeout)
+        operation = self._all_reduce_of(buffers, tensor, op)
+        return self._run(operation, buffers, [tensor], options, timeout)
 
     def _all_reduce_sparse(
         self, tensor: torch.Tensor, op: Any, options: Any, timeout: timedelta | None
@@ -119,14 +128,13 @@ class Reductions(Poster):
         def gather(outputs: Sequence[torch.Tensor], source: torch.Tensor) -> None:
             code, width = moved_as(source.dtype)
             buffers = HostBuffers()
-            posting = partial(
-                self._nic.all_gather,
+            operation = Operation.all_gather(
                 buffers.source(source),
                 [buffers.target(output) for output in outputs],
                 [output.numel() * width for output in outputs],
                 code,
             )
-            self._run("all_gather", posting, buffers, outputs, None, limit).wait()
+            self._run(operation, buffers, outputs, None, limit).wait()
 
         add_sparse(tensor, self._me, self._ranks, gather)
         return CompletedWork([tensor])
@@ -149,9 +157,8 @@ class Reductions(Poster):
         def post(timeout: timedelta | None) -> dist.Work:
             def post_piece(host: torch.Tensor) -> Transfer:
                 address, count = host.data_ptr(), host.numel() * width
-                return self._nic.all_reduce(
-                    address, address, count, code, reduction, timeout=timeout
-                )
+                piece = Operation.all_reduce(address, address, count, code, reduction)
+                return self._nic.post(piece, timeout=timeout)
 
             transfer = staging.post_in_pieces(device, source, values, post_piece)
             return self._staged_work(transfer, [tensor])
@@ -163,8 +170,8 @@ class Reductions(Poster):
     ) -> dist.Work:
         op, options = _reduction(opts)
         buffers = self._buffers_for(first_of(tensors))
-        posting = coalesced([self._all_reduce_posting(buffers, tensor, op) for tensor in tensors])
-        return self._run("all_reduce", posting, buffers, list(tensors), options, timeout)
+        operations = [self._all_reduce_of(buffers, tensor, op) for tensor in tensors]
+        return self._run(operations, buffers, list(tensors), options, timeout)
 
     def reduce(
         self,
@@ -184,10 +191,8 @@ class Reductions(Poster):
             source, target = self._in_place(buffers, tensor, op)
         else:
             source = target = self._source(buffers, tensor, op)
-        posting = partial(
-            self._nic.reduce, source, target, tensor.numel() * width, code, reduction, root
-        )
-        return self._run("reduce", posting, buffers, [tensor], options, timeout)
+        operation = Operation.reduce(source, target, tensor.numel() * width, code, reduction, root)
+        return self._run(operation, buffers, [tensor], options, timeout)
 
     def reduce_scatter(
         self,
@@ -203,15 +208,14 @@ class Reductions(Poster):
         code, width, reduction = reduced_as(target.dtype, op)
         _check_count("output of reduce_scatter", target, sources[self._me].numel())
         buffers = self._buffers_for(target)
-        posting = partial(
-            self._nic.reduce_scatter,
+        operation = Operation.reduce_scatter(
             [self._source(buffers, source, op) for source in sources],
             [source.numel() * width for source in sources],
             buffers.target(target),
             code,
             reduction,
         )
-        return self._run("reduce_scatter", posting, buffers, [target], options, timeout)
+        return self._run(operation, buffers, [target], options, timeout)
 
     def reduce_scatter_single(
         self,
@@ -222,8 +226,8 @@ class Reductions(Poster):
     ) -> dist.Work:
         op, options = _reduction(opts)
         buffers = self._buffers_for(target)
-        posting = self._reduce_scatter_posting(buffers, target, source, op)
-        return self._run("reduce_scatter", posting, buffers, [target], options, timeout)
+        operation = self._reduce_scatter_of(buffers, target, source, op)
+        return self._run(operation, buffers, [target], options, timeout)
 
     _reduce_scatter_base = reduce_scatter_single
 
@@ -236,33 +240,28 @@ class Reductions(Poster):
     ) -> dist.Work:
         op, options = _reduction(opts)
         buffers = self._buffers_for(first_of(outputs))
-        posting = coalesced(
-            [
-                self._reduce_scatter_posting(buffers, target, source, op)
-                for target, source in zip(outputs, inputs, strict=True)
-            ]
-        )
-        return self._run("reduce_scatter", posting, buffers, list(outputs), options, timeout)
+        operations = [
+            self._reduce_scatter_of(buffers, target, source, op)
+            for target, source in zip(outputs, inputs, strict=True)
+        ]
+        return self._run(operations, buffers, list(outputs), options, timeout)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def _all_reduce_posting(self, buffers: Buffers, tensor: torch.Tensor, op: Any) -> Posting:
+    def _all_reduce_of(self, buffers: Buffers, tensor: torch.Tensor, op: Any) -> Operation:
         code, width, reduction = reduced_as(tensor.dtype, op)
         source, target = self._in_place(buffers, tensor, op)
-        return partial(
-            self._nic.all_reduce, source, target, tensor.numel() * width, code, reduction
-        )
+        return Operation.all_reduce(source, target, tensor.numel() * width, code, reduction)
 
-    def _reduce_scatter_posting(
+    def _reduce_scatter_of(
         self, buffers: Buffers, target: torch.Tensor, source: torch.Tensor, op: Any
-    ) -> Posting:
+    ) -> Operation:
         check_alike([source], target.dtype)
         code, width, reduction = reduced_as(target.dtype, op)
         _check_count("input of reduce_scatter", source, target.numel() * self._ranks)
         base = self._source(buffers, source, op)
         nbytes = target.numel() * target.element_size()
-        return partial(
-            self._nic.reduce_scatter,
+        return Operation.reduce_scatter(
             [base + rank * nbytes for rank in range(self._ranks)],
             [target.numel() * width] * self._ranks,
             buffers.target(target),

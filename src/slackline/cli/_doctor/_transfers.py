@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from slackline.nic import Operation
 from slackline.wire import DType
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def measure(
                 found += _Leader(group, follower, memory, turn_ns, clock).measure()
             elif group.rank == follower:
                 _follow(group, leader, memory)
-            group.barrier(blocking=True)
+            group.post(Operation.barrier(), blocking=True)
     finally:
         group.free(memory)
     return found
@@ -142,25 +143,26 @@ def _follow(group: "Group", leader: int, memory: int) -> None:
 
 def _tell(group: "Group", peer: int, what: int, count: int) -> None:
     words = (ctypes.c_int64 * 2)(what, count)
-    group.send(ctypes.addressof(words), 16, DType.UINT8, peer, _TAG, blocking=True)
+    group.post(Operation.send(ctypes.addressof(words), 16, DType.UINT8, peer, _TAG), blocking=True)
 
 
 def _hear(group: "Group", peer: int) -> tuple[int, int]:
     words = (ctypes.c_int64 * 2)()
-    group.recv(ctypes.addressof(words), 16, DType.UINT8, peer, _TAG, blocking=True)
+    group.post(Operation.recv(ctypes.addressof(words), 16, DType.UINT8, peer, _TAG), blocking=True)
     return words[0], words[1]
 
 
 def _send(group: "Group", memory: int, nbytes: int, peer: int) -> None:
-    group.send(memory, nbytes, DType.UINT8, peer, _TAG + 1, blocking=True)
+    group.post(Operation.send(memory, nbytes, DType.UINT8, peer, _TAG + 1), blocking=True)
 
 
 def _receive(group: "Group", memory: int, nbytes: int, peer: int) -> None:
-    group.recv(memory, nbytes, DType.UINT8, peer, _TAG + 1, blocking=True)
+    group.post(Operation.recv(memory, nbytes, DType.UINT8, peer, _TAG + 1), blocking=True)
 
 
 def _many(group: "Group", memory: int, count: int, peer: int, *, receives: bool) -> None:
-    move = group.recv if receives else group.send
-    posted = [move(memory, _MESSAGE, DType.UINT8, peer, _TAG + 2) for _ in range(count)]
+    make = Operation.recv if receives else Operation.send
+    prepared = group.prepare(make(memory, _MESSAGE, DType.UINT8, peer, _TAG + 2))
+    posted = [prepared.post() for _ in range(count)]
     for transfer in posted:
         transfer.wait()

@@ -1,6 +1,7 @@
 """The operations of a group on the engine: arguments, plans, posting and completion.
 
-_operations, _posting, _checks, _chunks   every operation but all_reduce: checks, memory, posting
+_operations, _checks, _chunks   the checks of an operation, its plan and its memory
+_prepared              operations with their plan, which may be posted many times
 _plans, _calibration   the plan of each operation, chosen by formulas and measurements
 _programs              plans in the form that the engine runs
 _shares                long all_reduces in slices, divided by the rates of the ports
@@ -8,9 +9,8 @@ _transfer, _completion_queue   handles of posted operations, and waits for many 
 """
 
 from slackline.nic.collectives._calibration import measure
-from slackline.nic.collectives._checks import check_reduction, check_tag
 from slackline.nic.collectives._completion_queue import NativeCompletionQueue
-from slackline.nic.collectives._operations import Operations
+from slackline.nic.collectives._operations import Operations, Poster
 from slackline.nic.collectives._plans import (
     DIRECT,
     STAR,
@@ -31,10 +31,9 @@ __all__ = [
     "NativeTransfer",
     "Operations",
     "PlanBook",
+    "Poster",
     "Selected",
     "Sharing",
-    "check_reduction",
-    "check_tag",
     "compile_program",
     "measure",
     "nanoseconds",

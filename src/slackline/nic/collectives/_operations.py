@@ -1,14 +1,19 @@
-"""The operations of a group on the native engine, all but all_reduce."""
+"""The operations of a group on the native engine: their checks, and the choice of their plans."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Unpack
+from datetime import timedelta
+from functools import partial
+from typing import Protocol
+from weakref import WeakSet
 
 import slackline._native as _native
 from slackline.errors import ClosedError, UsageError
 from slackline.nic._failures import to_error
-from slackline.nic._interface import MessagePosting, Posting, TimedTransfer, Transfer
+from slackline.nic._interface import Prepared, TimedTransfer
+from slackline.nic._operation import Kind, Operation
+from slackline.nic._posts import Posts
 from slackline.nic.collectives._checks import (
     check_peer,
     check_reduction,
@@ -18,12 +23,20 @@ from slackline.nic.collectives._checks import (
 )
 from slackline.nic.collectives._chunks import Chunk, all_to_all, each_to_own, own_to_each
 from slackline.nic.collectives._plans import DIRECT, MESH, PlanBook
-from slackline.nic.collectives._posting import check_keywords, limit_ns, tag_of
+from slackline.nic.collectives._posting import nanoseconds
+from slackline.nic.collectives._prepared import (
+    PostBuffer,
+    Posted,
+    PostParts,
+    PreparedBuffer,
+    PreparedParts,
+    PreparedRun,
+)
 from slackline.nic.collectives._transfer import DONE, Completions, NativeTransfer
 from slackline.plan.collective import Collective
 from slackline.wire import DType, ReduceOp
 
-__all__ = ["Operations"]
+__all__ = ["Operations", "Poster"]
 
 _EARLY = 16
 """The number of collectives of one kind with one tag, or without a tag, that a large group runs
@@ -33,8 +46,48 @@ _PREPARED = 8
 plan, if that plan needs a link to every rank."""
 
 
-class Operations:
-    """Collectives and messages of a group; slackline.nic.Group states the contract of each."""
+_BUFFERS = (Kind.ALL_REDUCE, Kind.BROADCAST, Kind.REDUCE, Kind.BARRIER)
+"""The collectives on one buffer; all others move a part for each rank."""
+_MESSAGES = (Kind.SEND, Kind.RECV)
+_REDUCING = (Kind.ALL_REDUCE, Kind.REDUCE, Kind.REDUCE_SCATTER)
+_ROOTED = (Kind.BROADCAST, Kind.REDUCE, Kind.GATHER, Kind.SCATTER)
+
+_COLLECTIVES = {kind: Collective[kind.name] for kind in Kind if kind not in _MESSAGES}
+
+
+class Poster(Protocol):
+    """What posts the all_reduces of a plan: a group of the engine, or a division into slices."""
+
+    def run(
+        self,
+        program: _native.Program,
+        source: int,
+        target: int,
+        count: int,
+        dtype: DType,
+        op: ReduceOp,
+        total_bytes: int,
+        tag: int,
+        priority: int,
+        timeout_ns: int,
+        blocking: bool,
+    ) -> Posted:
+        """Post an operation by a program; -1 stands for no tag."""
+
+    def prepare(
+        self,
+        program: _native.Program,
+        count: int,
+        dtype: DType,
+        op: ReduceOp,
+        total_bytes: int,
+        tag: int,
+    ) -> PreparedRun:
+        """Prepare to post an operation by a program many times."""
+
+
+class Operations(Posts):
+    """Collectives and messages of a group; slackline.nic.Group states the contract."""
 
     def __init__(
         self,
@@ -51,256 +104,187 @@ class Operations:
         self._native = native
         self._book = book
         self._completions = completions
-        self._timeout_ns = timeout_ns
-        self._prepare = prepare
+        self.timeout_ns = timeout_ns
+        """The timeout of operations that are posted without a timeout."""
+        self.version = 0
+        """A number that changes when prepared operations must choose their plans again."""
+        self.prepared = WeakSet[PreparedBuffer]()
+        """The prepared operations, which hold parts of the engine until the group is closed."""
+        self._connect_all = prepare
         self._posted: dict[tuple[Collective, int | None], int] = {}
         self._closed = False
         self.rank = native.rank
         self.size = native.size
 
-    def reduce_scatter(
-        self,
-        sources: Sequence[int],
-        counts: Sequence[int],
-        target: int,
-        dtype: DType,
-        op: ReduceOp,
-        **posting: Unpack[Posting],
-    ) -> Transfer:
-        check_reduction(self.rank, self._sum("counts", counts), dtype, op)
-        chunks = each_to_own(self.rank, sources, counts, target)
-        return self._chunks(Collective.REDUCE_SCATTER, chunks, counts, dtype, op, None, posting)
+    def prepare(self, operation: Operation) -> Prepared:
+        operation = self._checked(operation)
+        if operation.kind in _BUFFERS:
+            prepared = PreparedBuffer(self, operation)
+            self.prepared.add(prepared)
+            return prepared
+        return PreparedParts(self, operation)
 
-    def all_gather(
-        self,
-        source: int,
-        targets: Sequence[int],
-        counts: Sequence[int],
-        dtype: DType,
-        **posting: Unpack[Posting],
-    ) -> Transfer:
-        self._sum("counts", counts)
-        chunks = own_to_each(self.rank, source, targets, counts)
-        return self._chunks(
-            Collective.ALL_GATHER, chunks, counts, dtype, ReduceOp.NONE, None, posting
-        )
-
-    def broadcast(
-        self, address: int, count: int, dtype: DType, root: int, **posting: Unpack[Posting]
-    ) -> Transfer:
-        return self._buffer(
-            Collective.BROADCAST, address, address, count, dtype, ReduceOp.NONE, root, posting
-        )
-
-    def reduce(
-        self,
-        source: int,
-        target: int,
-        count: int,
-        dtype: DType,
-        op: ReduceOp,
-        root: int,
-        **posting: Unpack[Posting],
-    ) -> Transfer:
-        check_reduction(self.rank, count, dtype, op)
-        where = target if self.rank == root else 0
-        return self._buffer(Collective.REDUCE, source, where, count, dtype, op, root, posting)
-
-    def gather(
-        self,
-        source: int,
-        targets: Sequence[int],
-        counts: Sequence[int],
-        dtype: DType,
-        root: int,
-        **posting: Unpack[Posting],
-    ) -> Transfer:
-        self._sum("counts", counts)
-        at = targets if self.rank == root else [0] * self.size
-        chunks = own_to_each(self.rank, source, at, counts)
-        return self._chunks(Collective.GATHER, chunks, counts, dtype, ReduceOp.NONE, root, posting)
-
-    def scatter(
-        self,
-        sources: Sequence[int],
-        target: int,
-        counts: Sequence[int],
-        dtype: DType,
-        root: int,
-        **posting: Unpack[Posting],
-    ) -> Transfer:
-        self._sum("counts", counts)
-        at = sources if self.rank == root else [0] * self.size
-        chunks = each_to_own(self.rank, at, counts, target)
-        return self._chunks(Collective.SCATTER, chunks, counts, dtype, ReduceOp.NONE, root, posting)
-
-    def all_to_all(
-        self,
-        sources: Sequence[int],
-        source_counts: Sequence[int],
-        targets: Sequence[int],
-        target_counts: Sequence[int],
-        dtype: DType,
-        **posting: Unpack[Posting],
-    ) -> Transfer:
-        me = self.rank
-        self._sum("source_counts", source_counts)
-        self._sum("target_counts", target_counts)
-        if source_counts[me] != target_counts[me]:
-            raise UsageError(
-                f"rank {me} sends itself {source_counts[me]} elements "
-                f"but expects {target_counts[me]}",
-                rank=me,
+    def post(
+        self, operation: Operation, *, timeout: timedelta | None = None, blocking: bool = False
+    ) -> TimedTransfer:
+        operation = self._checked(operation)
+        limit = self.timeout_ns if timeout is None else nanoseconds(timeout)
+        if operation.kind in _BUFFERS:
+            collective, dtype, count = self._bound(operation)
+            early = self._is_early(collective, operation.tag)
+            poster, program = self._planned(operation, collective, early)
+            request = poster.run(
+                program,
+                operation.sources[0],
+                operation.targets[0],
+                count,
+                dtype,
+                operation.reduction,
+                count * dtype.itemsize,
+                -1 if operation.tag is None else operation.tag,
+                operation.priority,
+                limit,
+                blocking,
             )
-        chunks = all_to_all(me, sources, source_counts, targets, target_counts)
-        return self._chunks(
-            Collective.ALL_TO_ALL, chunks, source_counts, dtype, ReduceOp.NONE, None, posting
-        )
+            if early:
+                self._count(collective, operation)
+        else:
+            request = self.bind_parts(operation)(limit, blocking)
+        return DONE if request is None else self.handle(request, blocking)
 
-    def barrier(self, **posting: Unpack[Posting]) -> Transfer:
-        return self._buffer(Collective.BARRIER, 0, 0, 0, DType.UINT8, ReduceOp.NONE, None, posting)
-
-    def send(
-        self,
-        address: int,
-        count: int,
-        dtype: DType,
-        peer: int,
-        tag: int,
-        **posting: Unpack[MessagePosting],
-    ) -> Transfer:
-        return self._message(False, address, count, dtype, peer, tag, posting)
-
-    def recv(
-        self,
-        address: int,
-        count: int,
-        dtype: DType,
-        peer: int | None,
-        tag: int,
-        **posting: Unpack[MessagePosting],
-    ) -> Transfer:
-        return self._message(True, address, count, dtype, peer, tag, posting)
-
-    def _message(
-        self,
-        receives: bool,
-        address: int,
-        count: int,
-        dtype: DType,
-        peer: int | None,
-        tag: int,
-        posting: MessagePosting,
-    ) -> Transfer:
+    def _checked(self, operation: Operation) -> Operation:
+        """Return an operation whose arguments are right on this rank, or raise UsageError."""
         self._require_open()
-        check_keywords(posting, MessagePosting, self.rank)
-        check_peer(self.rank, self.size, peer)
-        blocking = posting.get("blocking", False)
-        request = self._native.message(
-            receives,
-            address,
-            count,
-            dtype,
-            count * dtype.itemsize,
-            -1 if peer is None else peer,
-            check_tag(self.rank, tag),
-            posting.get("priority", 0),
-            limit_ns(posting, self._timeout_ns),
-            blocking,
-        )
-        return DONE if request is None else self._transfer(request, blocking)
+        kind, rank, size = operation.kind, self.rank, self.size
+        if operation.tag is not None:
+            check_tag(rank, operation.tag)
+        if kind in _REDUCING:
+            check_reduction(rank, operation.elements, operation.dtype, operation.reduction)
+            if kind is Kind.ALL_REDUCE:
+                return operation
+        if kind in _MESSAGES:
+            check_peer(rank, size, operation.peer)
+            return operation
+        if kind in _ROOTED:
+            check_root(rank, size, operation.peer)
+        if kind is Kind.REDUCE and operation.peer != rank:
+            return operation._replace(targets=(0,))
+        if kind not in _BUFFERS:
+            self._check_counts(operation)
+        return operation
 
-    def _buffer(
-        self,
-        collective: Collective,
-        source: int,
-        target: int,
-        count: int,
-        dtype: DType,
-        op: ReduceOp,
-        root: int | None,
-        posting: Posting,
-    ) -> Transfer:
-        data = (source, target, count)
-        return self._post(self._native.run, data, collective, count, dtype, op, root, posting)
+    def _check_counts(self, operation: Operation) -> None:
+        rank, size, counts = self.rank, self.size, operation.counts
+        if operation.kind is not Kind.ALL_TO_ALL:
+            sum_counts(rank, size, "counts", counts)
+            return
+        expected = operation.target_counts
+        sum_counts(rank, size, "source_counts", counts)
+        sum_counts(rank, size, "target_counts", expected)
+        if counts[rank] != expected[rank]:
+            raise UsageError(
+                f"rank {rank} sends itself {counts[rank]} elements but expects {expected[rank]}",
+                rank=rank,
+            )
 
-    def _chunks(
-        self,
-        collective: Collective,
-        chunks: list[Chunk],
-        counts: Sequence[int],
-        dtype: DType,
-        op: ReduceOp,
-        root: int | None,
-        posting: Posting,
-    ) -> Transfer:
-        run, data = self._native.run_chunks, (chunks,)
-        return self._post(run, data, collective, sum(counts), dtype, op, root, posting)
-
-    def _post(
-        self,
-        run: Callable[..., _native.Request | TimedTransfer | None],
-        data: tuple[object, ...],
-        collective: Collective,
-        count: int,
-        dtype: DType,
-        op: ReduceOp,
-        root: int | None,
-        posting: Posting,
-    ) -> Transfer:
-        """Post a collective of `count` elements in all; `run` takes its program, then `data`."""
+    def _bound(self, operation: Operation) -> tuple[Collective, DType, int]:
         self._require_open()
-        check_keywords(posting, Posting, self.rank)
-        check_root(self.rank, self.size, root)
+        return _COLLECTIVES[operation.kind], operation.dtype, operation.counts[0]
+
+    def bind_buffer(self, operation: Operation) -> tuple[PostBuffer, bool]:
+        """Return the function that posts an operation on one buffer by the plan for now.
+
+        The second value is whether the plan lasts until `version` changes.
+        """
+        collective, dtype, count = self._bound(operation)
+        early = self._is_early(collective, operation.tag)
+        poster, program = self._planned(operation, collective, early)
+        tag = -1 if operation.tag is None else operation.tag
         total = count * dtype.itemsize
-        blocking = posting.get("blocking", False)
-        tag = posting.get("tag")
-        early = self._is_early(collective, tag)
-        request = run(
-            self._book.select(collective, total, dtype, root, early=early).program,
-            *data,
-            dtype,
-            op,
-            total,
-            tag_of(posting, self.rank),
-            posting.get("priority", 0),
-            limit_ns(posting, self._timeout_ns),
-            blocking,
-        )
-        if early:
-            self._count(collective, tag, total, dtype, root)
-        return DONE if request is None else self._transfer(request, blocking)
+        post = poster.prepare(program, count, dtype, operation.reduction, total, tag).post
+        if not early:
+            return post, True
+
+        def counted(source: int, target: int, priority: int, limit: int, blocking: bool) -> Posted:
+            request = post(source, target, priority, limit, blocking)
+            self._count(collective, operation)
+            return request
+
+        return counted, False
+
+    def bind_parts(self, operation: Operation) -> PostParts:
+        """Return the function that posts an operation on parts, or a message."""
+        self._require_open()
+        dtype, total = operation.dtype, operation.elements * operation.dtype.itemsize
+        tag = -1 if operation.tag is None else operation.tag
+        if operation.kind in _MESSAGES:
+            receives = operation.kind is Kind.RECV
+            (address,) = operation.targets if receives else operation.sources
+            peer = -1 if operation.peer is None else operation.peer
+            message, count, priority = self._native.message, operation.elements, operation.priority
+            return partial(message, receives, address, count, dtype, total, peer, tag, priority)
+        collective = _COLLECTIVES[operation.kind]
+        early = self._is_early(collective, operation.tag)
+        _, program = self._planned(operation, collective, early)
+        chunks, op = self._chunks(operation), operation.reduction
+        run, priority = self._native.run_chunks, operation.priority
+        post = partial(run, program, chunks, dtype, op, total, tag, priority)
+        if not early:
+            return post
+
+        def counted(limit_ns: int, blocking: bool) -> Posted:
+            request = post(limit_ns, blocking)
+            self._count(collective, operation)
+            return request
+
+        return counted
+
+    def _chunks(self, operation: Operation) -> list[Chunk]:
+        kind, rank = operation.kind, self.rank
+        sources, targets, counts = operation.sources, operation.targets, operation.counts
+        if kind is Kind.ALL_TO_ALL:
+            return all_to_all(rank, sources, counts, targets, operation.target_counts)
+        if kind in (Kind.REDUCE_SCATTER, Kind.SCATTER):
+            (target,) = targets
+            return each_to_own(rank, self._of_root(operation, sources), counts, target)
+        (source,) = sources
+        return own_to_each(rank, source, self._of_root(operation, targets), counts)
+
+    def _of_root(self, operation: Operation, addresses: Sequence[int]) -> Sequence[int]:
+        """Return the addresses of the ranks' parts; only the root has any."""
+        return addresses if operation.peer in (None, self.rank) else [0] * self.size
+
+    def _planned(
+        self, operation: Operation, collective: Collective, early: bool
+    ) -> tuple[Poster, _native.Program]:
+        """Return the program of an operation, and what posts it."""
+        total = operation.elements * operation.dtype.itemsize
+        chosen = self._book.select(collective, total, operation.dtype, operation.peer, early=early)
+        return self._native, chosen.program
 
     def _is_early(self, collective: Collective, tag: int | None) -> bool:
         """Return whether the next collective of this kind and tag uses only the first links."""
         later = self._book.connects_later
         return later and self._posted.get((collective, tag), 0) < _EARLY
 
-    def _count(
-        self,
-        collective: Collective,
-        tag: int | None,
-        nbytes: int,
-        dtype: DType,
-        root: int | None = None,
-    ) -> None:
+    def _count(self, collective: Collective, operation: Operation) -> None:
         """Count a posted collective that used only the group's first links."""
+        tag, root, dtype = operation.tag, operation.peer, operation.dtype
+        nbytes = operation.elements * dtype.itemsize
         number = self._posted[collective, tag] = self._posted.get((collective, tag), 0) + 1
         if number == _PREPARED:
             later = self._book.select(collective, nbytes, dtype, root).name
             if root is None and later in (DIRECT, MESH):
-                self._prepare()
+                self._connect_all()
 
-    def _transfer(self, request: _native.Request | TimedTransfer, blocking: bool) -> TimedTransfer:
+    def handle(self, request: _native.Request | TimedTransfer, blocking: bool) -> TimedTransfer:
+        """Return the Transfer of a posted operation; if it was blocking, raise its error."""
         if not isinstance(request, _native.Request):
             return request
         transfer = NativeTransfer(request, self._completions)
         if blocking and (failure := request.failure()) is not None:
             raise to_error(failure)
         return transfer
-
-    def _sum(self, name: str, counts: Sequence[int]) -> int:
-        return sum_counts(self.rank, self.size, name, counts)
 
     def _require_open(self) -> None:
         if self._closed:

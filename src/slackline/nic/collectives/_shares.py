@@ -61,6 +61,24 @@ def slice_bytes(rate: float) -> int:
     return min(max(2 << 20, 1 << round(math.log2(max(1.0, rate / 10)))), 64 << 20)
 
 
+class SlicedRun:
+    """An all_reduce in slices that can be posted many times."""
+
+    def __init__(
+        self,
+        sharing: Sharing,
+        program: _native.Program,
+        what: tuple[int, DType, ReduceOp, int, int],
+    ) -> None:
+        self._sharing, self._program, self._what = sharing, program, what
+
+    def post(
+        self, source: int, target: int, priority: int, timeout_ns: int, blocking: bool
+    ) -> TimedTransfer:
+        run, program = self._sharing.run, self._program
+        return run(program, source, target, *self._what, priority, timeout_ns, blocking)
+
+
 class Sharing:
     """The long all_reduces of one group, cut into slices. Any thread may call the methods."""
 
@@ -96,6 +114,18 @@ class Sharing:
         self._open = 0
         """The number of slices of all_reduces that were posted and have not ended."""
         self._closing = self._closed = False
+
+    def prepare(
+        self,
+        program: _native.Program,
+        count: int,
+        dtype: DType,
+        op: ReduceOp,
+        total: int,
+        tag: int,
+    ) -> SlicedRun:
+        """Prepare to post a program in slices; the arguments are those of `run`."""
+        return SlicedRun(self, program, (count, dtype, op, total, tag))
 
     def run(
         self,

@@ -60,22 +60,21 @@ class Star:
     def __init__(
         self, group: _native.Group, fallback: _native.Group, link: int, most_bytes: int
     ) -> None:
-        self._group, self._fallback, self._link = group, fallback, link
+        self.group, self._fallback, self._link = group, fallback, link
         self.most_bytes = most_bytes
-        self.run = group.run
 
     def lost(self) -> str:
         """Return the reason why the aggregator is no longer used; empty while it is in use."""
-        return self._group.broken()
+        return self.group.broken()
 
     def close(self, timeout_ns: int) -> None:
         """Close the aggregator's group and the fallback group, each within `timeout_ns`."""
-        self._group.close(timeout_ns)
+        self.group.close(timeout_ns)
         self._fallback.close(timeout_ns)
 
     def abort(self, reason: str) -> None:
         """Abort the aggregator's group and the fallback group."""
-        self._group.abort(reason)
+        self.group.abort(reason)
         self._fallback.abort(reason)
 
     def give_up(self, engine: _native.Engine, reason: str) -> None:

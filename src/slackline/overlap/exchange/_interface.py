@@ -10,6 +10,7 @@ from torch import Tensor
 
 from slackline._profile import Facts, profiling, recorded_transfer
 from slackline.errors import UsageError
+from slackline.nic import Operation
 from slackline.overlap.exchange._layout import layout
 from slackline.telemetry import rails_of
 from slackline.wire import DType, ReduceOp
@@ -167,16 +168,16 @@ class NicExchange:
         address, count, dtype = flat.data_ptr(), flat.numel(), wire_type(flat.dtype)
         op = ReduceOp.AVG if average else ReduceOp.SUM
         tag = self._first_tag + key
-        all_reduce = self._group.all_reduce
+        prepared = self._group.prepare(
+            Operation.all_reduce(address, address, count, dtype, op, tag=tag)
+        )
 
         def post(priority: int) -> Pending:
             sequence = self._posted[key]
             self._posted[key] = sequence + 1
             if not profiling():
-                return all_reduce(address, address, count, dtype, op, tag=tag, priority=priority)
-            posting = partial(
-                all_reduce, address, address, count, dtype, op, tag=tag, priority=priority
-            )
+                return prepared.post(priority=priority)
+            posting = partial(prepared.post, priority=priority)
             return recorded_transfer(
                 "all_reduce", posting, False, [flat], self._facts(key, sequence)
             )
@@ -184,19 +185,11 @@ class NicExchange:
         return post
 
     def agree(self, key: int, bits: Tensor) -> None:
-        address = bits.data_ptr()
+        at, count, tag = bits.data_ptr(), bits.numel(), self._first_tag + key
         sequence = self._posted[key]
         self._posted[key] = sequence + 1
-        posting = partial(
-            self._group.all_reduce,
-            address,
-            address,
-            bits.numel(),
-            DType.UINT8,
-            ReduceOp.MAX,
-            tag=self._first_tag + key,
-            blocking=True,
-        )
+        operation = Operation.all_reduce(at, at, count, DType.UINT8, ReduceOp.MAX, tag=tag)
+        posting = partial(self._group.post, operation, blocking=True)
         if not profiling():
             posting()
             return
@@ -209,7 +202,8 @@ class NicExchange:
 
     def _broadcast(self, tensor: Tensor) -> "Transfer":
         nbytes = tensor.numel() * tensor.itemsize
-        posting = partial(self._group.broadcast, tensor.data_ptr(), nbytes, DType.UINT8, 0)
+        operation = Operation.broadcast(tensor.data_ptr(), nbytes, DType.UINT8, 0)
+        posting = partial(self._group.post, operation)
         if not profiling():
             return posting()
         return recorded_transfer("broadcast", posting, False, [tensor], {"group": self._name})
@@ -223,14 +217,14 @@ class NicExchange:
         mine = torch.tensor([len(text)], dtype=torch.int64, device="cpu")
         places = [lengths[rank:].data_ptr() for rank in range(self.size)]
         ones = [1] * self.size
-        self._group.all_gather(mine.data_ptr(), places, ones, DType.INT64, blocking=True)
+        operation = Operation.all_gather(mine.data_ptr(), places, ones, DType.INT64)
+        self._group.post(operation, blocking=True)
         counts: list[int] = lengths.tolist()
         texts = [ctypes.create_string_buffer(max(count, 1)) for count in counts]
         source = ctypes.create_string_buffer(text, max(len(text), 1))
         targets = [ctypes.addressof(buffer) for buffer in texts]
-        self._group.all_gather(
-            ctypes.addressof(source), targets, counts, DType.UINT8, blocking=True
-        )
+        at = ctypes.addressof(source)
+        self._group.post(Operation.all_gather(at, targets, counts, DType.UINT8), blocking=True)
         return [buffer.raw[:count] for buffer, count in zip(texts, counts, strict=True)]
 
     def rails(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from slackline.nic import Group, Transfer
+from slackline.nic import Group, Operation, Transfer
 from slackline.pipeline._record import StepRecord
 from slackline.pipeline.replan._decision import StepMetrics
 from slackline.wire import DType
@@ -56,13 +56,14 @@ class MetricsExchange:
         rows += [-1] * (self._count - len(rows))
         mine = torch.tensor(rows, dtype=torch.int64, device="cpu")
         found = torch.empty(self._nic.size, self._count, dtype=torch.int64, device="cpu")
-        transfer = self._nic.all_gather(
+        operation = Operation.all_gather(
             mine.data_ptr(),
             [each.data_ptr() for each in found],
             [self._count] * self._nic.size,
             DType.INT64,
             tag=self._tag,
         )
+        transfer = self._nic.post(operation)
         self._pending.add(transfer, (mine, found))
         self._under_way.append((record.step, transfer, found))
 

@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from slackline.nic import Group, Transfer
+from slackline.nic import Group, Operation, Transfer
 from slackline.pipeline._policy import Policy
 from slackline.pipeline._record import StepRecord
 from slackline.pipeline.replan._decision import (
@@ -168,7 +168,8 @@ class Replanner:
         data = torch.empty(size, dtype=torch.uint8, device="cpu")
         if self._nic.rank == _PLANNER:
             data = torch.frombuffer(bytearray(self._found), dtype=torch.uint8)
-        transfer = self._nic.broadcast(data.data_ptr(), size, DType.UINT8, _PLANNER, tag=self._tag)
+        operation = Operation.broadcast(data.data_ptr(), size, DType.UINT8, _PLANNER, tag=self._tag)
+        transfer = self._nic.post(operation)
         self._pending.add(transfer, data)
         self._broadcast = transfer, data
 
