@@ -19,6 +19,7 @@ from _harness.groups import join
 from _harness.ranks import Place
 
 import slackline.backend  # The import registers the backend "slackline".
+from slackline.nic import Operation
 from slackline.wire import DType, ReduceOp
 
 TIMEOUT = timedelta(seconds=30)
@@ -112,15 +113,15 @@ class Performer:
 
     def _add_ours(self, memory: str, buffer: torch.Tensor) -> None:
         """Add the contestants on `buffer`: through torch.distributed, and the bare engine."""
-        engine, address, count = self._engine, buffer.data_ptr(), buffer.numel()
-        float32, addition = DType.FLOAT32, ReduceOp.SUM
+        address, count = buffer.data_ptr(), buffer.numel()
+        addition = Operation.all_reduce(address, address, count, DType.FLOAT32, ReduceOp.SUM)
+        prepared = self._engine.prepare(addition)
+        barrier = self._engine.prepare(Operation.barrier())
         self._contestants[f"slackline {memory}"] = self._through_torch(buffer, self._ours)
         self._contestants[f"engine {memory}"] = Contestant(
             buffer=buffer,
-            all_reduce=lambda: engine.all_reduce(
-                address, address, count, float32, addition, blocking=True
-            ),
-            barrier=lambda: engine.barrier(blocking=True),
+            all_reduce=lambda: prepared.post(blocking=True),
+            barrier=lambda: barrier.post(blocking=True),
         )
 
 

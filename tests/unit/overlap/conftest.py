@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from slackline.nic import TagAllocator
+from slackline.nic import Kind, TagAllocator
 from slackline.overlap import DataParallel
 from slackline.testing import LoopbackFabric
 from slackline.wire import DType, ReduceOp
@@ -61,6 +61,16 @@ class ManualTransfer:
         raise NotImplementedError
 
 
+class ManualOperation:
+    """A prepared operation of a ManualGroup."""
+
+    def __init__(self, group, operation):
+        self._group, self._operation = group, operation
+
+    def post(self, **how):
+        return self._group.post(self._operation, **how)
+
+
 class ManualGroup:
     """A group in which the test runs rank 0 of `size`; `peers(tag, mine)` returns the sum of the
     other ranks' data."""
@@ -76,9 +86,20 @@ class ManualGroup:
         self.memory = {}
         self._peers = peers or (lambda tag, mine: mine * (size - 1))
 
-    def all_reduce(
-        self, source, target, count, dtype, op, *, tag=None, priority=0, blocking=False, **_
-    ):
+    def prepare(self, operation):
+        return ManualOperation(self, operation)
+
+    def post(self, operation, *, priority=0, blocking=False, **_):
+        if operation.kind is Kind.BROADCAST:
+            return ManualTransfer(self, None, lambda: None) if self.size > 1 else DONE
+        if operation.kind is Kind.ALL_GATHER:
+            return self._all_gather(operation)
+        assert operation.kind is Kind.ALL_REDUCE
+        return self._all_reduce(operation, priority, blocking)
+
+    def _all_reduce(self, operation, priority, blocking):
+        (source,), (target,), (count,) = operation.sources, operation.targets, operation.counts
+        dtype, op, tag = operation.dtype, operation.reduction, operation.tag
         assert source == target
         mine = tensor_at(source, count, dtype)
         if dtype is DType.UINT8:
@@ -101,13 +122,11 @@ class ManualGroup:
             transfer.complete()
         return transfer
 
-    def broadcast(self, address, count, dtype, root, **_):
-        return ManualTransfer(self, None, lambda: None) if self.size > 1 else DONE
-
-    def all_gather(self, source, targets, counts, dtype, **_):
-        for target, count in zip(targets, counts, strict=True):
+    def _all_gather(self, operation):
+        (source,), width = operation.sources, operation.dtype.itemsize
+        for target, count in zip(operation.targets, operation.counts, strict=True):
             if target != source:
-                ctypes.memmove(target, source, count * dtype.itemsize)
+                ctypes.memmove(target, source, count * width)
         return DONE
 
     def allocate(self, nbytes):

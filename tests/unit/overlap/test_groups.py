@@ -7,6 +7,7 @@ import torch
 from torch import nn, optim
 
 from slackline.errors import PeerError, UsageError
+from slackline.nic import Kind
 from slackline.overlap import DataParallel
 
 LAYER_BYTES = 17 * 4 + 5 * 4
@@ -238,13 +239,14 @@ def test_what_some_ranks_use_stands_alone_on_all_of_them(ranks):
         optimizer = optim.SGD(net.parameters(), lr=0.001, momentum=0.9)
         batches = torch.randn(6, 3, 4, generator=torch.Generator().manual_seed(group.rank))
         before_step = []
-        post, tags = group.all_reduce, []
+        begin, tags = group.begin, []
 
-        def noted(*given, tag=None, **more):
-            tags.append(tag)
-            return post(*given, tag=tag, **more)
+        def noted(operation, *how):
+            if operation.kind is Kind.ALL_REDUCE:
+                tags.append(operation.tag)
+            return begin(operation, *how)
 
-        group.all_reduce = noted
+        group.begin = noted
         with DataParallel(
             net, optimizer, process_group=group, group_bytes=group_bytes, average=False
         ) as model:

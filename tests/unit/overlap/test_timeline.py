@@ -220,13 +220,13 @@ def test_the_time_of_closures_is_not_the_optimizer_s(wrap, chain, batch, clock):
 def test_a_blocking_agreement_is_exposed_time(wrap, chain, batch, clock):
     model, optimizer, group = wrap(chain)
     group.immediate = True
-    inner = group.all_reduce
+    inner = group.post
 
-    def slow(source, target, count, dtype, op, **how):
+    def slow(operation, **how):
         clock.now += 11 if how.get("blocking") else 0
-        return inner(source, target, count, dtype, op, **how)
+        return inner(operation, **how)
 
-    group.all_reduce = slow
+    group.post = slow
     for _ in range(2):
         model(batch).square().sum().backward()
     optimizer.step()

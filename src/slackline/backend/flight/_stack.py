@@ -7,7 +7,8 @@ import torch
 
 __all__ = ["call_stack", "callers"]
 
-_OWN = str(Path(__file__).parent)
+_HERE = Path(__file__).parent
+_OWN = (str(_HERE), str(_HERE.parents[1] / "nic"))
 
 
 def call_stack() -> Any:
@@ -17,9 +18,9 @@ def call_stack() -> Any:
 
 
 def callers(stack: Any) -> list[dict[str, Any]]:
-    """Return a call stack's frames without the recorder's own, the innermost first.
+    """Return a call stack's frames without those of the recorder and of slackline.nic.
 
-    Each frame has "name", "filename" and "line".
+    The innermost frame is the first. Each frame has "name", "filename" and "line".
     """
     record: Any = torch._C._profiler
     frames: list[dict[str, Any]] = record.symbolize_tracebacks([stack])[0]
