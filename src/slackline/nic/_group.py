@@ -221,8 +221,7 @@ class NativeGroup(Operations):
             return
         self._closed = True
         self.version += 1
-        for prepared in self.prepared:
-            prepared.forget()
+        self._forget_prepared()
         if os.getpid() != self._process:
             return  # In a forked child the group belongs to the parent.
         self._all_reduces.clear()

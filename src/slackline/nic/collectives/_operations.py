@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -108,8 +109,8 @@ class Operations(Posts):
         """The timeout of operations that are posted without a timeout."""
         self.version = 0
         """A number that changes when prepared operations must choose their plans again."""
-        self.prepared = WeakSet[PreparedBuffer]()
-        """The prepared operations, which hold parts of the engine until the group is closed."""
+        self._prepared = WeakSet[PreparedBuffer]()
+        self._preparing = threading.Lock()
         self._connect_all = prepare
         self._posted: dict[tuple[Collective, int | None], int] = {}
         self._closed = False
@@ -120,7 +121,8 @@ class Operations(Posts):
         operation = self._checked(operation)
         if operation.kind in _BUFFERS:
             prepared = PreparedBuffer(self, operation)
-            self.prepared.add(prepared)
+            with self._preparing:
+                self._prepared.add(prepared)
             return prepared
         return PreparedParts(self, operation)
 
@@ -190,6 +192,12 @@ class Operations(Posts):
     def _bound(self, operation: Operation) -> tuple[Collective, DType, int]:
         self._require_open()
         return _COLLECTIVES[operation.kind], operation.dtype, operation.counts[0]
+
+    def _forget_prepared(self) -> None:
+        """Let prepared operations go of the engine's parts; to be called once the group closes."""
+        with self._preparing:
+            for prepared in self._prepared:
+                prepared.forget()
 
     def bind_buffer(self, operation: Operation) -> tuple[PostBuffer, bool]:
         """Return the function that posts an operation on one buffer by the plan for now.
