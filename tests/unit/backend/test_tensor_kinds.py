@@ -2,7 +2,7 @@
 posted."""
 
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -531,9 +531,10 @@ STATES = {
     "no_grad": torch.no_grad,
     "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
     "default device": lambda: torch.device("meta"),
-    "default type": default_type,
+    "default type": nullcontext,
 }
-"""torch's states of the calling thread. The default type is one of the whole process."""
+"""torch's states of the calling thread. The default type is one of the whole process, so that the
+test sets it before the threads of the ranks begin."""
 
 
 @pytest.mark.parametrize("operation", [*OPERATIONS, "sparse all_reduce", "PREMUL_SUM"])
@@ -558,7 +559,9 @@ def test_a_thread_s_state_of_torch_does_not_reach_an_operation(ranks, state, ope
                 return given[me]
             return call(group, given[me], targets[me])
 
-    for rank, result in enumerate(ranks(SIZE, rank_main)):
+    with default_type() if state == "default type" else nullcontext():
+        results = ranks(SIZE, rank_main)
+    for rank, result in enumerate(results):
         assert result.device.type == "cpu"
         dense = result.to_dense() if sparse else result
         assert torch.equal(dense, expect(rank, [values_of(0), values_of(1)], empty))
