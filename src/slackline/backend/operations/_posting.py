@@ -30,7 +30,6 @@ from slackline.staging import (
     HostBuffers,
     StagedTransfer,
 )
-from slackline.wire import DType, ReduceOp
 
 _DROPPED = 64
 """The dropped Works that stay alive for torch's C++ code, which may still wait for one of them.
@@ -66,7 +65,7 @@ class Poster(Identity):
             self._staging = GroupStaging()
         self._coalesced: list[dist.Work] | None = None
         self._dropped: deque[TransferWork] = deque(maxlen=_DROPPED)
-        self._prepared: dict[tuple[int, DType, ReduceOp], Prepared] = {}
+        self._prepared: dict[int, Prepared] = {}
         """The prepared all_reduces of `Reductions`, by number and type of elements."""
         self._collectives = 0
         """The number of collectives so far; equal numbers mean the same collective on all ranks."""

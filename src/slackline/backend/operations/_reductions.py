@@ -32,11 +32,14 @@ _active_modes = torch._C._len_torch_dispatch_stack
 _MOST_PREPARED = 4096
 """The most sizes and types of all_reduces that a group keeps prepared."""
 _REDUCTIONS = {
-    number: (op, {kind: code for kind, code in codes.items() if not kind.is_complex})
+    number: (
+        op,
+        {kind: (code, 256 * op + code) for kind, code in codes.items() if not kind.is_complex},
+    )
     for number, (op, codes) in REDUCTIONS.items()
 }
-"""The codes of the fast path, in plain dicts, which are faster than read-only mappings. Complex
-tensors may be conjugated lazily."""
+"""The codes of the fast path, in plain dicts, which are faster than read-only mappings; and a
+number for each pair of codes. Complex tensors may be conjugated lazily."""
 
 
 @excluded_from_compile
@@ -49,20 +52,21 @@ class Reductions(Poster):
     def allreduce(
         self, tensors: Tensors, opts: Any = _SUM, timeout: timedelta | None = None
     ) -> dist.Work:
-        if profiler._is_profiler_enabled or observed():
+        seen = profiler._is_profiler_enabled or observed()
+        if seen:
             self._show("allreduce", tensors, opts, *(() if timeout is None else (timeout,)))
         # This fast path serves one contiguous CPU tensor, the most frequent call of training.
         # All other cases, and all errors, are left to `_all_reduce`.
         if (
             type(opts) is AllreduceOptions
             and self._staging is None
-            and not profiler._is_profiler_enabled
+            and not seen
             and not _active_modes()
         ):
             try:
                 (tensor,) = tensors
                 op, codes = _REDUCTIONS[hash(opts.reduceOp)]
-                code = codes[tensor.dtype]
+                code, pair = codes[tensor.dtype]
                 plain = (
                     type(tensor) in _OWN_MEMORY
                     and tensor.is_cpu
@@ -76,9 +80,10 @@ class Reductions(Poster):
                 given = opts.timeout
                 limit = self._timeout if given == UNSET else time_limit(given)
                 self._collectives += 1
-                prepared = self._prepared.get((tensor.numel(), code, op))
+                count = tensor.numel()
+                prepared = self._prepared.get(count << 16 | pair)
                 if prepared is None:
-                    prepared = self._prepare(tensor.numel(), code, op)
+                    prepared = self._prepare(count, code, op, count << 16 | pair)
                 if opts.asyncOp:
                     transfer = prepared.post(at=address, timeout=limit)
                     return self._remember(TransferWork(transfer, [tensor]))
@@ -91,12 +96,12 @@ class Reductions(Poster):
         limits = () if timeout is None else (timeout,)
         return self._dispatch("allreduce", tensors, opts, *limits)
 
-    def _prepare(self, count: int, dtype: DType, op: ReduceOp) -> Prepared:
-        """Return a prepared all_reduce, to be posted on memory of this size and type."""
+    def _prepare(self, count: int, dtype: DType, op: ReduceOp, key: int) -> Prepared:
+        """Return a prepared all_reduce for this size and type, and keep it under `key`."""
         prepared = self._nic.prepare(Operation.all_reduce(0, 0, count, dtype, op))
         if len(self._prepared) >= _MOST_PREPARED:
             self._prepared.clear()
-        self._prepared[count, dtype, op] = prepared
+        self._prepared[key] = prepared
         return prepared
 
     def _all_reduce(self, tensors: Tensors, opts: Any, timeout: timedelta | None) -> dist.Work:

@@ -50,7 +50,7 @@ plan, if that plan needs a link to every rank."""
 _BUFFERS = (Kind.ALL_REDUCE, Kind.BROADCAST, Kind.REDUCE, Kind.BARRIER)
 """The collectives on one buffer; all others move a part for each rank."""
 _MESSAGES = (Kind.SEND, Kind.RECV)
-_REDUCING = (Kind.ALL_REDUCE, Kind.REDUCE, Kind.REDUCE_SCATTER)
+_REDUCING = (Kind.REDUCE, Kind.REDUCE_SCATTER)
 _ROOTED = (Kind.BROADCAST, Kind.REDUCE, Kind.GATHER, Kind.SCATTER)
 
 _COLLECTIVES = {kind: Collective[kind.name] for kind in Kind if kind not in _MESSAGES}
@@ -156,14 +156,16 @@ class Operations(Posts):
 
     def _checked(self, operation: Operation) -> Operation:
         """Return an operation whose arguments are right on this rank, or raise UsageError."""
-        self._require_open()
+        if self._closed:
+            self._require_open()
         kind, rank, size = operation.kind, self.rank, self.size
         if operation.tag is not None:
             check_tag(rank, operation.tag)
+        if kind is Kind.ALL_REDUCE:
+            check_reduction(rank, operation.counts[0], operation.dtype, operation.reduction)
+            return operation
         if kind in _REDUCING:
             check_reduction(rank, operation.elements, operation.dtype, operation.reduction)
-            if kind is Kind.ALL_REDUCE:
-                return operation
         if kind in _MESSAGES:
             check_peer(rank, size, operation.peer)
             return operation
