@@ -122,6 +122,9 @@ class Prepared(Protocol):
         the call returns a finished Transfer, and raises the operation's error at once.
         """
 
+    def post_at(self, at: int, timeout: timedelta | None, blocking: bool, /) -> TimedTransfer:
+        """Post the operation on other memory, as `post` does; without keywords, which take time."""
+
 
 @runtime_checkable
 class Group(Protocol):

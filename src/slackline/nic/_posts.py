@@ -24,7 +24,7 @@ def _posts(make: Callable[..., Operation]) -> Callable[..., Any]:
         blocking: bool = False,
         **named: Any,
     ) -> TimedTransfer:
-        return self.prepare(make(*args, **named)).post(timeout=timeout, blocking=blocking)
+        return self.post(make(*args, **named), timeout=timeout, blocking=blocking)
 
     return post
 

@@ -207,6 +207,9 @@ class _LoopbackOperation:
             operation = operation._replace(sources=(at,), targets=(at,))
         return self._group.begin(operation, timeout, blocking)
 
+    def post_at(self, at: int, timeout: timedelta | None, blocking: bool, /) -> LoopbackTransfer:
+        return self.post(at=at, timeout=timeout, blocking=blocking)
+
 
 class LoopbackNic:
     """An implementation of slackline.nic.Nic whose ranks are threads of this process.

@@ -158,6 +158,9 @@ class _RecordedOperation:
         entry.posted(transfer)
         return transfer
 
+    def post_at(self, at: int, timeout: timedelta | None, blocking: bool, /) -> TimedTransfer:
+        return self.post(at=at, timeout=timeout, blocking=blocking)
+
 
 def _sizes(operation: Operation) -> tuple[str, Sizes, Sizes]:
     """Return the name of an operation for torch's analyser, and the sizes read and written.

@@ -85,9 +85,9 @@ class Reductions(Poster):
                 if prepared is None:
                     prepared = self._prepare(count, code, op, count << 16 | pair)
                 if opts.asyncOp:
-                    transfer = prepared.post(at=address, timeout=limit)
+                    transfer = prepared.post_at(address, limit, False)
                     return self._remember(TransferWork(transfer, [tensor]))
-                prepared.post(at=address, timeout=limit, blocking=True)
+                prepared.post_at(address, limit, True)
                 return self._done
         try:
             return self._all_reduce(tensors, opts, timeout)

@@ -102,6 +102,14 @@ class PreparedBuffer:
             request = post(at, at if self._writes else 0, urgency, limit, blocking)
         return DONE if request is None else group.handle(request, blocking)
 
+    def post_at(self, at: int, timeout: timedelta | None, blocking: bool, /) -> TimedTransfer:
+        group, chosen, post = self._group, self._version, self._post
+        if post is None or chosen != group.version:
+            return self.post(at=at, timeout=timeout, blocking=blocking)
+        limit = group.timeout_ns if timeout is None else nanoseconds(timeout)
+        request = post(at, at if self._writes else 0, self._priority, limit, blocking)
+        return DONE if request is None else group.handle(request, blocking)
+
     def forget(self) -> None:
         """Let go of the engine's part of the operation, as its group has been closed."""
         self._post = None
@@ -133,3 +141,6 @@ class PreparedParts:
         limit = group.timeout_ns if timeout is None else nanoseconds(timeout)
         request = group.bind_parts(operation)(limit, blocking)
         return DONE if request is None else group.handle(request, blocking)
+
+    def post_at(self, at: int, timeout: timedelta | None, blocking: bool, /) -> TimedTransfer:
+        return self.post(at=at, timeout=timeout, blocking=blocking)
