@@ -62,8 +62,8 @@ def test_a_module_that_python_would_run_is_taken(
             "there is no module 'jop.train' in {folder!r} or among the installed packages",
         ),
         (
-            "job.trian",
-            "there is no module 'job.trian' in {folder!r} or among the installed packages",
+            "job.trains",
+            "there is no module 'job.trains' in {folder!r} or among the installed packages",
         ),
         ("job", "'job' is a package without a module __main__: name one of its modules"),
         ("job.train.py", "there is no module 'job.train.py': job.train is not a package"),
