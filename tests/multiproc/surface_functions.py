@@ -1,4 +1,4 @@
-"""What each function of torch.distributed answers for slackline: the rows of a table."""
+"""A table of the functions of torch.distributed, with the answer of each to slackline."""
 
 from collections.abc import Callable
 from datetime import timedelta

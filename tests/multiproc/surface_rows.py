@@ -1,4 +1,4 @@
-"""What each method of torch's groups and Works answers for slackline: the rows of a table.
+"""A table of the methods of torch's groups and Works, with slackline's answer to each.
 
 A row calls one method of torch's ProcessGroup, Backend or Work on both ranks of a job, and states
 the answer. The same rows are asked of gloo.

@@ -35,7 +35,7 @@ class Kind(StrEnum):
 
 
 class Operation(NamedTuple):
-    """What one rank contributes to a collective or a message, without a reference to memory.
+    """A rank's part in a collective or a message, without a reference to memory.
 
     Each kind has a constructor of its name, which states what the fields of that kind hold.
     """

@@ -12,7 +12,7 @@ from slackline.errors import UsageError
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package `job` with a module `train` in the current directory, which is on no path."""
+    """Make a package `job` with a module `train` in the current directory, outside sys.path."""
     files = {
         "job/__init__.py": "",
         "job/train.py": "",
