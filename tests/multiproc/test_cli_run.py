@@ -180,11 +180,12 @@ def test_a_rank_s_exit_code_passes_through_with_its_last_words(
 ) -> None:
     path = script(
         "print('from rank', rank)\n"
+        "open(f'printed {rank}', 'w').close()\n"
         "if rank == 1:\n"
         "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "    open('deaf', 'w').close()\n"
         "if rank == 2:\n"
-        "    while not os.path.exists('deaf'):\n"
+        "    while not all(map(os.path.exists, ['deaf', 'printed 0'])):\n"
         "        time.sleep(0.01)\n"
         f"    {end}\n"
         "time.sleep(600)"

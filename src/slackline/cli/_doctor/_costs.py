@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slackline.nic import Operation
 from slackline.wire import DType
 
 if TYPE_CHECKING:
@@ -75,6 +74,8 @@ def _lead(group: "Group", memory: int) -> dict[str, list[float]]:
 
 
 def _follow(group: "Group", memory: int) -> None:
+    from slackline.nic import Operation  # `slackline --help` does not load the engine
+
     for nbytes in [8] * (_PINGS + _PAUSES) + [_LONG_BYTES] * _LONG:
         group.post(Operation.recv(memory, nbytes, DType.UINT8, 0, _TAG), blocking=True)
         group.post(Operation.send(memory, 8, DType.UINT8, 0, _TAG), blocking=True)
@@ -82,6 +83,8 @@ def _follow(group: "Group", memory: int) -> None:
 
 def _trip(group: "Group", memory: int, nbytes: int) -> int:
     """Return the nanoseconds of a round trip: `nbytes` bytes to rank 1, and 8 bytes back."""
+    from slackline.nic import Operation
+
     begin = time.perf_counter_ns()
     group.post(Operation.send(memory, nbytes, DType.UINT8, 1, _TAG), blocking=True)
     group.post(Operation.recv(memory, 8, DType.UINT8, 1, _TAG), blocking=True)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from slackline.nic import Operation
 from slackline.wire import DType
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def measure(
                 found += _Leader(group, follower, memory, turn_ns, clock).measure()
             elif group.rank == follower:
                 _follow(group, leader, memory)
-            group.post(Operation.barrier(), blocking=True)
+            _meet(group)
     finally:
         group.free(memory)
     return found
@@ -143,24 +142,37 @@ def _follow(group: "Group", leader: int, memory: int) -> None:
 
 def _tell(group: "Group", peer: int, what: int, count: int) -> None:
     words = (ctypes.c_int64 * 2)(what, count)
-    group.post(Operation.send(ctypes.addressof(words), 16, DType.UINT8, peer, _TAG), blocking=True)
+    _send(group, ctypes.addressof(words), 16, peer, _TAG)
 
 
 def _hear(group: "Group", peer: int) -> tuple[int, int]:
     words = (ctypes.c_int64 * 2)()
-    group.post(Operation.recv(ctypes.addressof(words), 16, DType.UINT8, peer, _TAG), blocking=True)
+    _receive(group, ctypes.addressof(words), 16, peer, _TAG)
     return words[0], words[1]
 
 
-def _send(group: "Group", memory: int, nbytes: int, peer: int) -> None:
-    group.post(Operation.send(memory, nbytes, DType.UINT8, peer, _TAG + 1), blocking=True)
+# The engine is loaded by the ranks that measure, and not by `slackline --help`.
+def _meet(group: "Group") -> None:
+    from slackline.nic import Operation
+
+    group.post(Operation.barrier(), blocking=True)
 
 
-def _receive(group: "Group", memory: int, nbytes: int, peer: int) -> None:
-    group.post(Operation.recv(memory, nbytes, DType.UINT8, peer, _TAG + 1), blocking=True)
+def _send(group: "Group", memory: int, nbytes: int, peer: int, tag: int = _TAG + 1) -> None:
+    from slackline.nic import Operation
+
+    group.post(Operation.send(memory, nbytes, DType.UINT8, peer, tag), blocking=True)
+
+
+def _receive(group: "Group", memory: int, nbytes: int, peer: int, tag: int = _TAG + 1) -> None:
+    from slackline.nic import Operation
+
+    group.post(Operation.recv(memory, nbytes, DType.UINT8, peer, tag), blocking=True)
 
 
 def _many(group: "Group", memory: int, count: int, peer: int, *, receives: bool) -> None:
+    from slackline.nic import Operation
+
     make = Operation.recv if receives else Operation.send
     prepared = group.prepare(make(memory, _MESSAGE, DType.UINT8, peer, _TAG + 2))
     posted = [prepared.post() for _ in range(count)]

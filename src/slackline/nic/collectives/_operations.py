@@ -57,7 +57,7 @@ _COLLECTIVES = {kind: Collective[kind.name] for kind in Kind if kind not in _MES
 
 
 class Poster(Protocol):
-    """The part of the engine that posts a plan's all_reduces: a group, or a division into slices."""
+    """The part of the engine that posts all_reduces: a group, or a division into slices."""
 
     def run(
         self,
