@@ -69,6 +69,34 @@ def every_collective(rank, size):
             run(dist.barrier)
 
 
+def within(rank, size):
+    """Check calls whose input is any part of the output, or the reverse, as compiled code makes."""
+    for count in (4, 100_000):
+        for slot, number in [(slot, number) for slot in range(size) for number in range(4)]:
+            given = [torch.arange(float(size * count)) + 100 * number + r for r in range(size)]
+            whole = given[rank].clone()
+            parts = list(whole.chunk(size))
+            dist.all_gather_into_tensor(whole, parts[slot])
+            gathered = torch.cat([each.chunk(size)[slot] for each in given])
+            assert torch.equal(whole, gathered)
+            whole.copy_(given[rank])
+            dist.all_gather(parts, parts[slot])
+            assert torch.equal(whole, gathered)
+            whole.copy_(given[rank])
+            dist.gather(parts[slot], parts if rank == 0 else None, dst=0)
+            assert torch.equal(whole, gathered if rank == 0 else given[rank])
+            total = sum(given[1:], start=given[0]).chunk(size)[rank]
+            whole.copy_(given[rank])
+            dist.reduce_scatter_tensor(parts[slot], whole)
+            assert torch.equal(parts[slot], total)
+            whole.copy_(given[rank])
+            dist.reduce_scatter(parts[slot], parts)
+            assert torch.equal(parts[slot], total)
+            whole.copy_(given[rank])
+            dist.scatter(parts[slot], parts if rank == 0 else None, src=0)
+            assert torch.equal(parts[slot], given[0].chunk(size)[rank])
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_every_collective_gives_what_torch_promises(job, size):
     job(size, every_collective)
@@ -103,6 +131,11 @@ def every_type(rank, size):
     tensor = torch.tensor([rank + 1j, 2.0])
     dist.all_reduce(tensor)
     assert tensor.tolist() == [sum(range(size)) + size * 1j, 2.0 * size]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_an_input_within_the_output_is_read_before_it_is_overwritten(job, size):
+    job(size, within)
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import torch
 
 from slackline.errors import UsageError
+from slackline.staging import Buffers
 
-__all__ = ["check_alike", "first_of", "only_list", "only_tensor"]
+__all__ = ["apart", "check_alike", "first_of", "only_list", "only_tensor"]
 
 
 def only_tensor(tensors: torch.Tensor | Sequence[torch.Tensor]) -> torch.Tensor:
@@ -50,3 +51,26 @@ def first_of(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     if not tensors:
         raise UsageError("a coalesced operation takes at least one tensor, not 0")
     return tensors[0]
+
+
+def apart(
+    buffers: Buffers,
+    source: torch.Tensor,
+    targets: Sequence[torch.Tensor],
+    addresses: Sequence[int],
+    *,
+    own: int | None = None,
+) -> int:
+    """Return the address of a source's elements, copied if the source shares a target's memory.
+
+    `addresses` are those of the targets. The source may be the target of the index `own`, but no
+    other part of the targets: data of other ranks would overwrite it before it is read.
+    """
+    begin = buffers.source(source)
+    end = begin + source.numel() * source.element_size()
+    for place, (target, address) in enumerate(zip(targets, addresses, strict=True)):
+        if place == own and address == begin:
+            continue
+        if begin < address + target.numel() * target.element_size() and address < end:
+            return buffers.temporary(source.clone())
+    return begin

@@ -9,7 +9,13 @@ import torch
 from torch import distributed as dist
 
 from slackline.backend._torch import excluded_from_compile
-from slackline.backend.operations._arguments import check_alike, first_of, only_list, only_tensor
+from slackline.backend.operations._arguments import (
+    apart,
+    check_alike,
+    first_of,
+    only_list,
+    only_tensor,
+)
 from slackline.backend.operations._codes import moved_as
 from slackline.backend.operations._dispatching import check_modes
 from slackline.backend.operations._posting import Poster
@@ -110,8 +116,9 @@ class DataMovement(Poster):
         root, options = _root(opts)
         code, targets, counts = self._of_root(source, outputs, root, "outputs of gather")
         buffers = self._buffers_for(source)
-        addresses = [buffers.target(target) for target in targets]
-        operation = Operation.gather(buffers.source(source), addresses, counts, code, root)
+        taken = [buffers.target(target) for target in targets]
+        given = apart(buffers, source, targets, taken, own=root)
+        operation = Operation.gather(given, taken, counts, code, root)
         return self._run(operation, buffers, targets, options, timeout)
 
     def gather_single(
@@ -148,8 +155,12 @@ class DataMovement(Poster):
         root, options = _root(opts)
         code, sources, counts = self._of_root(target, inputs, root, "inputs of scatter")
         buffers = self._buffers_for(target)
-        addresses = [buffers.source(source) for source in sources]
-        operation = Operation.scatter(addresses, buffers.target(target), counts, code, root)
+        taken = buffers.target(target)
+        given = [
+            apart(buffers, source, [target], [taken], own=0 if rank == root else None)
+            for rank, source in enumerate(sources)
+        ]
+        operation = Operation.scatter(given, taken, counts, code, root)
         return self._run(operation, buffers, [target], options, timeout)
 
     def alltoall(
@@ -166,7 +177,7 @@ class DataMovement(Poster):
         buffers = self._buffers_for(sources[0])
         taken = [buffers.target(target) for target in targets]
         operation = Operation.all_to_all(
-            [_apart(buffers, source, targets, taken) for source in sources],
+            [apart(buffers, source, targets, taken) for source in sources],
             [source.numel() * width for source in sources],
             taken,
             [target.numel() * width for target in targets],
@@ -187,7 +198,7 @@ class DataMovement(Poster):
         code, width = moved_as(source.dtype)
         buffers = self._buffers_for(source)
         taken = buffers.target(target)
-        given = _apart(buffers, source, [target], [taken])
+        given = apart(buffers, source, [target], [taken])
         incoming = self._splits("output", target, target_splits)
         outgoing = self._splits("input", source, source_splits)
         operation = Operation.all_to_all(
@@ -229,11 +240,10 @@ class DataMovement(Poster):
                 f"output {self._me} of all_gather must have {source.numel()} elements, "
                 f"not {targets[self._me].numel()}"
             )
+        taken = [buffers.target(target) for target in targets]
+        given = apart(buffers, source, targets, taken, own=self._me)
         return Operation.all_gather(
-            buffers.source(source),
-            [buffers.target(target) for target in targets],
-            [target.numel() * width for target in targets],
-            code,
+            given, taken, [target.numel() * width for target in targets], code
         )
 
     def _all_gather_single_of(
@@ -247,12 +257,9 @@ class DataMovement(Poster):
                 f"the output of all_gather must have {expected} elements, not {target.numel()}"
             )
         counts = [source.numel()] * self._ranks
-        return Operation.all_gather(
-            buffers.source(source),
-            _addresses(buffers.target(target), counts, target),
-            [count * width for count in counts],
-            code,
-        )
+        taken = _addresses(buffers.target(target), counts, target)
+        given = apart(buffers, source, [source] * self._ranks, taken, own=self._me)
+        return Operation.all_gather(given, taken, [count * width for count in counts], code)
 
     def _splits(self, role: str, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
         """Return the number of a tensor's elements that all_to_all exchanges with each rank.
@@ -274,24 +281,6 @@ class DataMovement(Poster):
             )
         per_row = tensor.numel() // rows if rows else 0
         return [split * per_row for split in splits]
-
-
-def _apart(
-    buffers: Buffers,
-    source: torch.Tensor,
-    targets: Sequence[torch.Tensor],
-    addresses: Sequence[int],
-) -> int:
-    """Return the address of a source's elements, copied if the source shares a target's memory.
-
-    `addresses` are those of the targets.
-    """
-    begin = buffers.source(source)
-    end = begin + source.numel() * source.element_size()
-    for target, address in zip(targets, addresses, strict=True):
-        if begin < address + target.numel() * target.element_size() and address < end:
-            return buffers.temporary(source.clone())
-    return begin
 
 
 def _addresses(base: int, counts: Sequence[int], tensor: torch.Tensor) -> list[int]:

@@ -11,7 +11,13 @@ from torch.autograd import profiler  # `allreduce` reads its flag without a call
 from slackline._profile import observed
 from slackline.backend._timeouts import UNSET, time_limit
 from slackline.backend._torch import AllreduceOptions, excluded_from_compile, reduction_number
-from slackline.backend.operations._arguments import check_alike, first_of, only_list, only_tensor
+from slackline.backend.operations._arguments import (
+    apart,
+    check_alike,
+    first_of,
+    only_list,
+    only_tensor,
+)
 from slackline.backend.operations._codes import REDUCTIONS, moved_as, premultiplier, reduced_as
 from slackline.backend.operations._dispatching import check_modes
 from slackline.backend.operations._posting import Poster
@@ -213,13 +219,15 @@ class Reductions(Poster):
         code, width, reduction = reduced_as(target.dtype, op)
         _check_count("output of reduce_scatter", target, sources[self._me].numel())
         buffers = self._buffers_for(target)
-        operation = Operation.reduce_scatter(
-            [self._source(buffers, source, op) for source in sources],
-            [source.numel() * width for source in sources],
-            buffers.target(target),
-            code,
-            reduction,
-        )
+        taken = buffers.target(target)
+        given = [
+            self._source(buffers, source, op)
+            if premultiplier(op) is not None
+            else apart(buffers, source, [target], [taken], own=0 if rank == self._me else None)
+            for rank, source in enumerate(sources)
+        ]
+        counts = [source.numel() * width for source in sources]
+        operation = Operation.reduce_scatter(given, counts, taken, code, reduction)
         return self._run(operation, buffers, [target], options, timeout)
 
     def reduce_scatter_single(
@@ -264,15 +272,14 @@ class Reductions(Poster):
         check_alike([source], target.dtype)
         code, width, reduction = reduced_as(target.dtype, op)
         _check_count("input of reduce_scatter", source, target.numel() * self._ranks)
-        base = self._source(buffers, source, op)
         nbytes = target.numel() * target.element_size()
-        return Operation.reduce_scatter(
-            [base + rank * nbytes for rank in range(self._ranks)],
-            [target.numel() * width] * self._ranks,
-            buffers.target(target),
-            code,
-            reduction,
-        )
+        taken = buffers.target(target)
+        base = self._source(buffers, source, op)
+        if taken != base + self._me * nbytes and premultiplier(op) is None:
+            base = apart(buffers, source, [target], [taken])
+        places = [base + rank * nbytes for rank in range(self._ranks)]
+        counts = [target.numel() * width] * self._ranks
+        return Operation.reduce_scatter(places, counts, taken, code, reduction)
 
     def _in_place(self, buffers: Buffers, tensor: torch.Tensor, op: Any) -> tuple[int, int]:
         """Return the source and target addresses of a reduction that overwrites its input."""
