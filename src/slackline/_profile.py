@@ -58,8 +58,7 @@ def recorded_work(
 ) -> dist.Work:
     """Call `post`, which posts an operation, and record the operation in torch's profile.
 
-    A blocking operation gives one event, "slackline:NAME". An asynchronous operation gives two: an
-    event
+    A blocking operation gives one event, "slackline:NAME". An asynchronous operation gives two:
     "slackline:NAME" from the call to the operation's end, and in it "slackline:NAME posted" for the
     call. The event that ends within the call shows `facts` and the bytes of `results`. If the
     profiler records shapes, the event also shows the shapes and types of `results`.

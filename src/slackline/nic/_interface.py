@@ -124,6 +124,7 @@ class Prepared(Protocol):
 
     def post_at(self, at: int, timeout: timedelta | None, blocking: bool, /) -> TimedTransfer:
         """Post the operation on other memory, as `post` does; without keywords, which take time."""
+        return self.post(at=at, timeout=timeout, blocking=blocking)
 
 
 @runtime_checkable

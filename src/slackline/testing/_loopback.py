@@ -188,7 +188,7 @@ class LoopbackGroup(Posts):
         return rank
 
 
-class _LoopbackOperation:
+class _LoopbackOperation(Prepared):
     """A prepared operation of a LoopbackGroup."""
 
     def __init__(self, group: LoopbackGroup, operation: Operation) -> None:
@@ -206,9 +206,6 @@ class _LoopbackOperation:
         if at is not None:
             operation = operation._replace(sources=(at,), targets=(at,))
         return self._group.begin(operation, timeout, blocking)
-
-    def post_at(self, at: int, timeout: timedelta | None, blocking: bool, /) -> LoopbackTransfer:
-        return self.post(at=at, timeout=timeout, blocking=blocking)
 
 
 class LoopbackNic:

@@ -133,7 +133,7 @@ class RecordedGroup(Posts):
             self._recorder.failed(entry, error)
 
 
-class _RecordedOperation:
+class _RecordedOperation(Prepared):
     """A prepared operation of which each posting is recorded."""
 
     def __init__(self, group: RecordedGroup, operation: Operation, prepared: Prepared) -> None:
@@ -157,9 +157,6 @@ class _RecordedOperation:
             raise
         entry.posted(transfer)
         return transfer
-
-    def post_at(self, at: int, timeout: timedelta | None, blocking: bool, /) -> TimedTransfer:
-        return self.post(at=at, timeout=timeout, blocking=blocking)
 
 
 def _sizes(operation: Operation) -> tuple[str, Sizes, Sizes]:

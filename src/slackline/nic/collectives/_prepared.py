@@ -8,7 +8,7 @@ from typing import Protocol
 
 import slackline._native as _native
 from slackline.errors import UsageError
-from slackline.nic._interface import TimedTransfer
+from slackline.nic._interface import Prepared, TimedTransfer
 from slackline.nic._operation import Kind, Operation
 from slackline.nic.collectives._posting import nanoseconds
 from slackline.nic.collectives._transfer import DONE
@@ -115,7 +115,7 @@ class PreparedBuffer:
         self._post = None
 
 
-class PreparedParts:
+class PreparedParts(Prepared):
     """A prepared operation on several parts, or a message; see PreparedBuffer."""
 
     __slots__ = ("_group", "operation")
@@ -141,6 +141,3 @@ class PreparedParts:
         limit = group.timeout_ns if timeout is None else nanoseconds(timeout)
         request = group.bind_parts(operation)(limit, blocking)
         return DONE if request is None else group.handle(request, blocking)
-
-    def post_at(self, at: int, timeout: timedelta | None, blocking: bool, /) -> TimedTransfer:
-        return self.post(at=at, timeout=timeout, blocking=blocking)

@@ -205,7 +205,8 @@ class Completions:
 
     def __init__(self, engine: _native.Engine) -> None:
         self._engine: _native.Engine | None = engine
-        self._lock = threading.Lock()
+        # The garbage collector may run a finalizer of a Work, which adds a callback, within `add`.
+        self._lock = threading.RLock()
         self._watched: dict[int, tuple[NativeTransfer, list[Callback]]] = {}
         self._thread: threading.Thread | None = None
         self.pending_queues: set[object] = set()
@@ -214,22 +215,29 @@ class Completions:
     def add(self, transfer: NativeTransfer, request: _native.Request, fn: Callback) -> None:
         """Have `fn(error)` called when `transfer` ends, or at once for an ended transfer."""
         key = request.key()
+        new: tuple[NativeTransfer, list[Callback]] = (transfer, [])
         with self._lock:
-            if key in self._watched:
-                self._watched[key][1].append(fn)
-                return
-            if self._thread is None and self._engine is not None:
-                thread = threading.Thread(
-                    target=self._run,
-                    args=(self._engine,),
-                    name="slackline-completions",
-                    daemon=True,
-                )
-                thread.start()
-                self._thread = thread
-            self._watched[key] = transfer, [fn]
-        if request.watch():
+            self._start()
+            found = self._watched.setdefault(key, new)
+            found[1].append(fn)
+        if found is new and request.watch():
             self._call(key)
+
+    def _start(self) -> None:
+        """Start the thread, unless it runs or the engine is closed; called with the lock held."""
+        if self._thread is not None or self._engine is None:
+            return
+        thread = threading.Thread(
+            target=self._run, args=(self._engine,), name="slackline-completions", daemon=True
+        )
+        if self._thread is not None:
+            return  # A finalizer, which ran meanwhile, has started one.
+        self._thread = thread
+        try:
+            thread.start()
+        except BaseException:
+            self._thread = None
+            raise
 
     def join(self) -> None:
         """Wait for the end of the thread, and forget the engine, which must be closed."""
