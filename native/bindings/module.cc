@@ -63,7 +63,7 @@ void run_signal_handlers() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
-Operation reduction(const std::shared_ptr<Program>& program, int dtype, int op, int tag,
+Operation reduction(const std::shared_ptr<Program>& program, int dtype, int op, std::int64_t tag,
                     int priority, std::int64_t timeout_ns) {
   Operation operation;
   operation.program = program;
@@ -141,7 +141,7 @@ NB_MODULE(_native, m) {
           "run",
           [](BoundGroup& self, const std::shared_ptr<Program>& program, std::uintptr_t source,
              std::uintptr_t target, std::uint64_t count, int dtype, int op,
-             std::uint64_t total_bytes, int tag, int priority, std::int64_t timeout_ns,
+             std::uint64_t total_bytes, std::int64_t tag, int priority, std::int64_t timeout_ns,
              bool blocking, std::shared_ptr<Shares> shares, int internal) {
             Operation operation = reduction(program, dtype, op, tag, priority, timeout_ns);
             operation.shares = std::move(shares);
@@ -160,7 +160,7 @@ NB_MODULE(_native, m) {
       .def(
           "prepare",
           [](BoundGroup& self, const std::shared_ptr<Program>& program, std::uint64_t count,
-             int dtype, int op, std::uint64_t total_bytes, int tag) {
+             int dtype, int op, std::uint64_t total_bytes, std::int64_t tag) {
             PreparedRun prepared{self, reduction(program, dtype, op, tag, 0, 0)};
             prepared.operation.count = count;
             prepared.operation.total_bytes = total_bytes;
@@ -172,7 +172,7 @@ NB_MODULE(_native, m) {
           "run_chunks",
           [](BoundGroup& self, const std::shared_ptr<Program>& program,
              const std::vector<Memory>& chunks, int dtype, int op, std::uint64_t total_bytes,
-             int tag, int priority, std::int64_t timeout_ns, bool blocking, int internal) {
+             std::int64_t tag, int priority, std::int64_t timeout_ns, bool blocking, int internal) {
             Operation operation = reduction(program, dtype, op, tag, priority, timeout_ns);
             operation.internal = internal;
             for (const auto& [chunk, source, target, count] : chunks)

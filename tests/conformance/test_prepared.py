@@ -11,7 +11,7 @@ from conformance_vectors import at
 from slackline.backend.flight import FlightRecorder, RecordedGroup
 from slackline.backend.flight._entries import GroupRecord
 from slackline.errors import ClosedError, UsageError
-from slackline.nic import Group, Kind, Operation
+from slackline.nic import CALLBACK_TAGS, Group, Kind, Operation, callback_tag, nested_callback_tag
 from slackline.testing import LoopbackFabric, run_ranks
 from slackline.wire import DType, ReduceOp
 
@@ -106,11 +106,45 @@ def test_messages_and_parts_are_prepared_too(run: Callable[[Body], None]) -> Non
     run(body)
 
 
+def test_identities_match_what_ranks_post_in_different_orders(run: Callable[[Body], None]) -> None:
+    ends = (0, 4095)
+    tags = [callback_tag(7 + place % 2, callback, place) for callback in ends for place in ends]
+    tags += [callback_tag(2**32 - 1, 0, 0), nested_callback_tag(0), nested_callback_tag(2**56 - 1)]
+
+    def body(group: Group) -> None:
+        values = {tag: np.full(1, number * (group.rank + 1)) for number, tag in enumerate(tags, 1)}
+        results = {tag: np.zeros(2, np.int64) for tag in tags}
+        posted = []
+        for tag in tags if group.rank == 0 else reversed(tags):
+            value, result = at(values[tag]), results[tag]
+            if tag % 2:
+                operation = Operation.all_gather(
+                    value, [at(result), at(result[1:])], [1, 1], DType.INT64, tag=tag
+                )
+            else:
+                operation = Operation.all_reduce(
+                    value, at(result), 1, DType.INT64, ReduceOp.SUM, tag=tag
+                )
+            posted.append(group.prepare(operation).post())
+        for transfer in posted:
+            transfer.wait()
+        for number, tag in enumerate(tags, 1):
+            wanted = [number, 2 * number] if tag % 2 else [3 * number, 0]
+            assert results[tag].tolist() == wanted
+
+    run(body)
+
+
 def test_preparing_finds_wrong_arguments_and_closed_groups() -> None:
     def body(group: Group) -> None:
         wrong = Operation.broadcast(0, 0, DType.INT8, 2)
         with pytest.raises(UsageError, match="root must be a rank below 2, not 2"):
             group.prepare(wrong)
+        for tag in (-1, 1 << 24, CALLBACK_TAGS - 1, 9 << 56):
+            with pytest.raises(UsageError, match=f"tag must be 0 to 16777215, not {tag}"):
+                group.prepare(Operation.barrier(tag=tag))
+        with pytest.raises(UsageError, match=f"tag must be 0 to 16777215, not {CALLBACK_TAGS}"):
+            group.prepare(Operation.send(0, 0, DType.INT8, 1 - group.rank, CALLBACK_TAGS))
         send = group.prepare(Operation.send(0, 0, DType.INT8, 1 - group.rank, 0))
         with pytest.raises(UsageError, match="send has no one buffer to replace"):
             send.post(at=64)

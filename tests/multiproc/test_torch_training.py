@@ -2,6 +2,9 @@
 engine."""
 
 import copy
+import random
+import time
+from datetime import timedelta
 
 import pytest
 import torch
@@ -25,6 +28,8 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.nn.parallel import DistributedDataParallel
+
+from slackline.errors import TimeoutError
 
 STEPS = 3
 BATCH = 12
@@ -200,6 +205,90 @@ def hooks(rank, size):
 
 def test_communication_hooks_work(job):
     job(2, hooks)
+
+
+def power_sgd_of_several_buckets(rank, size, runs):
+    """Compare the ranks' parameters after training whose hooks post operations in callbacks.
+
+    All operations have few shapes, so wrong matches would give wrong parameters and no error. Rank
+    1 sleeps between the posts and `then`, and within callbacks.
+    """
+    disturb = random.Random(rank)
+
+    def pause():
+        if rank == 1 and disturb.random() < 0.5:
+            time.sleep(disturb.random() / 400)
+
+    def hook(state, bucket):
+        pause()
+        future = powerSGD_hook.powerSGD_hook(state, bucket)
+        pause()
+
+        def last(done):
+            pause()
+            return done.value()
+
+        return future.then(last)
+
+    for run in range(runs):
+        torch.manual_seed(run)
+        layers = [nn.Linear(64, 64, bias=False) for _ in range(6)]
+        model = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=0.02)
+        state = powerSGD_hook.PowerSGDState(
+            None, 1, start_powerSGD_iter=2, min_compression_rate=0.5
+        )
+        model.register_comm_hook(state, hook)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(torch.randn(8, 64)).square().mean().backward()
+            optimizer.step()
+        mine = torch.cat([each.detach().flatten() for each in model.parameters()])
+        all_ranks = [torch.empty_like(mine) for _ in range(size)]
+        dist.all_gather(all_ranks, mine)
+        assert all(torch.equal(mine, other) for other in all_ranks), run
+
+
+def callbacks_that_differ(rank, size):
+    """Have only rank 0 post an operation in its callback; its error names the callback."""
+    options = dist.AllreduceOptions()
+    options.timeout = timedelta(seconds=0.5)
+    options.asyncOp = True
+
+    def post(_):
+        return dist.group.WORLD.allreduce([torch.ones(1)], options) if rank == 0 else None
+
+    dist.barrier()
+    work = dist.all_reduce(torch.ones(1), async_op=True).get_future().then(post).wait()
+    number = dist.group.WORLD._collectives - 1
+    if rank == 0:
+        with pytest.raises(TimeoutError) as caught:
+            work.wait()
+        assert str(caught.value).startswith(
+            f"rank 0: all_reduce(sum, float32, 4 bytes) in callback 0 of operation {number}, "
+            "place 0 Timed out after 0.5 s (timeout 0.5 s) waiting for rank 1 (which has not "
+        )
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)
+    assert tensor.item() == size
+
+
+def callbacks_that_post(rank, size):
+    power_sgd_of_several_buckets(rank, size, 5)
+    callbacks_that_differ(rank, size)
+
+
+def test_callbacks_may_post_operations(job):
+    job(2, callbacks_that_post)
+
+
+def many_runs_of_power_sgd(rank, size):
+    power_sgd_of_several_buckets(rank, size, 200)
+
+
+@pytest.mark.slow
+def test_callbacks_may_post_operations_in_two_hundred_runs(job):
+    job(2, many_runs_of_power_sgd, seconds=400)
 
 
 def lost_peer_in_training(rank, size):

@@ -74,6 +74,17 @@ bool takes_data(const Request& request, std::size_t rank) {
 
 }  // namespace
 
+std::string number_words(std::uint64_t tag) {
+  const auto sequence = std::to_string(static_cast<std::uint32_t>(tag));
+  if (tag >> 56 == kCallbackClass)
+    return "in callback " + std::to_string(tag >> 44 & 0xFFF) + " of operation " + sequence +
+           ", place " + std::to_string(tag >> 32 & 0xFFF);
+  if (tag >> 56 == kNestedCallbackClass)
+    return "in a callback of another callback's or group's operation, place " +
+           std::to_string(tag & ~(std::uint64_t{0xFF} << 56));
+  return "tag " + std::to_string(tag >> 32 & 0xFFFFFF) + " sequence " + sequence;
+}
+
 std::string Engine::describe(const Request& request) const {
   return describe_operation(request.collective, request.op, request.dtype, request.total, 0);
 }
@@ -134,9 +145,7 @@ std::string Engine::waiting_for(const Request& request, int* peer) const {
                                          : " (which has not posted it)");
     if (request.flows[rank].heard) continue;
     if (const std::optional<Key> other = posted_instead(request, static_cast<int>(rank))) {
-      text += " but has posted tag " +
-              std::to_string(static_cast<std::uint32_t>(other->tag >> 32) & 0xFFFFFFu) +
-              " sequence " + std::to_string(static_cast<std::uint32_t>(other->tag));
+      text += " but has posted " + number_words(other->tag);
     }
   }
   if (text.empty()) {
@@ -181,8 +190,8 @@ Failure Engine::stray(const Group& group, const wire::Header& header) const {
   const auto sequence = static_cast<std::uint32_t>(header.tag);
   return Failure{Fault::kMismatch,
                  "the ranks disagree: rank " + std::to_string(header.source) + " sent data of " +
-                     theirs + " tag " + std::to_string(tag) + " sequence " +
-                     std::to_string(sequence) + ", which rank " + std::to_string(group.rank) +
+                     theirs + " " + number_words(header.tag) + ", which rank " +
+                     std::to_string(group.rank) +
                      " has finished without it (is the root the same on every rank?)",
                  group.rank,
                  header.source,

@@ -361,9 +361,7 @@ void Engine::peer_left(Group& group, int rank, const Failure& failure, Leave how
     Failure each = consequence ? group.broken : failure;
     each.rank = group.rank;
     if (!consequence) each.peer = rank;
-    each.message += " (during " + describe(*request) + " tag " +
-                    std::to_string(request->user_tag()) + " sequence " +
-                    std::to_string(request->sequence()) + ")";
+    each.message += " (during " + describe(*request) + " " + number_words(request->key.tag) + ")";
     // Tell the peers, because a peer that waits for this rank does not see the cause.
     fail(*request, std::move(each), how != Leave::kBroken);
   }
@@ -482,10 +480,9 @@ void Engine::check_deadlines(std::int64_t now) {
     if (limit.back() == '.') limit.pop_back();
     fail(*request,
          Failure{link != nullptr && link->without_rail() ? Fault::kLink : Fault::kTimeout,
-                 "rank " + std::to_string(request->group->rank) + ": " + describe(*request) +
-                     " tag " + std::to_string(request->user_tag()) + " sequence " +
-                     std::to_string(request->sequence()) + " Timed out after " + limit +
-                     " s (timeout " + limit + " s) waiting for " + who + known,
+                 "rank " + std::to_string(request->group->rank) + ": " + describe(*request) + " " +
+                     number_words(request->key.tag) + " Timed out after " + limit + " s (timeout " +
+                     limit + " s) waiting for " + who + known,
                  request->group->rank, peer, request->user_tag(), request->sequence()},
          true);
   }

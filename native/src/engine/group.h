@@ -111,9 +111,11 @@ struct Operation {
   // The shares of the ranks in the buffer; null for equal shares.
   std::shared_ptr<const Shares> shares;
   std::uint64_t total_bytes = 0;  // must be equal on all ranks
-  int tag = -1;                   // -1: a collective, matched by the order of the calls
-  int peer = -1;                  // point-to-point only; -1 with any_source
-  bool receives = false;          // point-to-point only
+  // -1: a collective, matched by the order of the calls. Below 2^24: a tag. From kCallbackClass <<
+  // 56 on: the whole identity of a collective that was posted in a callback.
+  std::int64_t tag = -1;
+  int peer = -1;          // point-to-point only; -1 with any_source
+  bool receives = false;  // point-to-point only
   bool any_source = false;
   // 1 or 2 marks an operation of the library itself, 0 an operation of the caller. The operations
   // of each value have sequence numbers of their own.

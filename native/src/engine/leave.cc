@@ -126,8 +126,7 @@ void Engine::interrupt(Request& request) {
   fail(request,
        Failure{Fault::kPeer,
                "a signal interrupted rank " + std::to_string(request.group->rank) + " in " +
-                   describe(request) + " tag " + std::to_string(request.user_tag()) + " sequence " +
-                   std::to_string(request.sequence()),
+                   describe(request) + " " + number_words(request.key.tag),
                -1, -1, -1, -1},
        true);
   drain_dirty();

@@ -52,7 +52,8 @@ void append_row(std::string& rows, const OperationRecord& r) {
 OperationRecord record_of(const Request& request) {
   const int cls = static_cast<int>(request.key.tag >> 56);
   const bool message = cls == kMessageClass;
-  const bool tagged = message || cls == 1 || (cls > kMessageClass && (cls - 1) % 2 == 1);
+  const bool tagged = message || cls == 1 || in_callback(request.key.tag) ||
+                      (cls > kMessageClass && (cls - 1) % 2 == 1);
   // If a thread waits for any of several operations, its wait for this operation began with the
   // thread's call or with the operation's post, whichever was later.
   std::int64_t since_ns = request.waiting_since_ns;
@@ -73,7 +74,8 @@ OperationRecord record_of(const Request& request) {
   record.collective = static_cast<std::uint8_t>(request.collective);
   record.dtype = static_cast<std::uint8_t>(request.dtype);
   record.plan = request.program ? request.program->plan : 0;
-  record.internal = static_cast<std::uint8_t>(cls > kMessageClass ? (cls - 1) / 2 : 0);
+  record.internal = static_cast<std::uint8_t>(
+      cls > kMessageClass && !in_callback(request.key.tag) ? (cls - 1) / 2 : 0);
   record.receives = message && (request.any || (request.key.role & role_send(0)) == 0);
   record.failed = static_cast<bool>(request.failure);
   return record;

@@ -79,15 +79,15 @@ std::shared_ptr<Request> Engine::build(Group& group, const Operation& operation)
   request->posted_ns = now_ns();
   request->deadline_ns = later(request->posted_ns, operation.timeout_ns);
   request->flows.resize(static_cast<std::size_t>(group.size()));
+  const auto identity = static_cast<std::uint64_t>(std::max<std::int64_t>(operation.tag, 0));
   const int tagged = operation.tag >= 0 ? 1 : 0;
   const int cls = p2p ? 2 : operation.internal == 0 ? tagged : 1 + 2 * operation.internal + tagged;
-  const auto tag = static_cast<std::uint32_t>(std::max(operation.tag, 0));
+  const auto tag = static_cast<std::uint32_t>(identity & 0xFFFFFF);
   const std::uint32_t role = !p2p                 ? kRoleCollective
                              : operation.receives ? role_receive(operation.peer)
                                                   : role_send(operation.peer);
-  request->key =
-      Key{static_cast<std::uint64_t>(cls) << 56 | static_cast<std::uint64_t>(tag & 0xFFFFFF) << 32,
-          group.epoch, role};
+  request->key = Key{static_cast<std::uint64_t>(cls) << 56 | static_cast<std::uint64_t>(tag) << 32,
+                     group.epoch, role};
   request->shares = operation.shares;
   if (request->shares && request->shares->failure)
     request->failure = request->shares->failure;
@@ -99,6 +99,8 @@ std::shared_ptr<Request> Engine::build(Group& group, const Operation& operation)
   // up, or the ranks would number later operations differently.
   if (operation.key != nullptr)
     request->key = *operation.key;
+  else if (in_callback(identity))
+    request->key.tag = identity;
   else if (!operation.any_source)
     request->key.tag |= group.sequences[sequence_key(cls, tag, role)]++;
   return request;

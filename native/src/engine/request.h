@@ -32,6 +32,17 @@ struct Key {
   bool operator==(const Key&) const = default;
 };
 constexpr std::uint32_t kRoleCollective = 0;
+// Collectives that were posted in a callback of another operation. They have no sequence numbers:
+// the caller gives their identity, which is used once. In the first class, bits 55-44 stand for the
+// callback, bits 43-32 for the place in the callback and bits 31-0 for the number of the other
+// operation. In the second class, bits 55-0 are a hash.
+constexpr int kCallbackClass = 7;
+constexpr int kNestedCallbackClass = 8;
+constexpr bool in_callback(std::uint64_t tag) {
+  return tag >> 56 == kCallbackClass || tag >> 56 == kNestedCallbackClass;
+}
+// Return the words by which messages name an operation: its tag and its number, or its callback.
+std::string number_words(std::uint64_t tag);
 constexpr std::uint32_t role_receive(int peer) {
   return 0x10000u | static_cast<std::uint32_t>(peer);
 }

@@ -67,8 +67,15 @@ class SlacklineGroup(Hooks, Reductions, DataMovement, PointToPoint):
         """The members that can shrink the group, and their store; None if torch did not make it."""
         self.open_beside: Callable[[BackendOptions, Any], SlacklineGroup] | None = None
         """A function that opens another group on the same engine; None without a factory."""
-        self.job_ranks: Sequence[int] = range(nic.size)
+
+    @property
+    def job_ranks(self) -> Sequence[int]:
         """The members' ranks in the default group."""
+        return self._callbacks.identity.members
+
+    @job_ranks.setter
+    def job_ranks(self, ranks: Sequence[int]) -> None:
+        self._callbacks.identity.members = tuple(ranks)
 
     @property
     def nic(self) -> Group:
@@ -132,6 +139,7 @@ class SlacklineGroup(Hooks, Reductions, DataMovement, PointToPoint):
 
     def _set_group_name(self, name: str) -> None:
         super()._set_group_name(name)
+        self._callbacks.identity.name = name
         if isinstance(self._nic, RecordedGroup):
             self._nic.record.name = name
 
@@ -161,7 +169,8 @@ class SlacklineGroup(Hooks, Reductions, DataMovement, PointToPoint):
             self._nic.close(timedelta())
             raise
         finally:
-            self._dropped.clear()
+            self._callbacks.sequencer.close()
+            self._callbacks.dropped.clear()
             self._on_end()
 
     def abort(self) -> None:
@@ -178,7 +187,8 @@ class SlacklineGroup(Hooks, Reductions, DataMovement, PointToPoint):
                 self._staging.close()
             self._nic.close(timedelta())  # zero: do not wait for posted operations
         finally:
-            self._dropped.clear()
+            self._callbacks.sequencer.close()
+            self._callbacks.dropped.clear()
             self._on_end()
 
     def _inherited(self) -> bool:
@@ -189,5 +199,5 @@ class SlacklineGroup(Hooks, Reductions, DataMovement, PointToPoint):
         if os.getpid() == self._process:
             return False
         self._ended = True
-        self._dropped.clear()
+        self._callbacks.dropped.clear()
         return True

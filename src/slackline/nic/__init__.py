@@ -24,9 +24,18 @@ from slackline.nic._native_nic import NativeNic
 from slackline.nic._operation import Kind, Operation
 from slackline.nic._options import NicOptions
 from slackline.nic._posts import Posts
-from slackline.nic._tags import TagAllocator
+from slackline.nic._tags import (
+    CALLBACK_TAGS,
+    PLACES,
+    TagAllocator,
+    callback_tag,
+    in_callback,
+    nested_callback_tag,
+)
 
 __all__ = [
+    "CALLBACK_TAGS",
+    "PLACES",
     "Completion",
     "CompletionQueue",
     "Group",
@@ -42,6 +51,9 @@ __all__ = [
     "TagAllocator",
     "TimedTransfer",
     "Transfer",
+    "callback_tag",
     "clean_up",
+    "in_callback",
     "limits_named",
+    "nested_callback_tag",
 ]

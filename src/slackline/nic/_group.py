@@ -13,7 +13,7 @@ from slackline.errors import ClosedError, UsageError
 from slackline.health import Judgement
 from slackline.nic._first_links import CHAIN
 from slackline.nic._operation import Kind, Operation
-from slackline.nic._tags import TagAllocator
+from slackline.nic._tags import TagAllocator, in_callback
 from slackline.nic.collectives import (
     DIRECT,
     STAR,
@@ -67,6 +67,9 @@ class NativeGroup(Operations):
         self._sharing: Sharing | None = None
         self._all_reduces: Plans = {}
         self._early_all_reduces: Plans = {}
+        self._callback_all_reduces: Plans = {}
+        """Of all_reduces that are posted in callbacks. The ranks may post these in different
+        orders, so none depends on earlier ones: not on measured shares, nor on links to come."""
         self._connects_later = book.connects_later
         self._opening_ends_ns: int | None = None
         """The end of the opening's time by time.monotonic_ns(); None once the group is open."""
@@ -125,6 +128,7 @@ class NativeGroup(Operations):
             measured = measure(self._book.timed(), self._timed, self.size, self._agreeing)
             (self._book.learn_few if self._connects_later else self._book.learn)(measured)
             self._all_reduces.clear()
+            self._callback_all_reduces.clear()
         self._opening_ends_ns = None
         if links is not None:
             self._sharing = Sharing(
@@ -179,12 +183,15 @@ class NativeGroup(Operations):
             return super()._planned(operation, collective, early)
         count, dtype, op = operation.elements, operation.dtype, operation.reduction
         plans = self._early_all_reduces if early else self._all_reduces
+        sharing = self._sharing
+        if in_callback(operation.tag):
+            plans, sharing = self._callback_all_reduces, None
         known = plans.get((count, dtype, op))
         if known is not None:
             return known
         if len(plans) >= _CACHED_SHAPES:
             plans.clear()
-        sharing, total = self._sharing, count * dtype.itemsize
+        total = count * dtype.itemsize
         shared = sharing is not None and total >= sharing.least_bytes
         longest = sharing.slice_of(total) if sharing is not None and shared else total
         chosen = self._book.all_reduce(longest, dtype, op, early=early)
@@ -226,6 +233,7 @@ class NativeGroup(Operations):
             return  # In a forked child the group belongs to the parent.
         self._all_reduces.clear()
         self._early_all_reduces.clear()
+        self._callback_all_reduces.clear()
         limit = self.timeout_ns if timeout is None else nanoseconds(timeout)
         begin = time.monotonic_ns()
         try:

@@ -56,7 +56,8 @@ class Operation(NamedTuple):
     """The root of a collective, or the other end of a message; None for none, or for any rank."""
     tag: int | None = None
     """A number from 0 to 2**24 - 1 that matches the operation with those of other ranks. A
-    collective without a tag is matched by the order of the calls."""
+    collective without a tag is matched by the order of the calls. A number from `callback_tag` or
+    `nested_callback_tag` matches one collective alone, whatever the order of the calls."""
     priority: int = 0
     """The priority; a lower number is sent first."""
 

@@ -18,6 +18,7 @@ from slackline.backend.flight._signal import DumpSignal
 from slackline.backend.flight._stack import call_stack
 from slackline.backend.flight._torch_format import torch_format
 from slackline.errors import SlacklineError, UsageError
+from slackline.nic import in_callback
 from slackline.wire import DType
 
 __all__ = ["DEFAULT_ENTRIES", "FlightRecorder"]
@@ -95,7 +96,9 @@ class FlightRecorder:
         timeout: timedelta,
     ) -> Entry:
         """Add an operation that is about to be posted; return its entry."""
-        if tag is None:
+        if in_callback(tag):
+            sequence = 0  # an identity that is used once
+        elif tag is None:
             sequence = group.collectives
             group.collectives = sequence + 1
         else:
@@ -123,7 +126,7 @@ class FlightRecorder:
         group = entry.group
         if entry.tag is None:
             group.collectives -= 1
-        else:
+        elif not in_callback(entry.tag):
             group.tagged[entry.kind, entry.peer, entry.tag] -= 1
         if entry in self._ring:
             self._ring.remove(entry)

@@ -6,6 +6,8 @@ _reductions, _data_movement, _point_to_point ─ _posting ─ nic.Group
                                                   └ _staging: slackline.staging (copies)
 
 _sparse         sums of sparse tensors
+_callbacks      the order in which callbacks of Futures start
+_places         the identities of operations that callbacks post
 _dispatching    what torch's dispatcher has of the calling thread's operations
 """
 

@@ -1,6 +1,5 @@
 """The common path of all operations: torch's call, the nic's operation, and the returned Work."""
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -12,7 +11,9 @@ from slackline._profile import Facts, profiling, recorded_work
 from slackline.backend._identity import Identity
 from slackline.backend._timeouts import UNSET, time_limit
 from slackline.backend._torch import Store, excluded_from_compile
+from slackline.backend.operations._callbacks import GroupCallbacks, Number
 from slackline.backend.operations._dispatching import check_modes
+from slackline.backend.operations._places import current, placed
 from slackline.backend.operations._staging import GroupStaging, Order
 from slackline.backend.operations._work import (
     CoalescedWork,
@@ -47,9 +48,10 @@ __all__ = ["DeviceOf", "Poster"]
 class Poster(Identity):
     """The base class of a group's operations, which posts them and makes their Works.
 
-    Collectives are matched between ranks by the order of the calls. An operation on a CUDA tensor
-    can be posted only after the tensor's copy to the host. From the first such operation on,
-    threads (GroupStaging) therefore post the operations of the group.
+    Collectives are matched between ranks by the order of the calls, and those that are posted in a
+    callback of a Future by their place. An operation on a CUDA tensor can be posted only after the
+    tensor's copy to the host. From the first such operation on, threads (GroupStaging) therefore
+    post the operations of the group.
     """
 
     def __init__(self, nic: Group, store: Store, device_of: DeviceOf) -> None:
@@ -64,11 +66,13 @@ class Poster(Identity):
         if device_of(torch.device("cpu")) is not None:
             self._staging = GroupStaging()
         self._coalesced: list[dist.Work] | None = None
-        self._dropped: deque[TransferWork] = deque(maxlen=_DROPPED)
+        self._callbacks = GroupCallbacks(nic.size, _DROPPED)
         self._prepared: dict[int, Prepared] = {}
         """The prepared all_reduces of `Reductions`, by number and type of elements."""
         self._collectives = 0
-        """The number of collectives so far; equal numbers mean the same collective on all ranks."""
+        """The number of collectives so far; equal numbers mean the same collective on all ranks.
+        Operations that are posted in callbacks are not counted, but have identities."""
+        self._messages = 0
 
     def staging_device(self, device: torch.device) -> Device | None:
         """Return the accelerator that stages the group's tensors on `device`; None for the CPU.
@@ -131,10 +135,10 @@ class Poster(Identity):
         has already used CUDA tensors. In a profile, the operation has `name`, or its kind's, and a
         message shows its peer and tag, a collective its number.
         """
-        parts = [operation] if isinstance(operation, Operation) else operation
+        given = [operation] if isinstance(operation, Operation) else operation
+        parts = placed(given, self._callbacks.identity)
         order = _ORDERS.get(parts[0].kind, Order.COLLECTIVE) if parts else Order.COLLECTIVE
-        if order is Order.COLLECTIVE:
-            self._collectives += 1
+        self._count(order)
         limit = self._limit(opts, timeout)
         blocking = opts is not None and not opts.asyncOp
         if not profiling():
@@ -162,7 +166,7 @@ class Poster(Identity):
 
         The other arguments have the same meaning as in `_run`.
         """
-        self._collectives += 1
+        self._count(Order.COLLECTIVE)
         limit = self._limit(opts, timeout)
         if not profiling():
             return post(limit)
@@ -170,8 +174,33 @@ class Poster(Identity):
         return recorded_work(name, lambda: post(limit), blocking, results, self._facts(None))
 
     def _facts(self, message: Facts | None) -> Facts:
-        said = {"sequence": self._collectives - 1} if message is None else message
+        callback = current()
+        said: Facts
+        if message is not None:
+            said = message
+        elif callback is not None:
+            said = {"sequence": str(callback.posted)}
+        else:
+            said = {"sequence": self._collectives - 1}
         return {"group": self._name, **said}
+
+    def _count(self, order: Order) -> None:
+        """Give the next operation its number, unless it is posted in a callback."""
+        if current() is not None:
+            return
+        if order is Order.COLLECTIVE:
+            self._collectives += 1
+        else:
+            self._messages += 1
+
+    def _number(self, order: Order) -> Number:
+        """Return the number, or the identity, of the operation that this thread posted last."""
+        callback = current()
+        if callback is not None:
+            return callback.posted
+        if order is Order.COLLECTIVE:
+            return self._collectives
+        return self._collectives, self._messages
 
     def _post(
         self,
@@ -189,16 +218,16 @@ class Poster(Identity):
                 posting(timeout, True)
                 buffers.copy_back()
                 return self._done
-            return self._host_work(posting(timeout, False), buffers, results)
+            return self._host_work(posting(timeout, False), buffers, results, order)
 
         def post() -> Transfer:
             return posting(timeout, False)
 
         if isinstance(buffers, DeviceBuffers):
             transfer = self._staging.post(order, post, buffers)
-            return self._staged_work(self._staging.follow(buffers, transfer), results)
+            return self._staged_work(self._staging.follow(buffers, transfer), results, order)
         assert isinstance(buffers, HostBuffers)
-        return self._host_work(self._staging.post(order, post), buffers, results)
+        return self._host_work(self._staging.post(order, post), buffers, results, order)
 
     def _posting(
         self, operations: Sequence[Operation]
@@ -217,17 +246,24 @@ class Poster(Identity):
         return post
 
     def _host_work(
-        self, transfer: Transfer, buffers: HostBuffers, results: Sequence[torch.Tensor]
+        self,
+        transfer: Transfer,
+        buffers: HostBuffers,
+        results: Sequence[torch.Tensor],
+        order: Order,
     ) -> dist.Work:
         if buffers.copies_back:
             transfer = Continuation(transfer, buffers.copy_back)
-        return self._remember(TransferWork(transfer, results, buffers))
+        return self._remember(TransferWork(transfer, results, buffers), self._number(order))
 
-    def _staged_work(self, transfer: StagedTransfer, results: Sequence[torch.Tensor]) -> dist.Work:
-        return self._remember(StagedWork(transfer, results))
+    def _staged_work(
+        self, transfer: StagedTransfer, results: Sequence[torch.Tensor], order: Order
+    ) -> dist.Work:
+        return self._remember(StagedWork(transfer, results), self._number(order))
 
-    def _remember(self, work: TransferWork) -> dist.Work:
-        work.dropped = self._dropped
+    def _remember(self, work: TransferWork, number: Number) -> dist.Work:
+        work.callbacks = self._callbacks
+        work.number = number
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work

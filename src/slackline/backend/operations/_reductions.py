@@ -20,8 +20,10 @@ from slackline.backend.operations._arguments import (
 )
 from slackline.backend.operations._codes import REDUCTIONS, moved_as, premultiplier, reduced_as
 from slackline.backend.operations._dispatching import check_modes
+from slackline.backend.operations._places import current, running, tags_here
 from slackline.backend.operations._posting import Poster
 from slackline.backend.operations._sparse import add_sparse
+from slackline.backend.operations._staging import Order
 from slackline.backend.operations._work import CompletedWork, TransferWork
 from slackline.errors import UsageError
 from slackline.nic import Operation, Prepared, Transfer
@@ -68,6 +70,7 @@ class Reductions(Poster):
             and self._staging is None
             and not seen
             and not _active_modes()
+            and not (running and current())
         ):
             try:
                 (tensor,) = tensors
@@ -92,7 +95,7 @@ class Reductions(Poster):
                     prepared = self._prepare(count, code, op, count << 16 | pair)
                 if opts.asyncOp:
                     transfer = prepared.post_at(address, limit, False)
-                    return self._remember(TransferWork(transfer, [tensor]))
+                    return self._remember(TransferWork(transfer, [tensor]), self._collectives)
                 prepared.post_at(address, limit, True)
                 return self._done
         try:
@@ -164,15 +167,18 @@ class Reductions(Poster):
         factor = premultiplier(op)
         values = tensor.detach()
         source = values if factor is None else (values * factor).to(tensor.dtype)
+        tags = tags_here(self._callbacks.identity)
 
         def post(timeout: timedelta | None) -> dist.Work:
             def post_piece(host: torch.Tensor) -> Transfer:
                 address, count = host.data_ptr(), host.numel() * width
-                piece = Operation.all_reduce(address, address, count, code, reduction)
+                piece = Operation.all_reduce(
+                    address, address, count, code, reduction, tag=next(tags)
+                )
                 return self._nic.post(piece, timeout=timeout)
 
             transfer = staging.post_in_pieces(device, source, values, post_piece)
-            return self._staged_work(transfer, [tensor])
+            return self._staged_work(transfer, [tensor], Order.COLLECTIVE)
 
         return self._run_in_pieces("all_reduce", post, [tensor], options, timeout)
 

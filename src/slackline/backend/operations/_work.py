@@ -1,12 +1,10 @@
 """The objects that an operation returns to torch: a Work, and the Work's Future."""
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from contextvars import ContextVar
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import distributed as dist
@@ -15,6 +13,14 @@ from torch.futures import Future
 from slackline.backend._held import held
 from slackline.backend._timeouts import wait_limit
 from slackline.backend._torch import excluded_from_compile, work_results
+from slackline.backend.operations._callbacks import (
+    Gates,
+    GroupCallbacks,
+    Number,
+    track,
+    untracked_then,
+)
+from slackline.backend.operations._places import CallbackRun, current
 from slackline.errors import LinkError, PeerError, TimeoutError, UsageError
 from slackline.nic import Transfer
 from slackline.staging import AllOf, StagedTransfer
@@ -23,7 +29,6 @@ __all__ = ["CoalescedWork", "CompletedWork", "StagedWork", "TransferWork"]
 
 _NO_TIMEOUT = timedelta()
 _NOTE_ELEMENTS = 16
-_IN_CALLBACK = ContextVar("in a future's callback", default=False)
 
 
 @excluded_from_compile
@@ -36,7 +41,8 @@ class _PythonWork(dist.Work):
 
     def get_future_result(self) -> Future[int]:
         """Return a Future of torch's WorkResult: success, timeout, error of a link, or unknown."""
-        return self.get_future().then(lambda _: _outcome(self.exception()))
+        outcome = untracked_then(self.get_future(), lambda _: _outcome(self.exception()))
+        return cast("Future[int]", outcome)
 
     def _get_duration(self) -> float:
         raise UsageError(
@@ -68,13 +74,19 @@ class TransferWork(_PythonWork):
     torch's DistributedDataParallel announces by a small all_reduce that a rank has more inputs,
     passes the Work to C++, and drops the Work in Python. C++ does not keep the Python object alive,
     and waits for ever on a Work whose Python object is gone. A Work of few elements that Python
-    drops before any wait is therefore kept in `dropped`.
+    drops before any wait is therefore kept in `callbacks.dropped`.
     """
 
     end_event: Callable[[], None] | None = None
     """A function that ends the operation's event in torch's profile; None without an event."""
-    dropped: deque["TransferWork"] | None = None
-    """The group's list of Works that Python dropped before any wait; None without a group."""
+    callbacks: GroupCallbacks | None = None
+    """The group's callbacks and dropped Works; None without a group."""
+    number: Number = None
+    """The operation's number in its group; None without a group."""
+    _joins = False
+    _kept: Any = None
+    _future: Future[Any] | None = None
+    _awaited = False
 
     def __init__(
         self, transfer: Transfer, results: Sequence[torch.Tensor], kept: Any = None
@@ -82,9 +94,8 @@ class TransferWork(_PythonWork):
         super().__init__()
         self._transfer = transfer
         self._results = results
-        self._kept = kept
-        self._future: Future[Any] | None = None
-        self._awaited = False
+        if kept is not None:
+            self._kept = kept
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         """Block until the operation is done; `timeout` zero means the operation's own timeout.
@@ -131,17 +142,20 @@ class TransferWork(_PythonWork):
     def get_future(self) -> Future[Any]:
         """Return a Future of the list of result tensors.
 
-        In a callback of another Future this call blocks until the operation is done. A Future
-        passes an error through C++ as text, so it fails with a RuntimeError that names the error's
-        type and message; `wait` raises the error itself.
+        The callbacks of a group's Futures start in the order of the operations. A Future passes an
+        error through C++ as text, so it fails with a RuntimeError that names the error's type and
+        message; `wait` raises the error itself.
         """
         self._awaited = True
         if self._future is None:
-            if _IN_CALLBACK.get():
+            callback = current()
+            if callback is not None and callback.origin is None:
                 # All Futures end on this thread, so a Future that is made here would otherwise
                 # never end.
                 self._outlast()
             self._future = self._make_future()
+            if self.callbacks is not None and self.number is not None:
+                track(self._future, self.number, self.callbacks, self._gates(), self._joins)
         return self._future
 
     def _make_future(self) -> Future[Any]:
@@ -151,11 +165,9 @@ class TransferWork(_PythonWork):
         def end(error: BaseException | None) -> None:
             if error is not None:
                 failures.append(error)
-            token = _IN_CALLBACK.set(True)
-            try:
+            # Callbacks that slackline does not know, such as those of collect_all, run within.
+            with CallbackRun(None):
                 self._complete(ended)
-            finally:
-                _IN_CALLBACK.reset(token)
 
         def pass_on(_: Future[Any]) -> list[torch.Tensor]:
             if failures:
@@ -164,34 +176,43 @@ class TransferWork(_PythonWork):
 
         # C++ sees an error only if a callback raises it; an exception object that Python sets
         # would be taken for a result.
-        future = ended.then(pass_on)
+        future = untracked_then(ended, pass_on)
         if self._transfer.done():
             # After a wait for the Work, C++ reads the value at once, so the Future must be
             # completed here and not later by a callback.
-            end(self.exception())
+            if (error := self.exception()) is not None:
+                failures.append(error)
+            self._complete(ended)
         else:
             self._transfer.add_done_callback(end)
-        return future
+        return cast("Future[Any]", future)
 
     def _outlast(self) -> None:
         with suppress(Exception):  # the Future will raise the error
             self._transfer.wait()
 
     def _new_future(self) -> Future[Any]:
-        return Future()
+        return self._gates()[0]()
 
     def _complete(self, future: Future[Any]) -> None:
-        future.set_result(None)
+        self._gates()[1](future)
+
+    def _gates(self) -> Gates:
+        """Return a function that makes Futures, and one that completes them with the results.
+
+        They do not refer to the Work, which refers to its own Future.
+        """
+        return Future, _complete_empty
 
     def __del__(self) -> None:
         # A dropped Work's operation may still run, so a callback keeps its memory alive.
         if not self._transfer.done():
             kept = (self._results, self._kept)
             self._transfer.add_done_callback(partial(_drop, kept))
-        if self.dropped is None or self._awaited:
+        if self.callbacks is None or self._awaited:
             return
         if sum(result.numel() for result in self._results) <= _NOTE_ELEMENTS:
-            self.dropped.append(self)  # The reference keeps the Work alive.
+            self.callbacks.dropped.append(self)  # The reference keeps the Work alive.
 
 
 @excluded_from_compile
@@ -226,20 +247,21 @@ class StagedWork(TransferWork):
         self._awaited = True
         self._staged.order()
 
-    def _new_future(self) -> Future[Any]:
-        return self._staged.device.future()
-
-    def _complete(self, future: Future[Any]) -> None:
-        _complete([self._staged], future, self.result())
+    def _gates(self) -> Gates:
+        return self._staged.device.future, partial(_complete, [self._staged], value=self.result())
 
 
 @excluded_from_compile
 class CoalescedWork(TransferWork):
     """The Work of several operations, which may include operations on accelerators."""
 
+    _joins = True
+
     def __init__(self, works: Sequence[TransferWork]) -> None:
         results = [result for work in works for result in work.result()]
         super().__init__(AllOf([work._transfer for work in works]), results, works)
+        if works:
+            self.callbacks, self.number = works[0].callbacks, works[0].number
         self._works = works
         self._staged = [work._staged for work in works if isinstance(work, StagedWork)]
 
@@ -260,14 +282,11 @@ class CoalescedWork(TransferWork):
     def is_success(self) -> bool:
         return all(work.is_success() for work in self._works)
 
-    def _new_future(self) -> Future[Any]:
-        return self._staged[0].device.future() if self._staged else Future()
-
-    def _complete(self, future: Future[Any]) -> None:
-        if self._staged:
-            _complete(self._staged, future, self.result())
-        else:
-            future.set_result(None)
+    def _gates(self) -> Gates:
+        if not self._staged:
+            return Future, _complete_empty
+        device = self._staged[0].device
+        return device.future, partial(_complete, self._staged, value=self.result())
 
 
 @excluded_from_compile
@@ -323,6 +342,11 @@ def _outcome(error: BaseException | None) -> int:
 
 def _drop(kept: object, error: BaseException | None) -> None:
     """Do nothing; bound to `kept` as a callback, the function keeps `kept` alive until the call."""
+
+
+def _complete_empty(future: Future[Any]) -> None:
+    """Complete a Future that is only a signal, on a group without accelerators."""
+    future.set_result(None)
 
 
 def _complete(

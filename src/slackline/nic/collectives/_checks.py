@@ -3,9 +3,17 @@
 from collections.abc import Sequence
 
 from slackline.errors import UsageError
+from slackline.nic._tags import in_callback
 from slackline.wire import DType, ReduceOp
 
-__all__ = ["check_peer", "check_reduction", "check_root", "check_tag", "sum_counts"]
+__all__ = [
+    "check_collective_tag",
+    "check_peer",
+    "check_reduction",
+    "check_root",
+    "check_tag",
+    "sum_counts",
+]
 
 _MAX_TAG = 1 << 24
 _FLOATS = (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16, DType.BFLOAT16)
@@ -41,6 +49,11 @@ def check_tag(rank: int, tag: int) -> int:
     if not 0 <= tag < _MAX_TAG:
         raise UsageError(f"tag must be 0 to {_MAX_TAG - 1}, not {tag}", rank=rank)
     return tag
+
+
+def check_collective_tag(rank: int, tag: int) -> int:
+    """Return the tag, or the identity in a callback, of a collective; raise UsageError if wrong."""
+    return tag if in_callback(tag) else check_tag(rank, tag)
 
 
 def check_root(rank: int, size: int, root: int | None) -> None:

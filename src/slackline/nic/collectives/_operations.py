@@ -15,7 +15,9 @@ from slackline.nic._failures import to_error
 from slackline.nic._interface import Prepared, TimedTransfer
 from slackline.nic._operation import Kind, Operation
 from slackline.nic._posts import Posts
+from slackline.nic._tags import in_callback
 from slackline.nic.collectives._checks import (
+    check_collective_tag,
     check_peer,
     check_reduction,
     check_root,
@@ -160,7 +162,7 @@ class Operations(Posts):
             self._require_open()
         kind, rank, size = operation.kind, self.rank, self.size
         if operation.tag is not None:
-            check_tag(rank, operation.tag)
+            (check_tag if kind in _MESSAGES else check_collective_tag)(rank, operation.tag)
         if kind is Kind.ALL_REDUCE:
             check_reduction(rank, operation.counts[0], operation.dtype, operation.reduction)
             return operation
@@ -273,13 +275,18 @@ class Operations(Posts):
         return self._native, chosen.program
 
     def _is_early(self, collective: Collective, tag: int | None) -> bool:
-        """Return whether the next collective of this kind and tag uses only the first links."""
+        """Return whether the next collective of this kind and tag uses only the first links.
+
+        One that is posted in a callback does, since the ranks may post these in different orders.
+        """
         later = self._book.connects_later
         return later and self._posted.get((collective, tag), 0) < _EARLY
 
     def _count(self, collective: Collective, operation: Operation) -> None:
         """Count a posted collective that used only the group's first links."""
         tag, root, dtype = operation.tag, operation.peer, operation.dtype
+        if in_callback(tag):
+            return  # Such a tag is used once.
         nbytes = operation.elements * dtype.itemsize
         number = self._posted[collective, tag] = self._posted.get((collective, tag), 0) + 1
         if number == _PREPARED:
