@@ -5,7 +5,8 @@ The analyser matches operations of one process group by `collective_seq_id`, so 
 own needs a process group of its own:
 
     NAME              collectives that are matched by the order of the calls
-    NAME tagged       collectives with a tag; the number has the tag in its low 24 bits
+    NAME tagged       collectives with a tag; the number has the tag in its low 24 bits,
+                      or, for one that was posted in a callback, is its whole identity
     NAME 0->2 tag 5   messages from rank 0 to rank 2 of the job with tag 5; tag 0 is left out
 """
 

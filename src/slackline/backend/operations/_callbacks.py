@@ -188,7 +188,14 @@ class Sequencer:
                     self._changed.wait()
                 self._free -= 1
                 entry = self._take(lane, me)
-            self._run(lane, entry, None, freed=1)
+            try:
+                self._run(lane, entry, None, freed=1)
+            except BaseException:
+                with self._changed:  # This thread ends with the error; another takes its place.
+                    self._free -= 1
+                    self._threads.discard(threading.current_thread())
+                    self._wake()
+                raise
             del entry, lane
 
     def _run(self, lane: Lane, entry: _Entry, before: int | None, freed: int = 0) -> None:
