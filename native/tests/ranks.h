@@ -243,7 +243,7 @@ inline const std::vector<Plan>& plans() {
 // --- operations ---
 
 inline Operation reduction(std::shared_ptr<const Program> program, const float* source,
-                           float* target, std::size_t count, int tag = -1) {
+                           float* target, std::size_t count, std::int64_t tag = -1) {
   Operation operation;
   operation.program = std::move(program);
   operation.op = wire::ReduceOp::kSum;
