@@ -7,7 +7,8 @@ Schedule ─ _schedule            the class that a training script uses
     _config                     ScheduleConfig, the options that are seldom changed
     _settings                   settings that the script leaves to the environment
     _agreement, _plans, _policy     agreement of the ranks; the plan; the strictness of its order
-    _batches                    splitting of a batch into microbatches, and merging of outputs
+    _batches                    splitting of a batch into microbatches
+    _outputs                    outputs to send to the next stage, or to merge for the caller
     _runner                     one rank's part of a step: dispatch, compute, send, block
         _worker                 F, B, W of one stage
             _gradients          gradients added in microbatch order, then scaled and reduced

@@ -1,16 +1,16 @@
-"""Splitting of a batch into microbatches and merging of outputs, with torch's chunk specs."""
+"""Splitting of a batch into microbatches, with torch's chunk specs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
-from torch.distributed.pipelining.microbatch import merge_chunks, split_args_kwargs_into_chunks
+from torch.distributed.pipelining.microbatch import split_args_kwargs_into_chunks
 from torch.utils._pytree import tree_leaves
 
 from slackline.errors import UsageError
 from slackline.pipeline._runner import Inputs
 
-__all__ = ["check_microbatches", "merge", "split"]
+__all__ = ["check_microbatches", "split"]
 
 
 def split(
@@ -19,13 +19,15 @@ def split(
     target: Any,
     microbatches: int,
     *,
+    loss_keywords: Mapping[str, Any] | None,
     args_spec: Any = None,
     kwargs_spec: Any = None,
 ) -> Inputs:
     """Cut a batch into microbatches along dimension 0, or along the dimensions in torch's specs.
 
-    If the batch does not divide evenly, the first microbatches get one more row. Raises UsageError
-    if the batch is too small.
+    If the batch does not divide evenly, the first microbatches get one more row. Values that are
+    not tensors go to every microbatch. Raises UsageError if the batch is too small, or does not fit
+    the specs.
     """
     given: list[tuple[Any, ...]] = [()] * microbatches
     named: list[dict[str, Any]] = [{}] * microbatches
@@ -35,7 +37,7 @@ def split(
     if target is not None:
         chunks, _ = _chunks((target,), {}, microbatches, None, None, "target")
         targets = [chunk[0] for chunk in chunks]
-    return Inputs(arguments=given, keywords=named, targets=targets)
+    return Inputs(arguments=given, keywords=named, targets=targets, loss_keywords=loss_keywords)
 
 
 def _chunks(
@@ -46,16 +48,19 @@ def _chunks(
     kwargs_spec: Any,
     what: str = "batch",
 ) -> tuple[list[tuple[Any, ...]], list[dict[str, Any]]]:
-    given, named = split_args_kwargs_into_chunks(
-        arguments, keywords, microbatches, args_spec, kwargs_spec
-    )
+    tensors = [each for each in tree_leaves((arguments, keywords)) if isinstance(each, Tensor)]
+    shown = ", ".join(str(list(each.shape)) for each in tensors)
+    try:
+        given, named = split_args_kwargs_into_chunks(
+            arguments, keywords, microbatches, args_spec, kwargs_spec
+        )
+    except (AssertionError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        scalar = any(not each.dim() for each in tensors)
+        way_out = "; pass a tensor without dimensions as a number" if scalar else ""
+        raise UsageError(
+            f"a {what} of shape {shown} cannot be cut into microbatches: {error}{way_out}"
+        ) from error
     if len(given) != microbatches:
-        sizes = [
-            list(each.shape)
-            for each in tree_leaves((arguments, keywords))
-            if isinstance(each, Tensor)
-        ]
-        shown = ", ".join(map(str, sizes))
         raise UsageError(
             f"a {what} of shape {shown} gives {len(given)} microbatches, not {microbatches}"
         )
@@ -67,6 +72,7 @@ def check_microbatches(
     arguments: Sequence[Any] | None,
     keywords: Sequence[Mapping[str, Any]] | None,
     targets: Sequence[Any] | None,
+    loss_keywords: Mapping[str, Any],
 ) -> Inputs:
     """Check and return microbatches that the caller has made.
 
@@ -86,9 +92,5 @@ def check_microbatches(
         ],
         keywords=[{}] * microbatches if keywords is None else keywords,
         targets=[None] * microbatches if targets is None else targets,
+        loss_keywords=loss_keywords,
     )
-
-
-def merge(outputs: Sequence[Any], spec: Any) -> Any:
-    """Merge the last stage's outputs of all microbatches into the output of the whole batch."""
-    return merge_chunks(list(outputs), spec)

@@ -7,7 +7,7 @@ can start, the rank blocks until a message arrives.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -61,6 +61,8 @@ class Inputs:
     """The arguments of the first stage; empty tuples on ranks without it."""
     keywords: Sequence[Mapping[str, Any]]
     targets: Sequence[Any]
+    loss_keywords: Mapping[str, Any] | None = field(default_factory=dict)
+    """The keyword arguments of the loss function in every microbatch; None computes no loss."""
 
 
 class LaunchThrottle(Protocol):
@@ -163,7 +165,11 @@ class Runner:
         held, peak = dict.fromkeys(self._workers, 0), dict.fromkeys(self._workers, 0)
         idle_since: int | None = None
         for worker in self._workers.values():
-            worker.begin(training=training, keeps_outputs=keeps_outputs)
+            worker.begin(
+                training=training,
+                keeps_outputs=keeps_outputs,
+                loss_keywords=inputs.loss_keywords,
+            )
         try:
             self._transport.begin(step, self._channels(config, training=training))
             while True:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch import distributed as dist
 
@@ -12,12 +13,13 @@ from slackline.backend import SlacklineGroup, slackline_group
 from slackline.env import Environment
 from slackline.errors import ClosedError, PeerError, SlacklineError, UsageError
 from slackline.pipeline._agreement import RankParameters, agree, checked_stages, clock_name
-from slackline.pipeline._batches import check_microbatches, merge, split
+from slackline.pipeline._batches import check_microbatches, split
 from slackline.pipeline._config import ScheduleConfig
 from slackline.pipeline._delegation import Delegation
 from slackline.pipeline._device import DeviceThrottle
 from slackline.pipeline._forecasts import forecaster_for
 from slackline.pipeline._message_buffers import MessageBuffers
+from slackline.pipeline._outputs import merge
 from slackline.pipeline._plan_telemetry import PlanTelemetry
 from slackline.pipeline._plans import (
     Memory,
@@ -237,27 +239,45 @@ class Schedule:
         target: Any = None,
         losses: list[Tensor] | None = None,
         return_outputs: bool = True,
+        loss_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> Any:
         """Run one training step on a batch, which is cut into microbatches along dimension 0.
 
         The first stage's rank passes `args`, and the last stage's rank `target`. `kwargs` go to the
-        stages of the rank that passes them. On the last stage's rank, `losses` is filled with the
-        loss of each microbatch. Returns the merged outputs on the last stage's rank, and None on
-        all other ranks. With `return_outputs` False nothing is returned, and each output is freed
-        after its backward. Blocks until this rank's part is done.
+        stages of the rank that passes them. Values that are not tensors are given to every
+        microbatch. On the last stage's rank, `losses` is filled with the loss of each microbatch,
+        and `loss_kwargs` are passed to `loss_fn` with every microbatch, uncut. Returns the merged
+        outputs on the last stage's rank, and None on all other ranks: tensors are concatenated
+        along dimension 0, and tensors without dimensions stacked. With `return_outputs` False
+        nothing is returned, and each output is freed after its backward. Blocks until this rank's
+        part is done.
         """
-        return self._batch(args, kwargs, target, losses, training=True, keeps=return_outputs)
+        with self._ending_on_error():
+            self._check_grad_mode()
+            given = self._split(args, kwargs, target, self._loss_keywords(loss_kwargs))
+            outputs = self._run(given, losses, training=True, keeps=return_outputs)
+        return None if outputs is None else merge(outputs, self._specs[2])
 
     def eval(
         self,
         *args: Any,
         target: Any = None,
         losses: list[Tensor] | None = None,
+        return_outputs: bool = True,
+        loss_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Run the forwards of a batch without gradients; the arguments are those of `step`."""
-        return self._batch(args, kwargs, target, losses, training=False, keeps=True)
+        """Run the forwards of a batch without gradients; the arguments are those of `step`.
+
+        The loss is computed if `target` or `losses` is given.
+        """
+        with self._ending_on_error():
+            wanted = target is not None or losses is not None
+            keywords = self._loss_keywords(loss_kwargs) if wanted else None
+            given = self._split(args, kwargs, target, keywords)
+            outputs = self._run(given, losses, training=False, keeps=return_outputs)
+        return None if outputs is None else merge(outputs, self._specs[2])
 
     def step_microbatches(
         self,
@@ -266,39 +286,37 @@ class Schedule:
         targets: Sequence[Any] | None = None,
         keywords: Sequence[Mapping[str, Any]] | None = None,
         losses: list[Tensor] | None = None,
+        return_outputs: bool = True,
+        loss_kwargs: Mapping[str, Any] | None = None,
     ) -> list[Any] | None:
         """Run one training step on microbatches that the caller has made, of any shapes.
 
         Each of `inputs` is a tensor or a tuple of arguments. Returns the list of outputs on the
-        last stage's rank, and None on all other ranks.
+        last stage's rank, and None on all other ranks. The other arguments are those of `step`.
         """
         with self._ending_on_error():
-            given = check_microbatches(self._microbatches, inputs, keywords, targets)
-            outputs: list[Any] | None = self._run(given, losses, training=True, keeps=True)
-        return outputs
+            self._check_grad_mode()
+            found = self._loss_keywords(loss_kwargs)
+            given = check_microbatches(self._microbatches, inputs, keywords, targets, found)
+            return self._run(given, losses, training=True, keeps=return_outputs)
 
-    def _batch(
+    def _split(
         self,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         target: Any,
-        losses: list[Tensor] | None,
-        *,
-        training: bool,
-        keeps: bool,
-    ) -> Any:
-        with self._ending_on_error():
-            args_spec, kwargs_spec, merge_spec = self._specs
-            given = split(
-                args,
-                kwargs,
-                target,
-                self._microbatches,
-                args_spec=args_spec,
-                kwargs_spec=kwargs_spec,
-            )
-            outputs = self._run(given, losses, training=training, keeps=keeps)
-        return None if outputs is None else merge(outputs, merge_spec)
+        loss_keywords: Mapping[str, Any] | None,
+    ) -> Inputs:
+        args_spec, kwargs_spec, _ = self._specs
+        return split(
+            args,
+            kwargs,
+            target,
+            self._microbatches,
+            loss_keywords=loss_keywords,
+            args_spec=args_spec,
+            kwargs_spec=kwargs_spec,
+        )
 
     def _run(
         self, given: Inputs, losses: list[Tensor] | None, *, training: bool, keeps: bool
@@ -323,10 +341,29 @@ class Schedule:
     def _check(self, given: Inputs, losses: list[Tensor] | None) -> None:
         if 0 in self._workers and not (given.arguments[0] or given.keywords[0]):
             raise UsageError("the first stage's rank must give step its inputs")
-        if self._last is None or self._loss_fn is None:
+        if losses is None:
             return
-        if losses is not None and not isinstance(losses, list):
+        if not isinstance(losses, list):
             raise UsageError(f"losses must be a list to fill, not a {type(losses).__name__}")
+        if self._last is not None and self._loss_fn is None:
+            raise UsageError("there are no losses to fill in, because the schedule has no loss_fn")
+
+    def _check_grad_mode(self) -> None:
+        if self._loss_fn is not None and not torch.is_grad_enabled():
+            raise UsageError(
+                "step needs gradients, but was called within torch.no_grad() or "
+                "torch.inference_mode(); `eval` runs the forwards without gradients"
+            )
+
+    @staticmethod
+    def _loss_keywords(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        if given is None:
+            return {}
+        if not isinstance(given, Mapping):
+            raise UsageError(
+                f"loss_kwargs must be a dict of loss_fn's arguments, not a {type(given).__name__}"
+            )
+        return given
 
     def _step_config(self) -> StepConfig:
         change = ""

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from slackline.errors import UsageError
 from slackline.pipeline._gradients import Gradients, Reducer
-from slackline.pipeline._message import entries_of
+from slackline.pipeline._outputs import detached, sendable
 from slackline.pipeline._torch import (
     Groups,
     Stage,
@@ -90,16 +90,25 @@ class Worker:
         self._kept: dict[int, _Kept] = {}
         self._synchronizes = True
         self._keeps_outputs = True
+        self._loss_keywords: Mapping[str, Any] | None = {}
         self._losses: dict[int, Tensor] = {}
         self._outputs: dict[int, Any] = {}
 
-    def begin(self, *, training: bool, keeps_outputs: bool) -> None:
+    def begin(
+        self,
+        *,
+        training: bool,
+        keeps_outputs: bool,
+        loss_keywords: Mapping[str, Any] | None,
+    ) -> None:
         """Begin a step: clear losses and outputs, and suspend the module's gradient reductions.
 
         With `keeps_outputs` false, the outputs of the last stage are freed after their backwards.
+        The loss function gets `loss_keywords` with every microbatch; None computes no loss.
         """
         self._kept.clear()
         self._keeps_outputs = keeps_outputs
+        self._loss_keywords = loss_keywords
         self._losses.clear()
         self._outputs.clear()
         if self._reducer is not None:
@@ -138,16 +147,16 @@ class Worker:
         """
         with torch.set_grad_enabled(training):
             output = self._module(*inputs, **keywords)
-            outputs = tuple(output) if isinstance(output, tuple | list) else (output,)
-            if self.last:
+            outputs: tuple[Tensor, ...] = ()
+            if not self.last:
+                outputs = sendable(output, f"stage {self.index}, F{microbatch}")
+            else:
                 if self._keeps_outputs:
-                    self._outputs[microbatch] = _detached(output)
-                if self._loss_fn is not None:
+                    self._outputs[microbatch] = detached(output)
+                if self._loss_fn is not None and self._loss_keywords is not None:
                     loss = self._loss(microbatch, output, target)
                     self._losses[microbatch] = loss.detach()
                     outputs = (loss,)
-        if not self.last:
-            entries_of(outputs, f"stage {self.index}, F{microbatch}")
         if training:
             # torch detaches the outputs in place at the end of B, which a view does not permit.
             outputs = tuple(each.clone() if each._is_view() else each for each in outputs)
@@ -245,7 +254,12 @@ class Worker:
 
     def _loss(self, microbatch: int, output: Any, target: Any) -> Tensor:
         assert self._loss_fn is not None
-        loss = self._loss_fn(output, target)
+        try:
+            loss = self._loss_fn(output, target, **(self._loss_keywords or {}))
+        except Exception as error:
+            if target is None:
+                error.add_note("the target is None: the last stage's rank gave `step` no `target`")
+            raise
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             shown = list(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
             raise UsageError(
@@ -260,13 +274,3 @@ class Worker:
         if torch.is_autocast_enabled(kind):
             return torch.autocast(kind, enabled=False)
         return nullcontext()
-
-
-def _detached(output: Any) -> Any:
-    if isinstance(output, Tensor):
-        return output.detach()
-    if isinstance(output, tuple | list):
-        return type(output)(map(_detached, output))
-    if isinstance(output, dict):
-        return {key: _detached(value) for key, value in output.items()}
-    return output
