@@ -1,0 +1,13 @@
+"""Models and training loops that are drawn from one integer, for tests that compare training with
+the training of one process.
+
+parts         the kinds of parts that models have: layers, gates, custom functions, hooks
+wraps         the ways to run a part: checkpointed, within autocast, gated, cut off by `detach`
+stages        a stage: its parts between the tensors that it takes and the tensors that it sends
+cases         a case: the description of a model and its loop, which prints itself
+draw          the case of a seed
+shrink        cases that are a little smaller than a given one
+programs      the loop of a case, driven over anything that trains: schedules, wrappers, one process
+one_process   the expected results, from one process that runs the microbatches one after the other
+results       what a step leaves behind, and the first difference between two results
+"""

@@ -1,0 +1,153 @@
+"""The expected results of a case: one process runs the microbatches one after the other.
+
+Every microbatch runs through all stages, its backward follows at once, and its gradients are added.
+After the last microbatch the gradients are divided as the schedule divides them, then gradients of
+earlier steps are added. With replicas, the process has a copy of the model for each, and adds their
+gradients in the order of the replicas.
+"""
+
+import torch
+from torch import Tensor
+
+from drawn.cases import Case, Plan, Step
+from drawn.programs import (
+    Modules,
+    Update,
+    around,
+    batch_of,
+    loss_of,
+    outputs_in,
+    run,
+)
+from drawn.results import Result
+from drawn.stages import build
+
+__all__ = ["expected_results"]
+
+
+def expected_results(case: Case, replica: int = 0) -> list[Result]:
+    """Return the results of the case in one process, for one of the replicas."""
+    return run(case, _OneProcess(case, replica))
+
+
+class _OneProcess:
+    """All stages of a model in one process, with a copy for each replica."""
+
+    def __init__(self, case: Case, replica: int) -> None:
+        self._case = case
+        self._replica = replica
+        self._copies = [build(case) for _ in range(case.replicas)]
+        self.modules: Modules = self._copies[replica]
+        self._update = Update(case)
+        self._loss_fn = loss_of(case, self._update)
+
+    def plan(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def update(self) -> None:
+        for copy in self._copies:
+            self._update(copy)
+
+    def zero(self, *, to_none: bool) -> None:
+        for copy in self._copies:
+            for module in copy.values():
+                module.zero_grad(set_to_none=to_none)
+
+    def step(self, step: Step, turn: int) -> Result:
+        old = [self._taken(copy) for copy in self._copies]
+        found = self._forwards(step, turn, training=True)
+        count = len(step.rows)
+        for copy, before in zip(self._copies, old, strict=True):
+            for module in copy.values():
+                for each in module.parameters():
+                    if self._plan.scale and count > 1 and each.grad is not None:
+                        each.grad.div_(count)
+                    earlier = before.get(id(each))
+                    if earlier is not None:
+                        if each.grad is not None:
+                            earlier.add_(each.grad)
+                        each.grad = earlier
+        if self._case.replicas > 1:
+            self._average()
+        return found
+
+    def evaluate(self, step: Step, turn: int) -> Result:
+        with torch.no_grad():
+            return self._forwards(step, turn, training=False)
+
+    def _taken(self, copy: Modules) -> dict[int, Tensor]:
+        """Take the gradients of earlier steps away, if the schedule divides; return them."""
+        taken = {}
+        if self._plan.scale:
+            for module in copy.values():
+                for each in module.parameters():
+                    if each.requires_grad and each.grad is not None:
+                        taken[id(each)] = each.grad
+                        each.grad = None
+        return taken
+
+    def _forwards(self, step: Step, turn: int, *, training: bool) -> Result:
+        case = self._case
+        data = [
+            batch_of(case, turn, replica, step.rows).microbatches(case)
+            for replica in range(case.replicas)
+        ]
+        losses, outputs = [], []
+        for place in range(len(step.rows)):
+            for replica, copy in enumerate(self._copies):
+                if training and replica:
+                    _copy_buffers(self._before, copy)
+                elif training and case.replicas > 1:
+                    self._before = _buffers(copy)
+                x, keywords, y = data[replica][place]
+                with around(case):
+                    output, loss = self._forward(copy, x, keywords, y)
+                if training and loss.requires_grad:
+                    loss.backward()
+                if replica == self._replica:
+                    losses.append(loss.detach())
+                    outputs.append(_detached(output))
+        return outputs_in(losses, outputs)
+
+    def _forward(
+        self, copy: Modules, x: Tensor, keywords: dict[str, Tensor], y: Tensor
+    ) -> tuple[object, Tensor]:
+        values: object = x
+        for index in range(len(copy)):
+            given = values if isinstance(values, tuple) else (values,)
+            values = copy[index](*given, **keywords)
+        return values, self._loss_fn(values, y)
+
+    def _average(self) -> None:
+        """Average the gradients of the copies, which are added in the order of the replicas."""
+        parameters = [
+            [each for module in copy.values() for each in module.parameters()]
+            for copy in self._copies
+        ]
+        for same in zip(*parameters, strict=True):
+            gradients = [each.grad for each in same]
+            if all(each is None for each in gradients):
+                continue
+            total = torch.zeros_like(same[0])
+            for place, gradient in enumerate(gradients):
+                value = torch.zeros_like(same[0]) if gradient is None else gradient
+                total = value.clone() if not place else total + value
+            for each in same:
+                each.grad = total / len(same)
+
+
+def _buffers(copy: Modules) -> list[Tensor]:
+    return [each.clone() for module in copy.values() for each in module.buffers()]
+
+
+def _copy_buffers(values: list[Tensor], copy: Modules) -> None:
+    buffers = [each for module in copy.values() for each in module.buffers()]
+    for value, buffer in zip(values, buffers, strict=True):
+        buffer.copy_(value)
+
+
+def _detached(output: object) -> object:
+    if isinstance(output, tuple):
+        return tuple(each.detach() for each in output)
+    assert isinstance(output, Tensor)
+    return output.detach()
