@@ -13,6 +13,8 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from torch import Tensor, nn
 
+from slackline.errors import InternalError
+
 __all__ = ["Gradients", "Reducer"]
 
 
@@ -37,19 +39,18 @@ class Gradients:
 
     def __init__(
         self,
-        parameters: Sequence[nn.Parameter],
         microbatches: int,
         *,
         scale: bool,
         reducer: Reducer | None,
         completed: Callable[[], None] = lambda: None,
     ) -> None:
-        """Create the gradients of these parameters; frozen parameters are left out.
+        """Create the gradients of a stage whose parameters `begin` gets.
 
         With `scale`, a step's gradients are divided by the number of microbatches. `reducer` None
         reduces nothing. `completed` is called when the first parameter of a step is complete.
         """
-        self._parameters = [each for each in parameters if each.requires_grad]
+        self._parameters: list[nn.Parameter] = []
         self._microbatches = microbatches
         self._scale = scale
         self._reducer = self._usual_reducer = reducer
@@ -60,11 +61,13 @@ class Gradients:
         self._complete: set[int] = set()
         self._is_open = False
 
-    def begin(self, *, reduces: bool = True) -> None:
+    def begin(self, parameters: Sequence[nn.Parameter], *, reduces: bool = True) -> None:
         """Begin a training step; gradients of earlier steps are set aside and added at its end.
 
-        With `reduces` false, gradients are not reduced over replicas in this step.
+        `parameters` are the stage's; frozen ones are left out. With `reduces` false, gradients are
+        not reduced over replicas in this step.
         """
+        self._parameters = [each for each in parameters if each.requires_grad]
         self._reducer = self._usual_reducer if reduces else None
         self._next = 0
         self._aside.clear()
@@ -72,18 +75,28 @@ class Gradients:
         self._complete.clear()
         self._is_open = False
 
+    def end(self, where: str) -> None:
+        """End a training step; raise InternalError if a microbatch has not had its turn.
+
+        The text of the error begins with `where`.
+        """
+        if self._next != self._microbatches:
+            raise InternalError(
+                f"{where}: the gradients of {self._next} of {self._microbatches} microbatches "
+                "were added"
+            )
+
     @contextmanager
-    def turn(self, microbatch: int) -> Iterator[bool]:
+    def turn(self, microbatch: int) -> Iterator[None]:
         """Run the body for a microbatch, and add its gradients in the order of microbatches.
 
-        Yields True for the last microbatch that is added. The body for this microbatch may call
-        `complete` for a parameter as soon as the gradient is final. The gradients of a microbatch
+        Every microbatch has one turn, even if it has no gradients. The gradients of a microbatch
         that is computed too early are set aside until all earlier microbatches are added.
         """
         self.open()
         if microbatch != self._next:
             with self._set_aside(microbatch):
-                yield False
+                yield
             return
         last = self._next == self._microbatches - 1
         handles = []
@@ -93,7 +106,7 @@ class Gradients:
                 for each in self._parameters
             ]
         try:
-            yield last
+            yield
         finally:
             for handle in handles:
                 handle.remove()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from slackline.errors import UsageError
-from slackline.pipeline._torch import backward_of, inputs_backward, opaque_nodes, weights_backward
+from slackline.pipeline._backward import backward_of, divide
 from slackline.plan.partition import Layer, Profile
 
 __all__ = ["profile"]
@@ -114,7 +114,6 @@ def _once(
     module: nn.Module, name: str, inputs: tuple[Tensor, ...], device: torch.device
 ) -> tuple[int, int, int]:
     """Return the nanoseconds of one F, B and W."""
-    weights = [each for each in module.parameters() if each.requires_grad]
     outputs: tuple[Tensor, ...] = ()
 
     def forward() -> None:
@@ -122,23 +121,18 @@ def _once(
         outputs = _tensors(module(*inputs), f"the output of layer {name}")
 
     forward_ns = _timed(forward, device)
-    # Backwards detach outputs in place, which a view does not permit.
-    usable = [each.clone() if each._is_view() else each for each in outputs if each.requires_grad]
+    usable = [each for each in outputs if each.requires_grad]
     wanted = [each for each in inputs if each.requires_grad]
     gradients = [torch.ones_like(each) for each in usable]
     if not usable:
         return forward_ns, 0, 0
     if not wanted:
         return forward_ns, 0, _timed(lambda: backward_of(usable, gradients, ()), device)
-    if not weights or opaque_nodes(usable):
+    divided = divide(usable, gradients, wanted)
+    if divided is None or not divided.has_weights:
         return forward_ns, _timed(lambda: backward_of(usable, gradients, wanted), device), 0
-    groups = []
-
-    def backward() -> None:
-        groups.extend(inputs_backward(usable, gradients, wanted, weights)[1])
-
-    backward_ns = _timed(backward, device)
-    return forward_ns, backward_ns, _timed(lambda: weights_backward(weights, groups), device)
+    backward_ns = _timed(divided.for_inputs, device)
+    return forward_ns, backward_ns, _timed(divided.for_weights, device)
 
 
 def _timed(call: Callable[[], object], device: torch.device) -> int:

@@ -166,6 +166,7 @@ class Runner:
         idle_since: int | None = None
         for worker in self._workers.values():
             worker.begin(
+                plan,
                 training=training,
                 keeps_outputs=keeps_outputs,
                 loss_keywords=inputs.loss_keywords,
@@ -202,6 +203,9 @@ class Runner:
                 if instruction.kind is not Kind.F:
                     held[stage] += held_after(instruction, config.scenario)
                 dispatcher.done(instruction)
+            if training:
+                for worker in self._workers.values():
+                    worker.complete()
         finally:
             for worker in self._workers.values():
                 worker.end()

@@ -1,21 +1,16 @@
-"""The adapter to torch's untyped interfaces: pipeline stages, and the backward in two parts."""
+"""The adapter to torch's untyped interface of pipeline stages."""
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
 from torch import distributed as dist
-from torch.autograd.graph import Node
+from torch import nn
 from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining import _backward as parts
 from torch.distributed.pipelining.stage import _PipelineStageBase
 
-__all__ = ["Groups", "Stage", "backward_of", "inputs_backward", "is_stage", "weights_backward"]
-
-Groups = list[dict[str, Any]]
-"""torch's intermediate state between the two parts of a backward: groups of graph nodes."""
+__all__ = ["Stage", "is_stage", "sources_of"]
 
 
 class Stage(Protocol):
@@ -50,67 +45,4 @@ def sources_of(stage: Any) -> set[int]:
             source = source.args[0]
         if source.op == "call_module":
             found.add(stage.get_stage_index_of_submod(source.name))
-    return found
-
-
-def inputs_backward(
-    outputs: Sequence[Tensor],
-    gradients: Sequence[Tensor] | None,
-    inputs: Sequence[Tensor],
-    weights: Iterable[nn.Parameter],
-) -> tuple[list[Tensor | None], Groups]:
-    """Run the first part of a backward, which computes the gradients of the inputs.
-
-    Returns the gradients, and the intermediate state for `weights_backward`.
-    """
-    grads = None if gradients is None else list(gradients)
-    found, groups = parts.stage_backward_input(list(outputs), grads, list(inputs), iter(weights))
-    for each in inputs:
-        each.grad = None
-    return list(found), groups
-
-
-def weights_backward(weights: Iterable[nn.Parameter], groups: Groups) -> None:
-    """Run the second part of a backward, which adds to the gradients of the weights.
-
-    `groups` is the intermediate state that `inputs_backward` returned.
-    """
-    parts.stage_backward_weight(iter(weights), groups)
-
-
-def weights_of(group: dict[str, Any]) -> list[nn.Parameter]:
-    """Return the weights whose gradients `weights_backward` computes from one group of nodes."""
-    return [cast(Any, node).variable for node in group["params"]]
-
-
-def backward_of(
-    outputs: Sequence[Tensor], gradients: Sequence[Tensor] | None, inputs: Sequence[Tensor]
-) -> list[Tensor | None]:
-    """Run a backward in one piece; add to the weights' gradients, return the inputs' gradients."""
-    if outputs:
-        torch.autograd.backward(list(outputs), None if gradients is None else list(gradients))
-    found = [each.grad if each.requires_grad and each.is_leaf else None for each in inputs]
-    for each in inputs:
-        if each.is_leaf:
-            each.grad = None
-    return found
-
-
-def opaque_nodes(outputs: Sequence[Tensor]) -> set[str]:
-    """Return the class names of graph nodes that can only compute all their gradients at once.
-
-    Compiled functions and reentrant checkpoints have such nodes.
-    """
-    found: set[str] = set()
-    left = [each.grad_fn for each in outputs if each.grad_fn is not None]
-    seen: set[Node] = set(left)
-    while left:
-        node = left.pop()
-        name = type(node).__name__
-        if name in ("CompiledFunctionBackward", "CheckpointFunctionBackward"):
-            found.add(name)
-        for after, _ in node.next_functions:
-            if after is not None and after not in seen:
-                seen.add(after)
-                left.append(after)
     return found

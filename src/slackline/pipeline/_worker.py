@@ -5,34 +5,27 @@
     W     the gradients of the weights, from the kept values
     BW    both backwards in one
 
-The first stage sends no gradients, so its B does nothing and its W is the whole backward. A graph
-that can only compute all its gradients at once, such as that of compiled code or of a reentrant
-checkpoint, would be run twice by B and W. For such a graph, B is the whole backward and W does
-nothing. For a stage with a `dw_builder`, B runs the module's own backward, and W runs the function
-that the builder returned.
+Where no input needs a gradient, as on the first stage or after a frozen one, B does nothing and W
+is the whole backward. B runs a backward that cannot be divided whole, and W does nothing. For a
+stage with a `dw_builder`, B runs the module's own backward, and W runs the function that the
+builder returned.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from operator import itemgetter
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from slackline.errors import UsageError
+from slackline.errors import InternalError, UsageError
+from slackline.pipeline._backward import Divided, backward_of, divide
 from slackline.pipeline._gradients import Gradients, Reducer
 from slackline.pipeline._outputs import detached, sendable
-from slackline.pipeline._torch import (
-    Groups,
-    Stage,
-    backward_of,
-    inputs_backward,
-    opaque_nodes,
-    weights_backward,
-    weights_of,
-)
-from slackline.plan.pipeline import Instruction, Kind
+from slackline.pipeline._reached import Reached
+from slackline.pipeline._torch import Stage
+from slackline.plan.pipeline import Instruction, Kind, PipelinePlan
 
 __all__ = ["LossFunction", "Worker"]
 
@@ -42,14 +35,17 @@ LossFunction = Callable[..., Tensor]
 class _Kept:
     """The values of a microbatch that its forward (F) keeps for its backwards (B and W)."""
 
-    __slots__ = ("gradients", "groups", "inputs", "outputs", "runner")
+    __slots__ = ("divided", "done", "gradients", "inputs", "outputs", "reached", "runner")
 
     def __init__(self, inputs: tuple[Any, ...], outputs: tuple[Tensor, ...]) -> None:
         self.inputs = inputs
         self.outputs = outputs
         self.gradients: list[Tensor] | None = None
-        self.groups: Groups | None = None
+        self.divided: Divided | None = None
         self.runner: Callable[[], None] | None = None
+        self.reached: Reached | None = None
+        self.done = False
+        """Whether B has added to the weights' gradients."""
 
 
 class Worker:
@@ -78,14 +74,15 @@ class Worker:
         self._module = stage.submod
         self._loss_fn = loss_fn
         self._split = split
+        self._repeats = False
+        """Whether a divided backward has run Python code of the forward's path twice."""
         self._reducer = self._module if isinstance(self._module, Reducer) else None
-        self._parameters = list(self._module.parameters())
+        self._parameters: dict[str, nn.Parameter] = {}
+        self._needing: list[bool] = []
+        self._plan: PipelinePlan | None = None
+        self._checks = False
         self._gradients = Gradients(
-            self._parameters,
-            microbatches,
-            scale=scale,
-            reducer=self._reducer,
-            completed=completed,
+            microbatches, scale=scale, reducer=self._reducer, completed=completed
         )
         self._kept: dict[int, _Kept] = {}
         self._synchronizes = True
@@ -96,10 +93,11 @@ class Worker:
 
     def begin(
         self,
+        plan: PipelinePlan,
         *,
         training: bool,
         keeps_outputs: bool,
-        loss_keywords: Mapping[str, Any] | None,
+        loss_keywords: Mapping[str, Any] | None = None,
     ) -> None:
         """Begin a step: clear losses and outputs, and suspend the module's gradient reductions.
 
@@ -115,7 +113,23 @@ class Worker:
             self._synchronizes = self._reducer.require_backward_grad_sync
             self._reducer.require_backward_grad_sync = False
         if training:
-            self._gradients.begin(reduces=self._synchronizes)
+            self._checks = self._read_parameters() or plan is not self._plan
+            self._plan = plan
+            self._gradients.begin(list(self._parameters.values()), reduces=self._synchronizes)
+
+    def _read_parameters(self) -> bool:
+        """Read the module's parameters; return whether they differ from those of the last step."""
+        found = dict(self._module.named_parameters())
+        needing = [each.requires_grad for each in found.values()]
+        known = self._parameters
+        same = found.keys() == known.keys() and all(found[name] is known[name] for name in found)
+        changed = not same or needing != self._needing
+        self._parameters, self._needing = found, needing
+        return changed
+
+    def complete(self) -> None:
+        """Raise InternalError unless the gradients of all microbatches have been added."""
+        self._gradients.end(f"stage {self.index}")
 
     def end(self) -> None:
         """End a step, also after an error: free kept values, and restore the reducer's setting."""
@@ -158,11 +172,7 @@ class Worker:
                     self._losses[microbatch] = loss.detach()
                     outputs = (loss,)
         if training:
-            # torch detaches the outputs in place at the end of B, which a view does not permit.
-            outputs = tuple(each.clone() if each._is_view() else each for each in outputs)
             self._kept[microbatch] = _Kept(inputs, outputs)
-            if self._split is None:
-                self._split = not opaque_nodes(outputs)
         return outputs
 
     def backward(
@@ -177,54 +187,79 @@ class Worker:
         self._choose(instruction, kept, received)
         inputs = [each for each in kept.inputs if isinstance(each, Tensor)]
         whole = instruction.kind is Kind.BW
-        builder = self._stage.dw_builder
-        if builder is not None:
-            self._gradients.open()
+        found: list[Tensor | None] = [None] * len(inputs)
         with self._plainly():
-            if whole or builder is not None or not (self.first or self._split):
-                with self._gradients.turn(microbatch) if builder is None else nullcontext():
-                    found = backward_of(kept.outputs, kept.gradients, inputs)
-                kept.outputs = kept.inputs = ()
-                if builder is not None:
-                    kept.runner = builder()
-                    if whole:
-                        self.weights(microbatch)
-            elif self.first:
-                found = [None] * len(inputs)
-            elif kept.outputs:
-                found, kept.groups = inputs_backward(
-                    kept.outputs, kept.gradients, inputs, self._parameters
-                )
-                kept.outputs = ()
+            if self._stage.dw_builder is not None:
+                self._gradients.open()
+                found = backward_of(kept.outputs, kept.gradients, inputs)
+                kept.runner = self._stage.dw_builder()
             else:
-                found, kept.groups = [None] * len(inputs), []
+                if self._checks:
+                    kept.reached = Reached(kept.outputs, self._parameters)
+                waits = not self.first and any(each.requires_grad for each in inputs)
+                if waits and not whole and kept.outputs:
+                    kept.divided = self._divided(kept, inputs)
+                if kept.divided is not None:
+                    found = kept.divided.for_inputs()
+                elif whole or waits:
+                    with self._adding(microbatch, kept):
+                        found = backward_of(kept.outputs, kept.gradients, inputs)
+                    kept.done = True
+        if kept.done or kept.divided is not None or kept.runner is not None:
+            kept.outputs = kept.inputs = ()
         if whole:
-            self._kept.pop(microbatch, None)
+            self.weights(microbatch)
         return found
 
     def weights(self, microbatch: int) -> None:
         """Run the backward for the weights (W) of a microbatch; add to the weights' gradients."""
         kept = self._kept.pop(microbatch)
-        with self._plainly():
-            if kept.runner is not None:
-                with self._gradients.turn(microbatch):
-                    kept.runner()
-            elif kept.groups is not None:
-                with self._gradients.turn(microbatch) as completes:
-                    self._add(kept.groups, completes)
-            elif self.first and kept.outputs:
-                with self._gradients.turn(microbatch):
-                    backward_of(kept.outputs, kept.gradients, ())
-
-    def _add(self, groups: Groups, completes: bool) -> None:
-        if not completes:
-            weights_backward(self._parameters, groups)
+        if kept.done:
             return
-        members = [weights_of(group) for group in groups]
-        for place, weights in enumerate(members):
-            weights_backward(weights, [groups[place]])
-            later = {id(each) for rest in members[place + 1 :] for each in rest}
-            self._gradients.complete(each for each in weights if id(each) not in later)
+        with self._plainly(), self._adding(microbatch, kept):
+            if kept.runner is not None:
+                kept.runner()
+            elif kept.divided is not None:
+                kept.divided.for_weights(watch=self._checks)
+                self._repeats = self._repeats or kept.divided.repeats
+            else:
+                backward_of(kept.outputs, kept.gradients, ())
+
+    def _divided(self, kept: _Kept, inputs: Sequence[Tensor]) -> Divided | None:
+        if self._split is False or (self._split is None and self._repeats):
+            return None
+        at_any_price = self._split is True
+        return divide(kept.outputs, kept.gradients, inputs, at_any_price=at_any_price)
+
+    @contextmanager
+    def _adding(self, microbatch: int, kept: _Kept) -> Iterator[None]:
+        """Take the microbatch's turn to add to the weights' gradients; check what the body adds.
+
+        Raises InternalError if the body misses a weight that the microbatch's graph reaches.
+        """
+        with self._gradients.turn(microbatch):
+            if kept.reached is None:
+                yield
+            else:
+                with kept.reached.counted():
+                    yield
+        missing = kept.reached.missing() if kept.reached is not None else []
+        if kept.divided is not None and kept.divided.left:
+            missing = missing or self._names_of(kept.divided)
+        if missing:
+            assert self._plan is not None
+            raise InternalError(
+                f'stage {self.index}, microbatch {microbatch} of schedule "{self._plan.name}": '
+                f"the gradients of {', '.join(missing)} were not computed, though the microbatch's "
+                "loss depends on them; ScheduleConfig(split_backward=False) runs each backward in "
+                "one piece"
+            )
+
+    def _names_of(self, divided: Divided) -> list[str]:
+        """Return names of the weights that have not been added to, or their number."""
+        names = {id(each): name for name, each in self._parameters.items()}
+        found = [names.get(id(each), "a tensor that is no parameter") for each in divided.missing]
+        return found or [f"{divided.left} parameters"]
 
     def _choose(
         self, instruction: Instruction, kept: _Kept, received: Sequence[Tensor | None] | None

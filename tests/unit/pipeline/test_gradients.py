@@ -25,10 +25,9 @@ class Reducer:
 
 
 def add(gradients, parameter, microbatch):
-    with gradients.turn(microbatch) as completes:
+    with gradients.turn(microbatch):
         part = PARTS[microbatch].clone()
         parameter.grad = part if parameter.grad is None else parameter.grad + part
-    return completes
 
 
 def in_order():
@@ -38,10 +37,10 @@ def in_order():
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_the_bits_do_not_depend_on_the_order_of_arrival(order):
     parameter = nn.Parameter(torch.zeros(2))
-    gradients = Gradients([parameter], 3, scale=False, reducer=None)
+    gradients = Gradients(3, scale=False, reducer=None)
     for _ in range(2):
         parameter.grad = None
-        gradients.begin()
+        gradients.begin([parameter])
         for microbatch in order:
             add(gradients, parameter, microbatch)
         assert torch.equal(parameter.grad, in_order())
@@ -49,10 +48,10 @@ def test_the_bits_do_not_depend_on_the_order_of_arrival(order):
 
 def test_a_reduction_starts_once_when_the_last_part_is_there_and_scaled():
     parameter, reducer = nn.Parameter(torch.zeros(2)), Reducer()
-    gradients = Gradients([parameter], 3, scale=True, reducer=reducer)
-    gradients.begin()
-    assert add(gradients, parameter, 0) is False
-    assert add(gradients, parameter, 2) is False
+    gradients = Gradients(3, scale=True, reducer=reducer)
+    gradients.begin([parameter])
+    add(gradients, parameter, 0)
+    add(gradients, parameter, 2)
     assert reducer.events == ["expect"]
     add(gradients, parameter, 1)
     assert reducer.events == ["expect", tuple((in_order() / 3).tolist())]
@@ -60,10 +59,9 @@ def test_a_reduction_starts_once_when_the_last_part_is_there_and_scaled():
 
 def test_within_a_turn_that_completes_each_parameter_can_go_first():
     first, second, reducer = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1)), Reducer()
-    gradients = Gradients([first, second], 1, scale=True, reducer=reducer)
-    gradients.begin()
-    with gradients.turn(0) as completes:
-        assert completes
+    gradients = Gradients(1, scale=True, reducer=reducer)
+    gradients.begin([first, second])
+    with gradients.turn(0):
         first.grad = torch.ones(1)
         gradients.complete([first])
         assert reducer.events == ["expect", (1.0,)]
@@ -74,8 +72,8 @@ def test_within_a_turn_that_completes_each_parameter_can_go_first():
 def test_what_was_there_before_is_added_to_and_not_scaled_again():
     parameter = nn.Parameter(torch.zeros(2))
     parameter.grad = torch.tensor([5.0, 7.0])
-    gradients = Gradients([parameter], 3, scale=True, reducer=None)
-    gradients.begin()
+    gradients = Gradients(3, scale=True, reducer=None)
+    gradients.begin([parameter])
     for microbatch in range(3):
         add(gradients, parameter, microbatch)
     assert torch.equal(parameter.grad, torch.tensor([5.0, 7.0]) + in_order() / 3)
@@ -83,7 +81,7 @@ def test_what_was_there_before_is_added_to_and_not_scaled_again():
 
 def test_a_step_that_is_not_to_be_reduced_is_not():
     parameter, reducer = nn.Parameter(torch.zeros(2)), Reducer()
-    gradients = Gradients([parameter], 1, scale=True, reducer=reducer)
-    gradients.begin(reduces=False)
+    gradients = Gradients(1, scale=True, reducer=reducer)
+    gradients.begin([parameter], reduces=False)
     add(gradients, parameter, 0)
     assert reducer.events == []
