@@ -18,7 +18,7 @@ from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import (
     GradientEdge,
@@ -46,7 +46,7 @@ class _Branch:
     __slots__ = ("gradients", "leaves", "node", "plain")
 
     def __init__(self, node: Node, leaves: list[Tensor], *, plain: bool) -> None:
-        """Create a branch; it is `plain` if no Python code runs beside its node."""
+        """Create a branch; it is `plain` if its leaves and the nodes before them run no Python."""
         self.node, self.leaves, self.plain = node, leaves, plain
         self.gradients: tuple[Tensor | None, ...] | None = None
 
@@ -88,7 +88,8 @@ class _Branch:
                 )
         finally:
             handle.remove()
-        return changed or (self.plain and calls.any)
+        plain = self.plain and all(type(each) is Tensor for _, each in edges)
+        return changed or (plain and calls.any)
 
 
 class Divided:
@@ -294,11 +295,12 @@ def _held(
 
 
 def _runs_python(node: Node) -> bool:
-    """Return whether a node is a custom function, or adds to a leaf that has hooks."""
+    """Return whether a node may run Python code: a custom function's, a hook's or a subclass's."""
     if type(node) is not _ACCUMULATE:
         return isinstance(node, BackwardCFunction)
     leaf = cast(Any, node).variable
-    return bool(leaf._backward_hooks or leaf._post_accumulate_grad_hooks)
+    plain = type(leaf) in (Tensor, nn.Parameter)
+    return not plain or bool(leaf._backward_hooks or leaf._post_accumulate_grad_hooks)
 
 
 def _gradients(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> list[Tensor]:
