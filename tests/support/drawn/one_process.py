@@ -2,12 +2,12 @@
 
 Every microbatch runs through all stages, its backward follows at once, and its gradients are added.
 After the last microbatch the gradients are divided as the schedule divides them, then gradients of
-earlier steps are added. With replicas, the process has a copy of the model for each, and adds their
-gradients in the order of the replicas.
+earlier steps are added. With replicas, the process has a copy of the model for each, adds their
+gradients in the order of the replicas, and divides by the number of replicas.
 """
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from drawn.cases import Case, Plan, Step
 from drawn.programs import (
@@ -56,19 +56,20 @@ class _OneProcess:
     def step(self, step: Step, turn: int) -> Result:
         old = [self._taken(copy) for copy in self._copies]
         found = self._forwards(step, turn, training=True)
-        count = len(step.rows)
-        for copy, before in zip(self._copies, old, strict=True):
-            for module in copy.values():
-                for each in module.parameters():
-                    if self._plan.scale and count > 1 and each.grad is not None:
-                        each.grad.div_(count)
-                    earlier = before.get(id(each))
-                    if earlier is not None:
-                        if each.grad is not None:
-                            earlier.add_(each.grad)
-                        each.grad = earlier
-        if self._case.replicas > 1:
+        if self._plan.scale and len(step.rows) > 1:
+            for copy in self._copies:
+                for each in _parameters(copy):
+                    if each.grad is not None:
+                        each.grad.div_(len(step.rows))
+        if len(self._copies) > 1:
             self._average()
+        for copy, before in zip(self._copies, old, strict=True):
+            for each in _parameters(copy):
+                earlier = before.get(id(each))
+                if earlier is not None:
+                    if each.grad is not None:
+                        earlier.add_(each.grad)
+                    each.grad = earlier
         return found
 
     def evaluate(self, step: Step, turn: int) -> Result:
@@ -76,14 +77,16 @@ class _OneProcess:
             return self._forwards(step, turn, training=False)
 
     def _taken(self, copy: Modules) -> dict[int, Tensor]:
-        """Take the gradients of earlier steps away, if the schedule divides; return them."""
+        """Take the gradients of earlier steps away and return them by the parameters' `id`.
+
+        They stay where they are if the new gradients are neither divided nor averaged.
+        """
         taken = {}
-        if self._plan.scale:
-            for module in copy.values():
-                for each in module.parameters():
-                    if each.requires_grad and each.grad is not None:
-                        taken[id(each)] = each.grad
-                        each.grad = None
+        if self._plan.scale or self._case.replicas > 1:
+            for each in _parameters(copy):
+                if each.requires_grad and each.grad is not None:
+                    taken[id(each)] = each.grad
+                    each.grad = None
         return taken
 
     def _forwards(self, step: Step, turn: int, *, training: bool) -> Result:
@@ -95,10 +98,6 @@ class _OneProcess:
         losses, outputs = [], []
         for place in range(len(step.rows)):
             for replica, copy in enumerate(self._copies):
-                if training and replica:
-                    _copy_buffers(self._before, copy)
-                elif training and case.replicas > 1:
-                    self._before = _buffers(copy)
                 x, keywords, y = data[replica][place]
                 with around(case):
                     output, loss = self._forward(copy, x, keywords, y)
@@ -120,11 +119,7 @@ class _OneProcess:
 
     def _average(self) -> None:
         """Average the gradients of the copies, which are added in the order of the replicas."""
-        parameters = [
-            [each for module in copy.values() for each in module.parameters()]
-            for copy in self._copies
-        ]
-        for same in zip(*parameters, strict=True):
+        for same in zip(*map(_parameters, self._copies), strict=True):
             gradients = [each.grad for each in same]
             if all(each is None for each in gradients):
                 continue
@@ -136,14 +131,8 @@ class _OneProcess:
                 each.grad = total / len(same)
 
 
-def _buffers(copy: Modules) -> list[Tensor]:
-    return [each.clone() for module in copy.values() for each in module.buffers()]
-
-
-def _copy_buffers(values: list[Tensor], copy: Modules) -> None:
-    buffers = [each for module in copy.values() for each in module.buffers()]
-    for value, buffer in zip(values, buffers, strict=True):
-        buffer.copy_(value)
+def _parameters(copy: Modules) -> list[nn.Parameter]:
+    return [each for module in copy.values() for each in module.parameters()]
 
 
 def _detached(output: object) -> object:
