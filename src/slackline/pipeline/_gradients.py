@@ -44,17 +44,20 @@ class Gradients:
         scale: bool,
         reducer: Reducer | None,
         completed: Callable[[], None] = lambda: None,
+        added: Callable[[], None] = lambda: None,
     ) -> None:
         """Create the gradients of a stage whose parameters `begin` gets.
 
         With `scale`, a step's gradients are divided by the number of microbatches. `reducer` None
         reduces nothing. `completed` is called when the first parameter of a step is complete.
+        `added` is called after the last backward of a step, before gradients are divided.
         """
         self._parameters: list[nn.Parameter] = []
         self._microbatches = microbatches
         self._scale = scale
         self._reducer = self._usual_reducer = reducer
         self._completed = completed
+        self._added = added
         self._next = 0
         self._aside: dict[int, list[Tensor | None]] = {}
         self._old: dict[int, Tensor] = {}
@@ -116,6 +119,7 @@ class Gradients:
             for parameter, gradient in zip(self._parameters, kept, strict=True):
                 _add(parameter, gradient)
         if self._next == self._microbatches:
+            self._added()
             self.complete(self._parameters)
 
     def complete(self, parameters: Iterable[Tensor]) -> None:

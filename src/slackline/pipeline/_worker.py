@@ -24,6 +24,7 @@ from slackline.pipeline._backward import Divided, backward_of, divide
 from slackline.pipeline._gradients import Gradients, Reducer
 from slackline.pipeline._outputs import detached, sendable
 from slackline.pipeline._reached import Reached
+from slackline.pipeline._replicas import replicas_of
 from slackline.pipeline._torch import Stage
 from slackline.plan.pipeline import Instruction, Kind, PipelinePlan
 
@@ -73,6 +74,7 @@ class Worker:
         self._stage = stage
         self._module = stage.submod
         self._loss_fn = loss_fn
+        self._sharded = replicas_of(self._module, self.index)
         self._split = split
         self._repeats = False
         """Whether a divided backward has run Python code of the forward's path twice."""
@@ -82,7 +84,11 @@ class Worker:
         self._plan: PipelinePlan | None = None
         self._checks = False
         self._gradients = Gradients(
-            microbatches, scale=scale, reducer=self._reducer, completed=completed
+            microbatches,
+            scale=scale,
+            reducer=self._reducer,
+            completed=completed,
+            added=self._all_added,
         )
         self._kept: dict[int, _Kept] = {}
         self._synchronizes = True
@@ -112,10 +118,15 @@ class Worker:
         if self._reducer is not None:
             self._synchronizes = self._reducer.require_backward_grad_sync
             self._reducer.require_backward_grad_sync = False
+        self._sharded = replicas_of(self._module, self.index)
+        if self._sharded is not None:
+            self._sharded.free()
         if training:
             self._checks = self._read_parameters() or plan is not self._plan
             self._plan = plan
             self._gradients.begin(list(self._parameters.values()), reduces=self._synchronizes)
+        if self._sharded is not None:
+            self._sharded.gather()
 
     def _read_parameters(self) -> bool:
         """Read the module's parameters; return whether they differ from those of the last step."""
@@ -134,6 +145,8 @@ class Worker:
     def end(self) -> None:
         """End a step, also after an error: free kept values, and restore the reducer's setting."""
         self._kept.clear()
+        if self._sharded is not None:
+            self._sharded.end()
         if self._reducer is not None:
             self._reducer.require_backward_grad_sync = self._synchronizes
 
@@ -228,6 +241,8 @@ class Worker:
     def _divided(self, kept: _Kept, inputs: Sequence[Tensor]) -> Divided | None:
         if self._split is False or (self._split is None and self._repeats):
             return None
+        if self._sharded is not None:  # Its hooks expect the backward in one piece.
+            return None
         at_any_price = self._split is True
         return divide(kept.outputs, kept.gradients, inputs, at_any_price=at_any_price)
 
@@ -302,6 +317,10 @@ class Worker:
                 f"not {shown}"
             )
         return loss
+
+    def _all_added(self) -> None:
+        if self._sharded is not None:
+            self._sharded.reduce()
 
     def _plainly(self) -> AbstractContextManager[Any]:
         """Return a context without autocast, so that backwards use the types of the forward."""
