@@ -40,7 +40,7 @@ def draw_case(seed: int) -> Case:
     dice = random.Random(seed)
     ranks, placement = _place(dice)
     replicas = 2 if ranks <= 2 and dice.random() < 0.2 else 1
-    scaler = dice.random() < 0.1
+    scaler = dice.random() < 0.1 and replicas == 1
     autocast = dice.random() < 0.1
     left_out = (_UNSCALED if scaler else ()) + (_REPLICATED if replicas > 1 else ())
     left_out += ("recurrent",) if autocast else ()

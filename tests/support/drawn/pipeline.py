@@ -109,8 +109,7 @@ class _Pipeline:
         if not self._optimizers:
             self._update(self.modules)
         for optimizer in self._optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
+            self._update.step(optimizer)
 
     def zero(self, *, to_none: bool) -> None:
         if not self._optimizers:

@@ -84,9 +84,11 @@ class Update:
             for each in module.parameters()
             if each.grad is not None
         ]
-        if not trained:
-            return
-        optimizer = optim.SGD(trained, lr=RATE)
+        if trained:
+            self.step(optim.SGD(trained, lr=RATE))
+
+    def step(self, optimizer: optim.Optimizer) -> None:
+        """Take a step of an optimizer, after its gradients are divided by the scale."""
         if self.scaler is None:
             optimizer.step()
         else:

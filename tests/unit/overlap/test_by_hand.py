@@ -2,7 +2,10 @@
 
 import copy
 
+import pytest
 import torch
+
+from slackline.overlap import DataParallel
 
 
 def parts_of(net, batch):
@@ -70,3 +73,27 @@ def test_two_rounds_by_hand_before_a_step_add_up(wrap, chain, batch):
     model.synchronize()
     for mine, theirs in zip(chain.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_rank_without_any_gradient_gets_the_average_too(ranks, rounds):
+    def be(group):
+        torch.manual_seed(0)
+        net = torch.nn.Linear(3, 2)
+        parameters = list(net.parameters())  # a lookup through the module would wait
+        model = DataParallel(net, sgd(net), process_group=group)
+        for turn in range(rounds):
+            model.expect_gradients()
+            if (group.rank + turn) % 2 == 0:  # the other rank computes nothing in this round
+                for parameter in parameters:
+                    more = torch.ones_like(parameter)
+                    parameter.grad = more if parameter.grad is None else parameter.grad + more
+            model.complete_gradients(parameters)
+        model.synchronize()
+        found = [parameter.grad.clone() for parameter in net.parameters()]
+        model.zero_grad()
+        model.close()
+        return found
+
+    for found in ranks(2, be):
+        assert [set(each.flatten().tolist()) for each in found] == [{rounds / 2}] * 2

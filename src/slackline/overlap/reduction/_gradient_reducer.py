@@ -82,6 +82,7 @@ class GradientReducer:
         self._told = False
         self._task = -1
         self._backwards = self._backwards_before = 0
+        self._by_hand = 0
         self._agreed = self._extra = False
 
     @property
@@ -111,10 +112,11 @@ class GradientReducer:
 
         All ranks get the same value, since all ranks call backward equally often, whatever
         parameters a backward pass reaches. The passes through the wrapper's forward are counted; if
-        there was none, the passes that reached this optimizer's parameters are counted instead.
+        there was none, the calls of `expect`, or the passes that reached this optimizer's
+        parameters, are counted instead.
         """
         through_forward = self._tracker.backwards - self._backwards_before
-        several = (through_forward or self._backwards) > 1 or self._extra
+        several = (through_forward or self._by_hand or self._backwards) > 1 or self._extra
         return several and not self._agreed
 
     @property
@@ -147,21 +149,30 @@ class GradientReducer:
         self._tracker.refresh()
 
     def expect(self) -> None:
-        """Prepare all gradients for additions outside autograd, which no hook reports."""
+        """Prepare all gradients for additions outside autograd, which no hook reports.
+
+        Counts as a backward pass, which every rank makes, whatever gradients it then computes.
+        """
         self.unwatch()
+        self._by_hand += 1
+        self._agreed = False
         for state in self.states:
             self._make_room(state)
 
     def complete(self, state: ParameterState) -> None:
-        """Post a gradient that was completed outside autograd, for example by a schedule."""
+        """Post a gradient that was completed outside autograd, for example by a schedule.
+
+        A rank that has computed no gradient of the parameter makes the call too, and posts zeros as
+        soon as gradients are read or used.
+        """
         self.unwatch()
+        self._open()
         if state.parameter.grad is None:
             return
-        self._open()
         self._grouping.note(state)
         if state.posted:
             state.extra = self._extra = True
-            self._backwards, self._agreed = max(2, self._backwards), False
+            self._agreed = False
         elif self._eager:
             self._arrive(state)
 
@@ -232,6 +243,7 @@ class GradientReducer:
         self._arrivals.restart()
         self._grouping.restart()
         self._backwards, self._backwards_before = 0, self._tracker.backwards
+        self._by_hand = 0
         self._agreed = self._extra = self._opened = False
         self._settle()
 
