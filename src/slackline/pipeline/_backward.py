@@ -15,6 +15,7 @@ weight belongs to one branch.
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -220,9 +221,24 @@ def backward_of(
     outputs: Sequence[Tensor], gradients: Sequence[Tensor] | None, inputs: Sequence[Tensor]
 ) -> list[Tensor | None]:
     """Run a backward in one piece; add to the weights' gradients, return the inputs' gradients."""
-    if outputs:
-        torch.autograd.backward(list(outputs), None if gradients is None else list(gradients))
-    found = [each.grad if each.requires_grad and each.is_leaf else None for each in inputs]
+    found: list[Tensor | None] = [None] * len(inputs)
+
+    def keep(place: int, gradient: Tensor) -> None:
+        found[place] = gradient
+
+    # A hook is given the gradient as it was computed; `grad` would have the strides of the input,
+    # and kernels that add in the order of the strides would then round sums in another way.
+    handles = [
+        cast(Any, each).register_hook(partial(keep, place))
+        for place, each in enumerate(inputs)
+        if each.requires_grad and each.is_leaf
+    ]
+    try:
+        if outputs:
+            torch.autograd.backward(list(outputs), None if gradients is None else list(gradients))
+    finally:
+        for handle in handles:
+            handle.remove()
     for each in inputs:
         if each.is_leaf:
             each.grad = None

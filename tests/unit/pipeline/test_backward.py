@@ -216,3 +216,22 @@ def test_leaves_are_all_that_the_graph_adds_to():
     part, x, outputs, _ = made(branches)
     wanted = [x, *part.first.parameters(), *part.second.parameters(), part.scale]
     assert {id(each) for each in leaves_of(outputs).values()} == {id(each) for each in wanted}
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_inputs_gradient_has_the_strides_with_which_it_was_computed(whole):
+    """Kernels add in the order of strides, so other strides would round later sums in another
+    way."""
+    part, _, _, _ = made(plain)
+    x = torch.randn(4, 3, WIDTH).transpose(0, 1).detach().requires_grad_()
+    computed = []
+    inner = x * 1.0
+    inner.register_hook(lambda gradient: computed.append(gradient.stride()))
+    output = part(inner)
+    gradients = [torch.ones_like(output)]
+    found = (
+        backward_of([output], gradients, [x])
+        if whole
+        else divide([output], gradients, [x]).for_inputs()
+    )
+    assert found[0].stride() == computed[0] != x.stride()
