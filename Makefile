@@ -20,7 +20,7 @@ SECONDS ?= 60
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-torch test-native fuzz check bench format generate docs plots wheel clean
+.PHONY: help setup demo test test-full test-torch test-native fuzz check bench campaign format generate docs plots wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -85,6 +85,15 @@ check: setup  ## lint, format, types, import contracts, spelling
 
 bench: setup  ## run the benchmarks, or one: BENCH=benchmarks/<name>/main.py
 	set -e; for bench in $(BENCH); do $(BIN)/python $$bench; done
+
+# Pieces of at most 20 minutes; each appends a record to benchmarks/campaigns/$(NAME).jsonl.
+NAME ?= models
+PIECES ?=
+SHOW ?=
+SEEDS ?=
+campaign: setup  ## many generated cases: NAME=models, in PIECES=1 or more; SHOW=1 prints the sum, SEEDS="17" repeats
+	$(BIN)/python benchmarks/campaigns/campaign.py $(NAME) $(if $(PIECES),--pieces $(PIECES)) $(if $(SHOW),--show) \
+	  $(if $(SEEDS),--seeds $(SEEDS))
 
 format: setup  ## rewrite Python and C++ as the formatters want them
 	$(BIN)/ruff check --fix-only .

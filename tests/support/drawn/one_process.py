@@ -6,6 +6,8 @@ earlier steps are added. With replicas, the process has a copy of the model for 
 gradients in the order of the replicas, and divides by the number of replicas.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -111,9 +113,12 @@ class _OneProcess:
     def _forward(
         self, copy: Modules, x: Tensor, keywords: dict[str, Tensor], y: Tensor
     ) -> tuple[object, Tensor]:
-        values: object = x
+        values: Any = x
         for index in range(len(copy)):
             given = values if isinstance(values, tuple) else (values,)
+            for each in given if index else ():
+                if each.requires_grad:
+                    each.register_hook(_sent)
             values = copy[index](*given, **keywords)
         return values, self._loss_fn(values, y)
 
@@ -129,6 +134,20 @@ class _OneProcess:
                 total = value.clone() if not place else total + value
             for each in same:
                 each.grad = total / len(same)
+
+
+def _sent(gradient: Tensor | None) -> Tensor | None:
+    """Return the gradient as a message carries it from stage to stage.
+
+    An expanded gradient, such as that of a mean, has its values once for many places in memory. A
+    message has a copy for each place, and kernels add such copies in another order.
+    """
+    if gradient is None or gradient.layout is not torch.strided:
+        return gradient
+    extent = sum(
+        (size - 1) * step for size, step in zip(gradient.shape, gradient.stride(), strict=True)
+    )
+    return gradient if extent + 1 == gradient.numel() else gradient.contiguous()
 
 
 def _parameters(copy: Modules) -> list[nn.Parameter]:

@@ -1,0 +1,196 @@
+"""Long runs of generated cases, in pieces that follow each other: `make campaign NAME=models`.
+
+A piece begins at the seed after the last one of the same commit's records, and ends after PIECE or
+with the campaign's last seed. Each piece appends a line of JSON to benchmarks/campaigns/NAME.jsonl.
+The exit status is 1 if a case has failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+ROOT = Path(__file__).resolve().parents[2]
+for folder in ("benchmarks", "tests/multiproc/pipeline", "tests/multiproc", "tests/support"):
+    sys.path.insert(0, str(ROOT / folder))
+
+from _harness.machine import commit, describe_machine  # noqa: E402
+
+PIECE = timedelta(minutes=18)
+"""The time after which a piece takes no further cases; its last cases end within 20 minutes."""
+
+
+class Cases(Protocol):
+    """The cases of a campaign, each made from a seed."""
+
+    total: int
+    """The number of cases of the whole campaign."""
+    at_once: int
+    """The number of cases that are run together."""
+
+    def run(self, seeds: Sequence[int]) -> dict[int, str]:
+        """Run the cases; return a sentence for each seed that has failed."""
+
+    def report(self, seed: int) -> str:
+        """Run the case of a seed; return a text about the case, with a smaller one if it fails."""
+
+
+class Models:
+    """Models and loops in pipelines, compared with one process: tests/support/drawn."""
+
+    total = 20_000
+    at_once = 100
+
+    def __init__(self, jobs: Any) -> None:
+        from drawn_ranks import train_in_job
+
+        self._train = lambda cases: train_in_job(jobs, cases)
+
+    def run(self, seeds: Sequence[int]) -> dict[int, str]:
+        from drawn.draw import draw_case
+
+        found = self._train([draw_case(seed) for seed in seeds])
+        return {seed: said for seed, said in zip(seeds, found, strict=True) if said}
+
+    def report(self, seed: int) -> str:
+        from drawn.draw import draw_case
+        from drawn.failures import report
+
+        case = draw_case(seed)
+        (said,) = self._train([case])
+        if not said:
+            return f"seed {seed} is right\n{case}"
+        return report(case, said, self._train, timedelta(minutes=3))
+
+
+@contextmanager
+def opened(name: str) -> Iterator[Cases]:
+    """Provide the cases of a campaign, with the processes that run them."""
+    from rank_jobs import ForkServer, Jobs
+
+    assert name == "models"
+    with ForkServer() as server:
+        jobs = Jobs(server.address)
+        try:
+            yield Models(jobs)
+        finally:
+            jobs.close()
+
+
+NAMES = ("models",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A piece of a campaign, as a line of its file."""
+
+    name: str
+    commit: str
+    machine: dict[str, Any]
+    began: str
+    seconds: float
+    first: int
+    count: int
+    failed: dict[str, str]
+    """A sentence for each seed that has failed."""
+
+
+def file_of(name: str) -> Path:
+    """Return the file with the records of a campaign."""
+    return Path(__file__).with_name(f"{name}.jsonl")
+
+
+def records_of(name: str) -> list[Record]:
+    """Return the records of a campaign, the oldest first."""
+    path = file_of(name)
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [Record(**json.loads(line)) for line in lines]
+
+
+def next_seed(records: Sequence[Record], here: str) -> int:
+    """Return the first seed that the commit's records have not covered."""
+    return max((each.first + each.count for each in records if each.commit == here), default=0)
+
+
+def run_piece(name: str, cases: Cases, first: int, limit: timedelta = PIECE) -> Record:
+    """Run a piece from the seed `first` on, and return its record."""
+    began, unix = time.monotonic(), datetime.now(UTC)
+    machine = describe_machine()
+    failed: dict[int, str] = {}
+    seed = first
+    while seed < cases.total and time.monotonic() - began < limit.total_seconds():
+        seeds = range(seed, min(seed + cases.at_once, cases.total))
+        failed |= cases.run(seeds)
+        seed = seeds.stop
+    return Record(
+        name=name,
+        commit=commit(),
+        machine=machine,
+        began=unix.isoformat(timespec="seconds"),
+        seconds=round(time.monotonic() - began, 1),
+        first=first,
+        count=seed - first,
+        failed={str(number): " ".join(said.split()) for number, said in failed.items()},
+    )
+
+
+def append(record: Record) -> None:
+    """Append a record to the file of its campaign."""
+    with file_of(record.name).open("a") as lines:
+        lines.write(json.dumps(asdict(record)) + "\n")
+
+
+def summary(records: Sequence[Record]) -> str:
+    """Return the sum of a campaign's records, a line for each commit, and the failed seeds."""
+    lines = []
+    for here in dict.fromkeys(each.commit for each in records):
+        of_commit = [each for each in records if each.commit == here]
+        count = sum(each.count for each in of_commit)
+        seconds = sum(each.seconds for each in of_commit)
+        failed = {seed: said for each in of_commit for seed, said in each.failed.items()}
+        lines.append(
+            f"{here}: {count} cases in {len(of_commit)} pieces, {seconds:.0f} s, "
+            f"{len(failed)} failed"
+        )
+        lines += [f"  seed {seed}: {said}" for seed, said in failed.items()]
+    return "\n".join(lines) or "no piece has been run"
+
+
+def main() -> int:
+    """Run pieces of a campaign, or show its records, or repeat seeds; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", choices=NAMES)
+    parser.add_argument("--pieces", type=int, help="how many pieces to run; all that are left")
+    parser.add_argument("--show", action="store_true", help="print the sum of all records")
+    parser.add_argument("--seeds", type=int, nargs="+", help="run these seeds alone, and tell")
+    options = parser.parse_args()
+    records = records_of(options.name)
+    if options.show:
+        print(summary(records))
+        return int(any(each.failed for each in records))
+    with opened(options.name) as cases:
+        if options.seeds:
+            texts = [cases.report(seed) for seed in options.seeds]
+            print("\n".join(texts))
+            return int(not all(" is right\n" in text for text in texts))
+        done: list[Record] = []
+        first = next_seed(records, commit())
+        while first < cases.total and (options.pieces is None or len(done) < options.pieces):
+            record = run_piece(options.name, cases, first)
+            append(record)
+            done.append(record)
+            first = record.first + record.count
+            print(summary([record]), flush=True)
+    return int(any(each.failed for each in done))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
