@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 ROOT = Path(__file__).resolve().parents[2]
-for folder in ("benchmarks", "tests/multiproc/pipeline", "tests/multiproc", "tests/support"):
-    sys.path.insert(0, str(ROOT / folder))
+_FOLDERS = ("benchmarks", "tests/multiproc/pipeline", "tests/multiproc", "tests/support")
+sys.path.extend(str(ROOT / folder) for folder in _FOLDERS)
 
-from _harness.machine import commit, describe_machine  # noqa: E402
+from _harness.machine import commit, describe_machine
 
 PIECE = timedelta(minutes=18)
 """The time after which a piece takes no further cases; its last cases end within 20 minutes."""
