@@ -1,5 +1,7 @@
 """Tests of the table "What a stage may hold": each row names how the backward of a stage runs."""
 
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -48,3 +50,16 @@ def test_a_stage_gives_the_gradients_of_one_process_in_the_way_that_the_page_nam
     assert [each[name][1] for each in found] == [[], []]
     assert found[0][name][0] == kinds.IN_W  # no stage waits for the gradients of the first one
     assert found[1][name][0] == backward
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_page_says_which_of_torchs_schedules_are_wrong():
+    text = PAGE.read_text().partition("\n## Torch's schedules on the same models\n")[2]
+    page = [line for line in text.partition("\n## ")[0].splitlines() if line.startswith("|")]
+    script = Path(__file__).with_name("torch_schedules.py")
+    printed = subprocess.run([sys.executable, script], check=True, capture_output=True, text=True)
+    version, *table = printed.stdout.splitlines()
+    if not version.startswith("torch 2.13."):
+        pytest.skip(f"the page has the results of torch 2.13, not {version}")
+    assert table == page
