@@ -2,7 +2,7 @@
 schedules permit."""
 
 import torch
-from pipeline_work import CPU, batch, part, same_bits, told
+from pipeline_work import CPU, alone, batch, part, same_bits, told
 from torch import distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage
@@ -167,6 +167,24 @@ def ways_to_call(rank, size):
         found = forwards.step(*given)
     assert (found is not None) == last
     forwards.close()
+
+
+def not_merged(rank, size):
+    """Take two steps whose outputs cannot be merged; return the errors and compare gradients."""
+    x, y = batch(0, SAMPLES)
+    module = Odd(rank, (lambda x: (x, object())) if rank else (lambda x: x))
+    schedule = Schedule(
+        PipelineStage(module, rank, size, CPU), COUNT, lambda output, target: mse(output[0], target)
+    )
+    given = (x,) if rank == 0 else ()
+    found = []
+    for _ in range(2):
+        module.zero_grad()
+        found.append(told(lambda: schedule.step(*given, target=y)))
+        parts = [part(index) for index in range(size)]
+        alone(parts, list(zip(x.tensor_split(COUNT), y.tensor_split(COUNT), strict=True)))
+        same_bits(module.inner, parts[rank])
+    return found
 
 
 class Odd(nn.Module):
