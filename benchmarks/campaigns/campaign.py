@@ -18,12 +18,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-ROOT = Path(__file__).resolve().parents[2]
-_FOLDERS = ("benchmarks", "tests/multiproc/pipeline", "tests/multiproc", "tests/support")
-sys.path.extend(str(ROOT / folder) for folder in _FOLDERS)
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from _harness.machine import commit, describe_machine
 
+TESTS = Path(__file__).resolve().parents[2] / "tests"
 PIECE = timedelta(minutes=18)
 """The time after which a piece takes no further cases; its last cases end within 20 minutes."""
 
@@ -61,10 +60,10 @@ class Models:
         return {seed: said for seed, said in zip(seeds, found, strict=True) if said}
 
     def report(self, seed: int) -> str:
-        from drawn.draw import draw_case
+        from drawn.draw import draw_case, draw_replicas
         from drawn.failures import report
 
-        case = draw_case(seed)
+        case = draw_case(seed) if seed >= 0 else draw_replicas(-1 - seed)
         (said,) = self._train([case])
         if not said:
             return f"seed {seed} is right\n{case}"
@@ -74,6 +73,8 @@ class Models:
 @contextmanager
 def opened(name: str) -> Iterator[Cases]:
     """Provide the cases of a campaign, with the processes that run them."""
+    for folder in ("multiproc/pipeline", "multiproc", "support"):
+        sys.path.insert(0, str(TESTS / folder))
     from rank_jobs import ForkServer, Jobs
 
     assert name == "models"

@@ -5,28 +5,41 @@ import os
 from datetime import timedelta
 
 from drawn.cases import read_case
-from drawn.draw import draw_case
+from drawn.draw import draw_case, draw_replicas
 from drawn.lanes import RANKS, train_cases
 
 _CASES = "DRAWN_CASES"
-"""The variable that holds a job's cases: a JSON list of seeds, and of texts of other cases."""
+"""The variable that holds a job's cases: a JSON list of seeds, and of texts of other cases.
+
+The cases of negative numbers are those of `draw_replicas`: -1 is the case of its seed 0.
+"""
 _ENOUGH = timedelta(minutes=9)
 """A limit for the whole job, so long that only a rank that hangs reaches it."""
 
 
+def _case_of(given):
+    if isinstance(given, str):
+        return read_case(given)
+    return draw_case(given) if given >= 0 else draw_replicas(-1 - given)
+
+
+def _name_of(case):
+    """Return the number that names a drawn case, or the text of any other case."""
+    number = -1 - case.seed if case.wrapped else case.seed
+    return number if _case_of(number) == case else repr(case)
+
+
 def drawn_models(rank, size):
-    given = json.loads(os.environ[_CASES])
-    cases = [draw_case(each) if isinstance(each, int) else read_case(each) for each in given]
+    cases = [_case_of(each) for each in json.loads(os.environ[_CASES])]
     return train_cases(cases, rank, size)
 
 
 def train_in_job(job, cases):
     """Train the cases in one job of four ranks; return for each a text about what failed."""
-    given = [case.seed if case == draw_case(case.seed) else repr(case) for case in cases]
     found = job(
         RANKS,
         drawn_models,
-        environment={_CASES: json.dumps(given)},
+        environment={_CASES: json.dumps([_name_of(case) for case in cases])},
         timeout=_ENOUGH,
         seconds=_ENOUGH.total_seconds(),
     )

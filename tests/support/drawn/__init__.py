@@ -7,7 +7,11 @@ stages        a stage: its parts between the tensors that it takes and the tenso
 cases         a case: the description of a model and its loop, which prints itself
 draw          the case of a seed
 shrink        cases that are a little smaller than a given one
+failures      the search for a small case that fails like a given one, and reports
 programs      the loop of a case, driven over anything that trains: schedules, wrappers, one process
+pipeline      a rank's stages, trained by slackline.pipeline.Schedule
+replicas      a replica of a whole model, trained by slackline.overlap.DataParallel
 one_process   the expected results, from one process that runs the microbatches one after the other
 results       what a step leaves behind, and the first difference between two results
+lanes         four ranks that stay and train case after case
 """

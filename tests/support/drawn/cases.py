@@ -86,6 +86,8 @@ class Case(_Short):
     stages: tuple[Stage, ...]
     steps: tuple[Step, ...]
     replicas: int = 1
+    wrapped: bool = False
+    """Whether slackline.overlap.DataParallel trains the whole model, without a schedule."""
     loss: str = "mean"
     """A name of drawn.programs.LOSSES."""
     output: str = "tensor"

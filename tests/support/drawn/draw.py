@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from drawn.cases import Case, Part, Plan, Stage, Step
 from drawn.parts import PARTS
 
-__all__ = ["draw_case"]
+__all__ = ["draw_case", "draw_replicas"]
 
 MOST_RANKS = 4
 MOST_STAGES = 4
@@ -57,6 +57,39 @@ def draw_case(seed: int) -> Case:
         output=dice.choice(("tensor", "tensor", "tuple")),
         autocast=autocast,
         scaler=scaler,
+        keyword=dice.random() < 0.2,
+    )
+
+
+def draw_replicas(seed: int) -> Case:
+    """Return the case of a seed whose model is whole and trained by two to four replicas."""
+    dice = random.Random(f"replicas {seed}")
+    count = dice.choice((1, 1, 2, 3))
+    autocast = dice.random() < 0.1
+    left_out = (*_REPLICATED, *(("recurrent",) if autocast else ()))
+    kinds = [each for each in PARTS if each not in left_out]
+    steps = []
+    for turn in range(dice.choice((1, 2, 3, 4))):
+        microbatches = dice.choice((1, 1, 2, 3))
+        steps.append(
+            Step(
+                rows=tuple(dice.randint(1, 3) for _ in range(microbatches)),
+                actions=tuple(_actions(dice, MOST_RANKS)) if turn else (),
+                plan=Plan(schedule="", microbatches=microbatches),
+            )
+        )
+    return Case(
+        seed=seed,
+        ranks=1,
+        placement=(0,) * count,
+        stages=tuple(_stage(dice, kinds, index, count) for index in range(count)),
+        steps=tuple(steps),
+        replicas=dice.choice((2, 2, 3, 4)),
+        wrapped=True,
+        # Every rank calls backward equally often, so every loss needs one.
+        loss=dice.choice([each for each in _LOSSES if each != "sometimes"]),
+        output=dice.choice(("tensor", "tensor", "tuple")),
+        autocast=autocast,
         keyword=dice.random() < 0.2,
     )
 

@@ -24,6 +24,7 @@ from torch import distributed as dist
 from drawn.cases import Case
 from drawn.one_process import expected_results
 from drawn.pipeline import train_in_pipeline
+from drawn.replicas import train_replica
 from drawn.results import difference
 from slackline.backend import slackline_group
 from slackline.errors import PeerError
@@ -75,6 +76,8 @@ class Groups:
         place = lane.index(self._rank)
         replica, pipelines = place // case.ranks, lane
         expected = expected_results(case, replica)
+        if case.wrapped:
+            return difference(train_replica(case, self._groups[lane]), expected)
         replicas = None
         if case.replicas > 1:
             pipelines = lane[replica * case.ranks : (replica + 1) * case.ranks]

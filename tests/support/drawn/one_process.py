@@ -6,6 +6,7 @@ earlier steps are added. With replicas, the process has a copy of the model for 
 gradients in the order of the replicas, and divides by the number of replicas.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -43,6 +44,11 @@ class _OneProcess:
         self._update = Update(case)
         self._loss_fn = loss_of(case, self._update)
 
+    def train(self, mode: bool) -> None:
+        for copy in self._copies:
+            for module in copy.values():
+                module.train(mode)
+
     def plan(self, plan: Plan) -> None:
         self._plan = plan
 
@@ -58,7 +64,7 @@ class _OneProcess:
     def step(self, step: Step, turn: int) -> Result:
         old = [self._taken(copy) for copy in self._copies]
         found = self._forwards(step, turn, training=True)
-        if self._plan.scale and len(step.rows) > 1:
+        if self._plan.scale and len(step.rows) > 1 and not self._case.wrapped:
             for copy in self._copies:
                 for each in _parameters(copy):
                     if each.grad is not None:
@@ -99,12 +105,14 @@ class _OneProcess:
         ]
         losses, outputs = [], []
         for place in range(len(step.rows)):
+            if training and case.wrapped and place == len(step.rows) - 1:
+                _copy_buffers(self._copies)  # as the wrapper does outside no_sync
             for replica, copy in enumerate(self._copies):
                 x, keywords, y = data[replica][place]
                 with around(case):
                     output, loss = self._forward(copy, x, keywords, y)
                 if training and loss.requires_grad:
-                    loss.backward()
+                    (loss / len(step.rows) if case.wrapped else loss).backward()
                 if replica == self._replica:
                     losses.append(loss.detach())
                     outputs.append(_detached(output))
@@ -117,7 +125,7 @@ class _OneProcess:
         for index in range(len(copy)):
             given = values if isinstance(values, tuple) else (values,)
             for each in given if index else ():
-                if each.requires_grad:
+                if each.requires_grad and not self._case.wrapped:
                     each.register_hook(_sent)
             values = copy[index](*given, **keywords)
         return values, self._loss_fn(values, y)
@@ -132,8 +140,18 @@ class _OneProcess:
             for place, gradient in enumerate(gradients):
                 value = torch.zeros_like(same[0]) if gradient is None else gradient
                 total = value.clone() if not place else total + value
+            real = torch.view_as_real(total) if total.is_complex() else total
+            real /= len(same)
             for each in same:
-                each.grad = total / len(same)
+                each.grad = total.clone()
+
+
+def _copy_buffers(copies: Sequence[Modules]) -> None:
+    """Copy the buffers of the first copy of a model to the others."""
+    first, *others = ([b for module in copy.values() for b in module.buffers()] for copy in copies)
+    for buffers in others:
+        for source, target in zip(first, buffers, strict=True):
+            target.copy_(source)
 
 
 def _sent(gradient: Tensor | None) -> Tensor | None:

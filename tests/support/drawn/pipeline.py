@@ -85,6 +85,10 @@ class _Pipeline:
         for each in self._wrapped:
             each.close()
 
+    def train(self, mode: bool) -> None:
+        for module in self.modules.values():
+            module.train(mode)
+
     def plan(self, plan: Plan) -> None:
         if self._schedule is not None:
             self._schedule.close()

@@ -106,6 +106,9 @@ class Trainer(Protocol):
 
     modules: Modules
 
+    def train(self, mode: bool) -> None:
+        """Put the modules into training mode, or into evaluation mode."""
+
     def plan(self, plan: Plan) -> None:
         """Follow another plan from now on."""
 
@@ -195,11 +198,9 @@ def evaluated(case: Case, turn: int) -> Step:
 
 
 def _evaluate(case: Case, trainer: Trainer, turn: int) -> Result:
-    for module in trainer.modules.values():
-        module.eval()
+    trainer.train(False)
     found = trainer.evaluate(evaluated(case, turn), 100 + turn)
-    for module in trainer.modules.values():
-        module.train()
+    trainer.train(True)
     return found | {"": None}
 
 

@@ -44,13 +44,15 @@ def _fewer_stages(case: Case) -> Iterator[Case]:
     count = len(case.stages)
     for place in range(count if count > 1 else 0):
         yield _one_each(replace(case, stages=_put(case.stages, place)))
-    if case.ranks < count:
+    if case.ranks < count and not case.wrapped:
         yield _one_each(case)
 
 
 def _one_each(case: Case) -> Case:
     """Return the case with one stage on each rank, and with schedules that have such plans."""
     count = len(case.stages)
+    if case.wrapped:
+        return replace(case, placement=(0,) * count)
     steps = []
     for step in case.steps:
         plan = step.plan
@@ -112,7 +114,7 @@ def _less_step(step: Step) -> Iterator[Step]:
         yield replace(step, actions=_put(step.actions, place))
     if max(step.rows) > 1:
         yield replace(step, rows=(1,) * len(step.rows))
-    if step.plan is None:
+    if step.plan is None or not step.plan.schedule:
         return
     usual = Plan(schedule="gpipe", microbatches=step.plan.microbatches)
     for name in ("schedule", "policy", "memory", "split", "full", "delegation", "scale"):

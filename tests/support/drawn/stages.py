@@ -58,6 +58,8 @@ class DrawnStage(nn.Module):
         self.parts = nn.ModuleList(map(make_part, drawn.parts))
         if drawn.frozen:
             self.requires_grad_(False)
+        # Every backward of a wrapped model reaches this parameter, whatever else the gates leave.
+        self.gain = nn.Parameter(torch.ones(())) if case.wrapped and self.output else None
 
     def forward(
         self, *given: Tensor, number: Tensor, scale: Tensor | None = None
@@ -73,7 +75,7 @@ class DrawnStage(nn.Module):
             for part in self.parts:
                 h = part(h, note)
         if self.output:
-            h = h.float()
+            h = h.float() if self.gain is None else h.float() * self.gain
             return h if self.output == "tensor" else (h, h.sum(-1))
         sent = tuple(STREAMS[name](h) for name in self.drawn.sends)
         return sent if len(sent) > 1 else sent[0]
