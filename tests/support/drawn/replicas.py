@@ -7,14 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn, optim
 from torch import distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from drawn.cases import Case, Plan, Step
 from drawn.programs import RATE, Modules, Update, around, batch_of, loss_of, outputs_in, run
-from drawn.results import Result
+from drawn.results import Result, found_in
 from drawn.stages import build
 from slackline.overlap import DataParallel
 
-__all__ = ["Whole", "train_replica"]
+__all__ = ["Whole", "ddp_difference", "train_replica"]
+
+_CLOSE = 64
+"""The most that a gradient of DDP may differ, in units of its type's epsilon times its largest
+value. DDP divides each replica's gradients before it adds them."""
 
 
 class Whole(nn.Module):
@@ -38,6 +43,37 @@ def train_replica(case: Case, group: dist.ProcessGroup) -> list[Result]:
         return run(case, trainer)
     finally:
         trainer.model.close()
+
+
+def ddp_difference(case: Case, group: dist.ProcessGroup, expected: Result) -> str:
+    """Return a text about the first difference between DDP's first step and `expected`, or "".
+
+    Steps of several backward passes are left out, because DDP does not reduce the gradient of a
+    parameter that only the earlier ones use; so are reentrant checkpoints, which DDP refuses.
+    """
+    first = case.steps[0]
+    wraps = [wrap for stage in case.stages for part in stage.parts for wrap in part.wraps]
+    if len(first.rows) > 1 or "reentrant" in wraps:
+        return ""
+    modules = build(case)
+    whole = Whole(modules)
+    whole.unused = nn.Parameter(torch.zeros(1))  # without one, DDP warns that it looked in vain
+    model = DistributedDataParallel(whole, process_group=group, find_unused_parameters=True)
+    loss_fn = loss_of(case, Update(case))
+    batch = batch_of(case, 0, dist.get_rank(group), first.rows)
+    with around(case):
+        loss = loss_fn(model(batch.inputs, **batch.keywords(case)), batch.targets)
+    loss.backward()
+    for name, found in found_in(modules).items():
+        wanted = expected[name]
+        if not name.startswith("gradient") or (found is None and wanted is None):
+            continue
+        if found is None or wanted is None:
+            return f"DDP has another {name}: {found}, not {wanted}"
+        limit = _CLOSE * torch.finfo(wanted.dtype).eps * float(wanted.abs().max())
+        if not float((found - wanted).abs().max()) <= limit:
+            return f"DDP has another {name}: {found}, not {wanted}"
+    return ""
 
 
 class _Replica:
