@@ -53,7 +53,7 @@ def keywords():
     }
 
 
-def one_process(parts, x, target, loss_fn, **named):
+def one_process(parts, x, target, loss_fn, *, scales=True, **named):
     """Return the losses and the output of one process; the last stage gets keyword arguments."""
     nn.Sequential(*parts).zero_grad()
     losses, outputs = [], []
@@ -72,7 +72,7 @@ def one_process(parts, x, target, loss_fn, **named):
         losses.append(loss_fn(outputs[-1], target, place))
         losses[-1].backward()
     for each in nn.Sequential(*parts).parameters():
-        each.grad.div_(COUNT)
+        each.grad.div_(COUNT if scales else 1)
     return [loss.item() for loss in losses], torch.cat(outputs).detach()
 
 
@@ -92,10 +92,14 @@ def arguments(rank, size):
         named = keywords() if rank and place < 2 else {}
         specs = {"columns": 1, "options": {"scale": None, "rows": [0]}, "mask": 0, "name": None}
         stage = PipelineStage(Scaled(rank), rank, size, CPU)
-        schedule = Schedule(stage, COUNT, loss_fn, kwargs_chunk_spec=_specs(specs, named))
+        scales = place % 2 == 0
+        options = {"kwargs_chunk_spec": _specs(specs, named), "scale_grads": scales}
+        schedule = Schedule(stage, COUNT, loss_fn, **options)
         given = (x,) if rank == 0 else ()
         parts = [Scaled(index) for index in range(size)]
-        expected, output = one_process(parts, x, target, one, **(keywords() if place < 2 else {}))
+        expected, output = one_process(
+            parts, x, target, one, scales=scales, **(keywords() if place < 2 else {})
+        )
         for call in ("eval", "step"):
             losses = [7.0]
             found = getattr(schedule, call)(
