@@ -1,0 +1,61 @@
+"""Tests of campaigns: pieces follow each other, and records tell which seeds have failed."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from benchmark_modules import modules_of
+
+with modules_of("campaigns", "campaign") as found:
+    campaign = found.campaign
+
+
+class Cases:
+    total, at_once = 10, 4
+
+    def __init__(self):
+        self.ran = []
+
+    def run(self, seeds):
+        self.ran.append(list(seeds))
+        return {seed: "is\n  odd" for seed in seeds if seed % 5 == 3}
+
+
+@pytest.fixture
+def here(monkeypatch, tmp_path):
+    monkeypatch.setattr(campaign, "file_of", lambda name: tmp_path / f"{name}.jsonl")
+    monkeypatch.setattr(campaign, "commit", lambda: "abc")
+    return tmp_path
+
+
+def test_a_piece_runs_its_seeds_together_and_ends_with_the_last(here):
+    cases = Cases()
+    record = campaign.run_piece("models", cases, 1)
+    assert cases.ran == [[1, 2, 3, 4], [5, 6, 7, 8], [9]]
+    assert (record.name, record.commit, record.first, record.count) == ("models", "abc", 1, 9)
+    assert record.failed == {"3": "is odd", "8": "is odd"}
+
+
+def test_a_piece_ends_after_its_time(here):
+    cases = Cases()
+    record = campaign.run_piece("models", cases, 0, timedelta())
+    assert (cases.ran, record.count) == ([], 0)
+
+
+def test_the_next_piece_begins_where_the_last_record_of_the_commit_ended(here):
+    campaign.append(campaign.run_piece("models", Cases(), 0))
+    (line,) = (here / "models.jsonl").read_text().splitlines()
+    assert set(json.loads(line)) == {
+        *("name", "commit", "machine", "began", "seconds", "first", "count", "failed")
+    }
+    records = campaign.records_of("models")
+    assert campaign.next_seed(records, "abc") == 10
+    assert campaign.next_seed(records, "another") == 0
+    assert "abc: 10 cases in 1 pieces" in campaign.summary(records)
+    assert "  seed 3: is odd" in campaign.summary(records)
+
+
+def test_without_records_a_campaign_begins_at_the_first_seed(here):
+    assert campaign.records_of("models") == []
+    assert campaign.next_seed([], "abc") == 0
+    assert campaign.summary([]) == "no piece has been run"
