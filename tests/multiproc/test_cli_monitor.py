@@ -91,7 +91,7 @@ def test_a_running_job_is_found_and_serves_its_metrics(tmp_path: Path) -> None:
         assert 'slackline_reduced_bytes_total{rank="0"} 7.0\n' in _get(url)
         (announced,) = tmp_path.glob("slackline-*/jobs/*.json")
         said = json.loads(announced.read_text())
-        assert (said["pid"], said["script"], said["ranks"]) == (process.pid, "script.py", 1)
+        assert (said["pid"], said["program"], said["ranks"]) == (process.pid, "script.py", 1)
         assert Path(said["directory"]).parent == tmp_path
         top = subprocess.run(
             [*_SLACKLINE, "top", "--json"],
