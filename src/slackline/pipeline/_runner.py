@@ -16,7 +16,7 @@ from torch import Tensor
 from slackline.errors import TimeoutError
 from slackline.pipeline._record import Came, Sent, Span, StepRecord, Wait
 from slackline.pipeline._transport import Arrival, Transport, name_of
-from slackline.pipeline._worker import Worker
+from slackline.pipeline._worker import Worker, check_apart
 from slackline.plan.pipeline import (
     PATIENCE,
     Dispatcher,
@@ -172,6 +172,8 @@ class Runner:
                 loss_keywords=inputs.loss_keywords,
             )
         try:
+            if training and len(self._workers) > 1:
+                check_apart(self._workers.values())
             self._transport.begin(step, self._channels(config, training=training))
             while True:
                 self._throttle.catch_up()

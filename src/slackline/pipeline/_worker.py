@@ -11,7 +11,7 @@ stage with a `dw_builder`, B runs the module's own backward, and W runs the func
 builder returned.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from operator import itemgetter
 from typing import Any
@@ -28,7 +28,7 @@ from slackline.pipeline._replicas import replicas_of
 from slackline.pipeline._torch import Stage
 from slackline.plan.pipeline import Instruction, Kind, PipelinePlan
 
-__all__ = ["LossFunction", "Worker"]
+__all__ = ["LossFunction", "Worker", "check_apart"]
 
 LossFunction = Callable[..., Tensor]
 
@@ -137,6 +137,10 @@ class Worker:
         changed = not same or needing != self._needing
         self._parameters, self._needing = found, needing
         return changed
+
+    def trained(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Return the names and parameters that need gradients in this step."""
+        return ((name, each) for name, each in self._parameters.items() if each.requires_grad)
 
     def complete(self) -> None:
         """Raise InternalError unless the gradients of all microbatches have been added."""
@@ -328,3 +332,20 @@ class Worker:
         if torch.is_autocast_enabled(kind):
             return torch.autocast(kind, enabled=False)
         return nullcontext()
+
+
+def check_apart(workers: Iterable[Worker]) -> None:
+    """Raise UsageError if a parameter that is trained belongs to several stages of this rank.
+
+    Each stage divides its gradients, and has those of earlier steps added, on its own.
+    """
+    found: dict[int, tuple[str, Worker]] = {}
+    for worker in workers:
+        for name, parameter in worker.trained():
+            known = found.setdefault(id(parameter), (name, worker))
+            if known[1] is not worker:
+                raise UsageError(
+                    f'parameter "{known[0]}" of stage {known[1].index} is also "{name}" of stage '
+                    f"{worker.index}: give one of the stages a copy, add the copy's gradient to "
+                    "the other's after each step, and copy the values back after the optimizer's"
+                )

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from slackline.errors import InternalError
+from slackline.errors import InternalError, UsageError
 from slackline.pipeline import _backward, _gradients
-from slackline.pipeline._worker import Worker
+from slackline.pipeline._worker import Worker, check_apart
 from slackline.plan.pipeline import Instruction, Kind, Scenario, generate
 
 WIDTH, MICROBATCHES, STAGE = 4, 3, 1
@@ -18,11 +18,11 @@ def plan():
     return generate("zb-h1", Scenario.uniform(3, MICROBATCHES))
 
 
-def worker_of(module, split=None):
-    """Return the worker of the middle stage of three."""
+def worker_of(module, split=None, index=STAGE):
+    """Return the worker of a stage of three, by default the middle one."""
     stage = SimpleNamespace(
         submod=module,
-        stage_index=STAGE,
+        stage_index=index,
         num_stages=3,
         device=torch.device("cpu"),
         group=None,
@@ -197,3 +197,22 @@ def test_in_every_step_a_microbatch_without_a_turn_is_an_error(monkeypatch):
     text = "stage 1: the gradients of 2 of 3 microbatches were added"
     with pytest.raises(InternalError, match=text):
         step(worker, inputs(), same)
+
+
+def test_a_parameter_of_two_stages_of_a_rank_is_refused_unless_it_is_frozen():
+    one, other = model(), model()
+    other[2].weight = one[0].weight
+    workers = [worker_of(one, index=0), worker_of(other, index=2)]
+    text = (
+        '^parameter "0.weight" of stage 0 is also "2.weight" of stage 2: give one of the stages a '
+        "copy, add the copy's gradient to the other's after each step, and copy the values back "
+        "after the optimizer's$"
+    )
+    for worker in workers:
+        worker.begin(plan(), training=True, keeps_outputs=True)
+    with pytest.raises(UsageError, match=text):
+        check_apart(workers)
+    one[0].weight.requires_grad_(False)
+    for worker in workers:
+        worker.begin(plan(), training=True, keeps_outputs=True)
+    check_apart(workers)
