@@ -89,11 +89,12 @@ bench: setup  ## run the benchmarks, or one: BENCH=benchmarks/<name>/main.py
 # Pieces of at most 20 minutes; each appends a record to benchmarks/campaigns/$(NAME).jsonl.
 NAME ?= models
 PIECES ?=
+MINUTES ?=
 SHOW ?=
 SEEDS ?=
 campaign: setup  ## many generated cases: NAME=models, in PIECES=1 or more; SHOW=1 prints the sum, SEEDS="17" repeats
-	$(BIN)/python benchmarks/campaigns/campaign.py $(NAME) $(if $(PIECES),--pieces $(PIECES)) $(if $(SHOW),--show) \
-	  $(if $(SEEDS),--seeds $(SEEDS))
+	$(BIN)/python benchmarks/campaigns/campaign.py $(NAME) $(if $(PIECES),--pieces $(PIECES)) \
+	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SHOW),--show) $(if $(SEEDS),--seeds $(SEEDS))
 
 format: setup  ## rewrite Python and C++ as the formatters want them
 	$(BIN)/ruff check --fix-only .

@@ -24,7 +24,7 @@ from _harness.machine import commit, describe_machine
 
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 PIECE = timedelta(minutes=18)
-"""The time after which a piece takes no further cases; its last cases end within 20 minutes."""
+"""The usual time after which a piece takes no further cases; the last ones end within 20 minutes."""
 
 
 class Cases(Protocol):
@@ -124,7 +124,7 @@ def next_seed(records: Sequence[Record], here: str) -> int:
 def run_piece(name: str, cases: Cases, first: int, limit: timedelta = PIECE) -> Record:
     """Run a piece from the seed `first` on, and return its record."""
     began, unix = time.monotonic(), datetime.now(UTC)
-    machine = describe_machine()
+    machine, here = describe_machine(), commit()
     failed: dict[int, str] = {}
     seed = first
     while seed < cases.total and time.monotonic() - began < limit.total_seconds():
@@ -133,7 +133,7 @@ def run_piece(name: str, cases: Cases, first: int, limit: timedelta = PIECE) -> 
         seed = seeds.stop
     return Record(
         name=name,
-        commit=commit(),
+        commit=here,
         machine=machine,
         began=unix.isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - began, 1),
@@ -170,9 +170,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", choices=NAMES)
     parser.add_argument("--pieces", type=int, help="how many pieces to run; all that are left")
+    parser.add_argument("--minutes", type=float, help="the time of a piece, 18 at most")
     parser.add_argument("--show", action="store_true", help="print the sum of all records")
     parser.add_argument("--seeds", type=int, nargs="+", help="run these seeds alone, and tell")
     options = parser.parse_args()
+    limit = PIECE if options.minutes is None else min(PIECE, timedelta(minutes=options.minutes))
     records = records_of(options.name)
     if options.show:
         print(summary(records))
@@ -185,7 +187,7 @@ def main() -> int:
         done: list[Record] = []
         first = next_seed(records, commit())
         while first < cases.total and (options.pieces is None or len(done) < options.pieces):
-            record = run_piece(options.name, cases, first)
+            record = run_piece(options.name, cases, first, limit)
             append(record)
             done.append(record)
             first = record.first + record.count
