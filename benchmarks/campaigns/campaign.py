@@ -24,7 +24,7 @@ from _harness.machine import commit, describe_machine
 
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 PIECE = timedelta(minutes=18)
-"""The usual time after which a piece takes no further cases; the last ones end within 20 minutes."""
+"""The time after which a piece takes no further cases; the last ones end within 20 minutes."""
 
 
 class Cases(Protocol):
