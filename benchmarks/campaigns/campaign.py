@@ -43,7 +43,7 @@ class Cases(Protocol):
 
 
 class Models:
-    """Models and loops in pipelines, compared with one process: tests/support/drawn."""
+    """Models and loops in pipelines, compared with one process: tests/support/model_cases."""
 
     total = 20_000
     at_once = 100
@@ -54,14 +54,14 @@ class Models:
         self._train = lambda cases: train_in_job(jobs, cases)
 
     def run(self, seeds: Sequence[int]) -> dict[int, str]:
-        from drawn.draw import draw_case
+        from model_cases.draw import draw_case
 
         found = self._train([draw_case(seed) for seed in seeds])
         return {seed: said for seed, said in zip(seeds, found, strict=True) if said}
 
     def report(self, seed: int) -> str:
-        from drawn.draw import draw_case, draw_replicas
-        from drawn.failures import report
+        from model_cases.draw import draw_case, draw_replicas
+        from model_cases.failures import report
 
         case = draw_case(seed) if seed >= 0 else draw_replicas(-1 - seed)
         (said,) = self._train([case])

@@ -4,9 +4,9 @@ import json
 import os
 from datetime import timedelta
 
-from drawn.cases import read_case
-from drawn.draw import draw_case, draw_replicas
-from drawn.lanes import RANKS, train_cases
+from model_cases.cases import read_case
+from model_cases.draw import draw_case, draw_replicas
+from model_cases.lanes import RANKS, train_cases
 
 _CASES = "DRAWN_CASES"
 """The variable that holds a job's cases: a JSON list of seeds, and of texts of other cases.

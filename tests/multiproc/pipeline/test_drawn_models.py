@@ -8,9 +8,9 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
-from drawn.draw import draw_case, draw_replicas
-from drawn.failures import report
 from drawn_ranks import train_in_job
+from model_cases.draw import draw_case, draw_replicas
+from model_cases.failures import report
 
 QUICK = 100
 ALL = 1500

@@ -5,15 +5,15 @@ from datetime import timedelta
 
 import pytest
 import torch
-from drawn.cases import Case, Part, Plan, Stage, Step, read_case
-from drawn.draw import draw_case, draw_replicas
-from drawn.failures import report, shrink
-from drawn.one_process import expected_results
-from drawn.parts import PARTS
-from drawn.programs import ACTIONS, LOSSES
-from drawn.results import difference
-from drawn.stages import STREAMS
-from drawn.wraps import WRAPS
+from model_cases.cases import Case, Part, Plan, Stage, Step, read_case
+from model_cases.draw import draw_case, draw_replicas
+from model_cases.failures import report, shrink
+from model_cases.one_process import expected_results
+from model_cases.parts import PARTS
+from model_cases.programs import ACTIONS, LOSSES
+from model_cases.results import difference
+from model_cases.stages import STREAMS
+from model_cases.wraps import WRAPS
 
 from slackline.pipeline import POLICIES
 from slackline.plan.pipeline import SCHEDULES

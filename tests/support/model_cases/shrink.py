@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from drawn.cases import Case, Plan, Stage, Step
+from model_cases.cases import Case, Plan, Stage, Step
 
 __all__ = ["smaller"]
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from drawn.parts import Note
+from model_cases.parts import Note
 
 __all__ = ["WRAPS"]
 

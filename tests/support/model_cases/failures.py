@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from drawn.cases import Case
-from drawn.shrink import smaller
+from model_cases.cases import Case
+from model_cases.shrink import smaller
 
 __all__ = ["Train", "report", "shrink"]
 

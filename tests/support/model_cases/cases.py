@@ -28,9 +28,9 @@ class Part(_Short):
     """A part of a stage."""
 
     kind: str
-    """A name of drawn.parts.PARTS."""
+    """A name of model_cases.parts.PARTS."""
     wraps: tuple[str, ...] = ()
-    """The names of drawn.wraps.WRAPS around the part, the innermost first."""
+    """The names of model_cases.wraps.WRAPS around the part, the innermost first."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -39,7 +39,7 @@ class Stage(_Short):
 
     parts: tuple[Part, ...] = ()
     sends: tuple[str, ...] = ("hidden",)
-    """The names of drawn.stages.STREAMS; the last stage sends the model's outputs instead."""
+    """The names of model_cases.stages.STREAMS; the last stage sends the model's outputs instead."""
     frozen: bool = False
     gate: str = ""
     """When the whole stage passes its input on: "", "number" (every second microbatch), "data"."""
@@ -70,7 +70,7 @@ class Step(_Short):
     whole: bool = True
     """Whether the schedule cuts a whole batch, and is not given microbatches."""
     actions: tuple[str, ...] = ()
-    """The names of drawn.programs.ACTIONS, which run before the step."""
+    """The names of model_cases.programs.ACTIONS, which run before the step."""
     plan: Plan | None = None
     """The arguments of a new schedule, which takes the place of the earlier one."""
 
@@ -89,7 +89,7 @@ class Case(_Short):
     wrapped: bool = False
     """Whether slackline.overlap.DataParallel trains the whole model, without a schedule."""
     loss: str = "mean"
-    """A name of drawn.programs.LOSSES."""
+    """A name of model_cases.programs.LOSSES."""
     output: str = "tensor"
     """The form of the last stage's output: "tensor" or "tuple"."""
     autocast: bool = False

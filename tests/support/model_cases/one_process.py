@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from drawn.cases import Case, Plan, Step
-from drawn.programs import (
+from model_cases.cases import Case, Plan, Step
+from model_cases.programs import (
     Modules,
     Update,
     around,
@@ -22,8 +22,8 @@ from drawn.programs import (
     outputs_in,
     run,
 )
-from drawn.results import Result
-from drawn.stages import build
+from model_cases.results import Result
+from model_cases.stages import build
 
 __all__ = ["expected_results"]
 

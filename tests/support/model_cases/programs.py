@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn, optim
 from torch.nn import functional
 
-from drawn.cases import Case, Plan, Step
-from drawn.parts import LENGTH, WIDTH, Adapter, seeded
-from drawn.results import Result, found_in
-from drawn.stages import DrawnStage, make_part
+from model_cases.cases import Case, Plan, Step
+from model_cases.parts import LENGTH, WIDTH, Adapter, seeded
+from model_cases.results import Result, found_in
+from model_cases.stages import DrawnStage, make_part
 
 __all__ = ["ACTIONS", "Batch", "LossFunction", "Modules", "Trainer", "Update", "batch_of", "run"]
 

@@ -7,10 +7,20 @@ from torch import Tensor, nn, optim
 from torch import distributed as dist
 from torch.distributed.pipelining import PipelineStage
 
-from drawn.cases import Case, Plan, Step
-from drawn.programs import RATE, Batch, Modules, Update, around, batch_of, loss_of, outputs_in, run
-from drawn.results import Result
-from drawn.stages import build
+from model_cases.cases import Case, Plan, Step
+from model_cases.programs import (
+    RATE,
+    Batch,
+    Modules,
+    Update,
+    around,
+    batch_of,
+    loss_of,
+    outputs_in,
+    run,
+)
+from model_cases.results import Result
+from model_cases.stages import build
 from slackline.overlap import DataParallel
 from slackline.pipeline import Schedule, ScheduleConfig
 

@@ -6,9 +6,9 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
-from drawn.cases import Case, Part
-from drawn.parts import LENGTH, PARTS, VOCABULARY, WIDTH, Note, seeded
-from drawn.wraps import WRAPS
+from model_cases.cases import Case, Part
+from model_cases.parts import LENGTH, PARTS, VOCABULARY, WIDTH, Note, seeded
+from model_cases.wraps import WRAPS
 
 __all__ = ["STREAMS", "DrawnStage", "build", "make_part"]
 

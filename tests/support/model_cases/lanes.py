@@ -21,11 +21,11 @@ from datetime import timedelta
 
 from torch import distributed as dist
 
-from drawn.cases import Case
-from drawn.one_process import expected_results
-from drawn.pipeline import train_in_pipeline
-from drawn.replicas import ddp_difference, train_replica
-from drawn.results import difference
+from model_cases.cases import Case
+from model_cases.one_process import expected_results
+from model_cases.pipeline import train_in_pipeline
+from model_cases.replicas import ddp_difference, train_replica
+from model_cases.results import difference
 from slackline.backend import slackline_group
 from slackline.errors import PeerError
 

@@ -9,10 +9,10 @@ from torch import Tensor, nn, optim
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from drawn.cases import Case, Plan, Step
-from drawn.programs import RATE, Modules, Update, around, batch_of, loss_of, outputs_in, run
-from drawn.results import Result, found_in
-from drawn.stages import build
+from model_cases.cases import Case, Plan, Step
+from model_cases.programs import RATE, Modules, Update, around, batch_of, loss_of, outputs_in, run
+from model_cases.results import Result, found_in
+from model_cases.stages import build
 from slackline.overlap import DataParallel
 
 __all__ = ["Whole", "ddp_difference", "train_replica"]

@@ -1,15 +1,15 @@
 """The case of a seed: `draw_case(seed)` gives the same model and loop in every process.
 
 The numbers come from Python's generator of random numbers and not from Hypothesis: four processes
-and long campaigns name a case by one integer, without a database of examples. `drawn.failures`
-makes a failed case smaller.
+and long campaigns name a case by one integer, without a database of examples. The module
+`model_cases.failures` makes a failed case smaller.
 """
 
 import random
 from collections.abc import Sequence
 
-from drawn.cases import Case, Part, Plan, Stage, Step
-from drawn.parts import PARTS
+from model_cases.cases import Case, Part, Plan, Stage, Step
+from model_cases.parts import PARTS
 
 __all__ = ["draw_case", "draw_replicas"]
 
