@@ -86,12 +86,15 @@ def clean_up(error: BaseException, *steps: Callable[[], object]) -> None:
 
 
 def run_all(steps: Iterable[Callable[[], object]]) -> None:
-    """Run every step, then raise the first error, with a note for each further step that failed."""
+    """Run every step, then raise the first error, with a note for each further step that failed.
+
+    An exception of a signal handler, which may interrupt any step, leaves out no further step.
+    """
     rest = iter(steps)
     for step in rest:
         try:
             step()
-        except Exception as error:
+        except BaseException as error:
             clean_up(error, *rest)
             raise
 
