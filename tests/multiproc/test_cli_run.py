@@ -282,11 +282,12 @@ def test_ranks_that_save_get_one_signal_and_a_second_one_to_the_command_kills_th
     )
     with _sleeping(path, ranks=2) as (process, pids):
         torchrun = _torchrun_of(pids)
+        # Python calls the handlers of waiting signals in the order of their numbers, so the command
+        # must have taken SIGTERM before SIGINT is sent: it then asks the ranks to end.
         process.send_signal(signal.SIGTERM)
-        os.kill(torchrun, signal.SIGTERM)
         asked = [path.parent / f"asked-{pid}" for pid in pids]
         until(lambda: all(each.exists() for each in asked), "the ranks are asked to end")
-        for _ in range(3):
+        for _ in range(4):
             os.kill(torchrun, signal.SIGTERM)
 
         def killed() -> bool:

@@ -215,7 +215,14 @@ def wait_until(
     begin_s = time.monotonic()
     longest_s = max(_LONGEST_PAUSE_S, size * _PAUSE_FOR_A_RANK_S)
     while not ready():
-        glance()
+        try:
+            glance()
+        except PeerError:
+            # The other rank may have set what this rank waits for, and then failed, since `ready`.
+            # This rank then sees the reason itself, and tells its own side of it.
+            if ready():
+                return True
+            raise
         now_s = time.monotonic()
         if now_s >= deadline_s:
             return False
