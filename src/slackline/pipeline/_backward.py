@@ -27,9 +27,10 @@ from torch.autograd.graph import (
     _engine_run_backward,
     get_gradient_edge,
 )
+from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["Divided", "backward_of", "divide", "leaves_of"]
+__all__ = ["Divided", "apart", "backward_of", "divide", "leaves_of"]
 
 _ACCUMULATE: type[Node] = type(
     get_gradient_edge(torch.empty(0, dtype=torch.float32, device="cpu", requires_grad=True)).node
@@ -143,7 +144,10 @@ class Divided:
             for handle in kept:
                 handle.remove()
         given = iter(found)
-        return [next(given) if each.requires_grad else None for each in self._inputs]
+        gradients = [next(given) if each.requires_grad else None for each in self._inputs]
+        return apart(
+            gradients, [each for branch in self._branches for each in branch.gradients or ()]
+        )
 
     def for_weights(self, *, watch: bool = False) -> None:
         """Add to the gradients of all leaves that are not inputs.
@@ -243,6 +247,26 @@ def backward_of(
         if each.is_leaf:
             each.grad = None
     return found
+
+
+def apart(found: Sequence[Tensor | None], held: Iterable[Tensor | None]) -> list[Tensor | None]:
+    """Return the gradients of inputs, with a copy of each that shares memory with one of `held`.
+
+    An addition passes its gradient on to both of its inputs, and a weight's gradient may be a view
+    of it, or have it as its values. What is later added to the weight's, or divided there, must not
+    change the gradient of the input, which may not have been sent yet.
+    """
+    taken = {_memory_of(each) for each in held if each is not None}
+    return [
+        each.clone() if each is not None and _memory_of(each) in taken else each for each in found
+    ]
+
+
+def _memory_of(tensor: Tensor) -> int:
+    """Return the address of a tensor's memory, or of the memory of a sparse tensor's values."""
+    local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    values = local._values() if local.is_sparse else local
+    return values.untyped_storage().data_ptr()
 
 
 def leaves_of(outputs: Sequence[Tensor]) -> dict[Node, Tensor]:

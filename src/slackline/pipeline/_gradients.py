@@ -131,11 +131,7 @@ class Gradients:
             self._complete.add(id(parameter))
             gradient = parameter.grad
             if gradient is not None and self._scale and self._microbatches > 1:
-                if gradient.is_sparse:
-                    # Its values may be the memory of the input's gradient, which is not yet sent.
-                    gradient = parameter.grad = gradient / self._microbatches
-                else:
-                    gradient.div_(self._microbatches)
+                gradient.div_(self._microbatches)
             old = self._old.pop(id(parameter), None)
             if old is not None:
                 if gradient is not None:

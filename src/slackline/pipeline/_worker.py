@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from slackline.errors import InternalError, UsageError
-from slackline.pipeline._backward import Divided, backward_of, divide
+from slackline.pipeline._backward import Divided, apart, backward_of, divide
 from slackline.pipeline._gradients import Gradients, Reducer
 from slackline.pipeline._outputs import detached, sendable
 from slackline.pipeline._reached import Reached
@@ -221,6 +221,8 @@ class Worker:
                 elif whole or waits:
                     with self._adding(microbatch, kept):
                         found = backward_of(kept.outputs, kept.gradients, inputs)
+                        if not self.first:
+                            found = apart(found, [each.grad for _, each in self.trained()])
                     kept.done = True
         if kept.done or kept.divided is not None or kept.runner is not None:
             kept.outputs = kept.inputs = ()

@@ -216,3 +216,46 @@ def test_a_parameter_of_two_stages_of_a_rank_is_refused_unless_it_is_frozen():
     for worker in workers:
         worker.begin(plan(), training=True, keeps_outputs=True)
     check_apart(workers)
+
+
+class Places(nn.Module):
+    """Adds a weight for each place, for the microbatch of one number or for all.
+
+    The gradients of the weight and of the input have the same memory in autograd.
+    """
+
+    def __init__(self, *, sparse, only=None):
+        super().__init__()
+        self.table = nn.Embedding(2, WIDTH, sparse=sparse)
+        self._only, self._number = only, -1
+
+    def forward(self, x):
+        self._number += 1
+        if self._only not in (None, self._number):
+            return x
+        if self.table.sparse:
+            return x + self.table(torch.arange(2)[None])
+        return x + self.table.weight.unsqueeze(0)
+
+
+@pytest.mark.parametrize("only", [None, 0, MICROBATCHES - 1])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("split", [False, True])
+def test_the_inputs_gradients_have_memory_of_their_own(split, sparse, only):
+    """A stage on the same rank gets the gradient itself and may use it after all W."""
+    module, ones = Places(sparse=sparse, only=only), torch.ones(1, 2, WIDTH)
+    worker, found = worker_of(module, split), []
+    worker.begin(plan(), training=True, keeps_outputs=True)
+    for microbatch in range(MICROBATCHES):
+        x = torch.zeros(1, 2, WIDTH, requires_grad=True)
+        worker.forward(microbatch, (x,), {}, None, training=True)
+    for microbatch in range(MICROBATCHES):
+        found += worker.backward(Instruction(STAGE, Kind.B, microbatch), [ones.clone()])
+    for microbatch in range(MICROBATCHES):
+        worker.weights(microbatch)
+    worker.complete()
+    assert all(torch.equal(each, ones) for each in found)
+    share = 1.0 if only is None else 1 / MICROBATCHES
+    gradient = module.table.weight.grad
+    dense = gradient.to_dense() if gradient.is_sparse else gradient
+    torch.testing.assert_close(dense, torch.full((2, WIDTH), share))
