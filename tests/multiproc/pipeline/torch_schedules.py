@@ -9,6 +9,8 @@ missing, "error" if a rank raises an exception, and "hangs" if the ranks do not 
 """
 
 import os
+import select
+import signal
 import sys
 import tempfile
 import time
@@ -250,13 +252,13 @@ def run(model, schedule):
             if not (process := os.fork()):
                 rank_of(rank, folder, model, schedule)
             ranks.append(process)
-        until, left = time.monotonic() + LIMIT.total_seconds(), set(ranks)
-        while left and time.monotonic() < until:
-            left -= {each for each in left if os.waitpid(each, os.WNOHANG)[0]}
-            time.sleep(0.01)
-        for each in left:
-            os.kill(each, 9)
-            os.waitpid(each, 0)
+        end = time.monotonic() + LIMIT.total_seconds()
+        for process in ranks:
+            descriptor = os.pidfd_open(process)
+            if not select.select([descriptor], [], [], max(0.0, end - time.monotonic()))[0]:
+                os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+            os.close(descriptor)
         files = [folder / str(rank) for rank in range(RANKS)]
         return [each.read_text() if each.exists() else "hangs" for each in files]
 

@@ -77,7 +77,7 @@ def ddp_difference(case: Case, group: dist.ProcessGroup, expected: Result) -> st
 
 
 class _Replica:
-    """One replica of a model, within the wrapper."""
+    """A rank's copy of a model, which DataParallel wraps."""
 
     def __init__(self, case: Case, group: dist.ProcessGroup) -> None:
         self._case = case

@@ -13,23 +13,26 @@ from slackline.testing import LoopbackFabric
 
 LIMIT = timedelta(seconds=20)
 
-RankFunction = Callable[[SlacklineGroup], Any]
+RankFunction = Callable[..., Any]
 
 
-def run_ranks(size: int, function: RankFunction, *, timeout: timedelta = LIMIT) -> list[Any]:
-    """Run `function(group)` as every rank. Return the results, or raise the error of one rank."""
-    fabric = LoopbackFabric(size, timeout=timeout)
+def run_ranks(
+    size: int, function: RankFunction, *, groups: int = 1, timeout: timedelta = LIMIT
+) -> list[Any]:
+    """Run `function(*groups)` as every rank. Return the results, or raise the error of one rank."""
+    fabrics = [LoopbackFabric(size, timeout=timeout) for _ in range(groups)]
     store = dist.HashStore()
     results: list[Any] = [None] * size
     errors: list[BaseException] = []
 
     def run(rank: int) -> None:
-        group = SlacklineGroup(fabric.groups[rank], store, lambda: None)
+        mine = [SlacklineGroup(fabric.groups[rank], store, lambda: None) for fabric in fabrics]
         try:
-            results[rank] = function(group)
+            results[rank] = function(*mine)
         except BaseException as error:  # raised again below, in the test's thread
             errors.append(error)
-            fabric.groups[rank].abort(f"the test failed: {error}")
+            for fabric in fabrics:
+                fabric.groups[rank].abort(f"the test failed: {error}")
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
     for thread in threads:

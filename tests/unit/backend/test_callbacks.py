@@ -15,41 +15,18 @@ import torch
 from torch import distributed as dist
 from torch.futures import collect_all
 
-from slackline.backend import SlacklineGroup
 from slackline.backend.operations._places import GroupIdentity, Origin
 from slackline.errors import TimeoutError
 from slackline.nic import CALLBACK_TAGS
-from slackline.testing import LoopbackFabric
 
 LIMIT_S = 20.0
 
 
-def run(size, function, *, groups):
-    """Run `function(groups)` as every rank, in threads; return the results."""
-    fabrics = [LoopbackFabric(size, timeout=timedelta(seconds=LIMIT_S)) for _ in range(groups)]
-    store = dist.HashStore()
-    results, errors = [None] * size, []
-
-    def rank_main(rank):
-        mine = [SlacklineGroup(fabric.groups[rank], store, lambda: None) for fabric in fabrics]
-        for index, group in enumerate(mine):
-            group._set_group_name(f"group {index}")
-        try:
-            results[rank] = function(*mine)
-        except BaseException as error:  # raised again below, in the test's thread
-            errors.append(error)
-        finally:
-            for group in mine:
-                group.shutdown() if not errors else group.abort()
-
-    threads = [threading.Thread(target=rank_main, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return results
+def named(groups):
+    """Name the groups as all ranks know them, and return them."""
+    for index, group in enumerate(groups):
+        group._set_group_name(f"group {index}")
+    return groups
 
 
 def post(group, value):
@@ -106,7 +83,7 @@ def test_callbacks_start_in_the_order_of_the_posts(ranks):
 
 
 def send_when_told(group, values):
-    """As rank 1: send rank 0 each value under the tag of its place, from 1 on, when it asks."""
+    """Send rank 0 the values with the tags 1, 2 and so on, as soon as rank 0 asks for them."""
     group.recv([torch.empty(1)], 0, 9).wait()
     for tag, value in enumerate(values, 1):
         group.send([torch.tensor([value])], 0, tag).wait()
@@ -183,8 +160,9 @@ def test_each_callback_posts_the_next_operation_a_thousand_times(ranks):
     assert ranks(2, rank_main) == [[3.0 * number for number in range(1000)]] * 2
 
 
-def test_an_operation_on_another_group_is_matched_by_the_callbacks_group():
-    def rank_main(inner, outer):
+def test_an_operation_on_another_group_is_matched_by_the_callbacks_group(ranks):
+    def rank_main(*groups):
+        inner, outer = named(groups)
         ends = [
             post(group, value).get_future().then(lambda _, v=value: post(outer, v * 10).wait())
             for group, value in ((inner, 1), (outer, 2))
@@ -198,7 +176,7 @@ def test_an_operation_on_another_group_is_matched_by_the_callbacks_group():
         return totals
 
     for _ in range(20):
-        assert run(2, rank_main, groups=2) == [[300.0, 600.0]] * 2
+        assert ranks(2, rank_main, groups=2) == [[300.0, 600.0]] * 2
 
 
 def test_a_rank_that_posts_nothing_in_its_callback_is_told_by_a_timeout(ranks):
@@ -345,7 +323,7 @@ class Draw:
 
 
 class Player:
-    """One rank that runs a drawn program, and sleeps at places of its own."""
+    """A run of a drawn program by one rank, with short sleeps that differ between the ranks."""
 
     def __init__(self, groups, seed):
         self._groups = groups
@@ -407,25 +385,29 @@ class Player:
             self._ends.append(future)
 
 
-def play_drawn(seed, size):
+def play_drawn(ranks, seed, size):
     drawn = Draw(seed)
 
     def rank_main(*groups):
-        return Player(groups, (seed << 8) + groups[0].rank()).play(drawn.program, drawn.count)
+        player = Player(named(groups), (seed << 8) + groups[0].rank())
+        sums = player.play(drawn.program, drawn.count)
+        for group in groups:
+            group.shutdown()  # ends the threads of the callbacks
+        return sums
 
     factor = size * (size + 1) / 2
     right = {value: value * factor for value in range(1, drawn.count + 1)}
-    assert run(size, rank_main, groups=2) == [right] * size
+    assert ranks(size, rank_main, groups=2) == [right] * size
 
 
 @pytest.mark.parametrize("first", range(0, 60, 15))
-def test_drawn_trees_of_callbacks_give_the_right_sums(first):
+def test_drawn_trees_of_callbacks_give_the_right_sums(ranks, first):
     for seed in range(first, first + 15):
-        play_drawn(seed, size=2 + seed % 2)
+        play_drawn(ranks, seed, size=2 + seed % 2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(1000, 3000, 200))
-def test_many_drawn_trees_of_callbacks_give_the_right_sums(first):
+def test_many_drawn_trees_of_callbacks_give_the_right_sums(ranks, first):
     for seed in range(first, first + 200):
-        play_drawn(seed, size=2 + seed % 3)
+        play_drawn(ranks, seed, size=2 + seed % 3)

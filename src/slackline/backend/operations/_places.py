@@ -113,7 +113,7 @@ def _code(callbacks: list[str]) -> int | None:
 
 
 class CallbackRun:
-    """One callback, from its registration to its end, and the operations that it posts."""
+    """The state of a callback: its place, its thread's outer callback, and what it has posted."""
 
     def __init__(self, origin: Origin | None, sequencer: Any = None, depth: int = 0) -> None:
         """Create a run of a callback; `origin` is None if the callback's Future is not known.

@@ -56,7 +56,7 @@ class WatchedClasses:
     """The subclasses of one model's classes of parameters, whose objects report their reads."""
 
     def __init__(self, report: Report) -> None:
-        """`report` gets the parameter, and True for a read of its gradient.
+        """Call `report` at each read, with the parameter, and with True for a read of its gradient.
 
         The parameter has its own class again afterwards if `report` has finished it.
         """

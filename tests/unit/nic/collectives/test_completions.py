@@ -21,7 +21,7 @@ LIMIT = timedelta(seconds=30)
 def test_a_finalizer_may_add_a_callback_while_another_is_added(
     monkeypatch: pytest.MonkeyPatch, same: bool
 ) -> None:
-    """The garbage collector may run a finalizer within any call; here the call is a fixed one."""
+    """Run a finalizer at a fixed call, in place of any call at which a collection may start."""
     started = []
 
     def body(group: Group) -> None:
