@@ -141,6 +141,9 @@ class Gradients:
             self._reducer.complete_gradients(new)
 
     def _complete_one(self, parameter: Tensor) -> None:
+        if self._scale and parameter.grad is not None:
+            # Autograd has made this gradient, perhaps in memory that the backward still uses.
+            parameter.grad = parameter.grad.clone()
         self.complete([parameter])
 
     def open(self) -> None:

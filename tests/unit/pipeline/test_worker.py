@@ -18,7 +18,7 @@ def plan():
     return generate("zb-h1", Scenario.uniform(3, MICROBATCHES))
 
 
-def worker_of(module, split=None, index=STAGE):
+def worker_of(module, split=None, index=STAGE, microbatches=MICROBATCHES):
     """Return the worker of a stage of three, by default the middle one."""
     stage = SimpleNamespace(
         submod=module,
@@ -29,7 +29,7 @@ def worker_of(module, split=None, index=STAGE):
         dw_builder=None,
     )
     return Worker(
-        stage, MICROBATCHES, loss_fn=None, scale=True, split=split, completed=lambda: None
+        stage, microbatches, loss_fn=None, scale=True, split=split, completed=lambda: None
     )
 
 
@@ -259,3 +259,41 @@ def test_the_inputs_gradients_have_memory_of_their_own(split, sparse, only):
     gradient = module.table.weight.grad
     dense = gradient.to_dense() if gradient.is_sparse else gradient
     torch.testing.assert_close(dense, torch.full((2, WIDTH), share))
+
+
+class ReducedPlaces(Places):
+    """Reduces complete gradients in place, while the backward goes on."""
+
+    require_backward_grad_sync = True
+
+    def expect_gradients(self):
+        pass
+
+    def complete_gradients(self, parameters):
+        for each in parameters:
+            if each.grad is not None:
+                each.grad.mul_(100)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("microbatches", [1, 3])
+def test_a_reduction_within_the_backward_does_not_change_what_the_backward_uses(
+    sparse, microbatches
+):
+    class Deep(ReducedPlaces):
+        def forward(self, x):
+            return super().forward(2 * x)
+
+    module, ones = Deep(sparse=sparse, only=microbatches - 1), torch.ones(1, 2, WIDTH)
+    worker, found = worker_of(module, split=False, microbatches=microbatches), []
+    worker.begin(plan(), training=True, keeps_outputs=True)
+    for microbatch in range(microbatches):
+        x = torch.zeros(1, 2, WIDTH, requires_grad=True)
+        worker.forward(microbatch, (x,), {}, None, training=True)
+        found += worker.backward(Instruction(STAGE, Kind.B, microbatch), [ones.clone()])
+        worker.weights(microbatch)
+    worker.complete()
+    assert all(torch.equal(each, 2 * ones) for each in found)
+    gradient = module.table.weight.grad
+    dense = gradient.to_dense() if gradient.is_sparse else gradient
+    torch.testing.assert_close(dense, torch.full((2, WIDTH), 100 / microbatches))
