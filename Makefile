@@ -40,9 +40,9 @@ test-full: setup  ## the same tests with all their cases: three quarters of an h
 VERSION ?= 2.14.1
 TORCH := build/torch-$(VERSION)
 TORCH_PIP := $(TORCH)/bin/pip install --quiet --disable-pip-version-check -c $(TORCH)/constraints.txt
-TORCH_TOOLS := hypothesis jinja2 numpy protobuf pytest pytest-timeout pytest-xdist requests tabulate tensorboard
-TORCH_TESTS ?= tests/unit/backend tests/unit/staging tests/unit/overlap tests/unit/test_entry.py \
-  tests/multiproc/test_gloo_programs.py $(wildcard tests/multiproc/test_torch_*.py)
+TORCH_TOOLS := hypothesis jinja2 numpy protobuf pytest pytest-timeout pytest-xdist requests scikit-learn scipy tabulate tensorboard
+TORCH_TESTS ?= tests/unit/backend tests/unit/staging tests/unit/overlap tests/unit/pipeline tests/unit/test_entry.py \
+  tests/multiproc/pipeline tests/multiproc/test_gloo_programs.py $(wildcard tests/multiproc/test_torch_*.py)
 test-torch: setup $(TORCH)/.torch  ## the backend's tests with another torch, VERSION=2.14.1; gigabytes to install
 	rm -rf $(TORCH)/wheel
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -C build-dir=$(EXTENSION) \

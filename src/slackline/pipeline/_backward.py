@@ -113,6 +113,7 @@ class Divided:
         self._branches, self._beside, self._path = branches, beside, path
         self._inputs = inputs
         self._besides = besides
+        self._roots: list[GradientEdge] = []
         self.left = besides + sum([len(branch.leaves) for branch in branches])
         """The number of leaves that have not been added to."""
         self.missing: list[Tensor] = []
@@ -131,6 +132,9 @@ class Divided:
         path, self._path = self._path, []
         if not path:
             return [None] * len(self._inputs)
+        if any(isinstance(branch.node, BackwardCFunction) for branch in self._branches):
+            # A node of Python does not keep its part of the graph alive in torch 2.11.
+            self._roots = [get_gradient_edge(output) for output, _ in path]
         kept = [branch.node.register_prehook(branch.keep) for branch in self._branches]
         try:
             found = torch.autograd.grad(
@@ -166,6 +170,7 @@ class Divided:
             if branch.run(branch.gradients, watch=watch):
                 self.repeats = True
             self.left -= len(branch.leaves)
+        self._roots = []
 
 
 def divide(

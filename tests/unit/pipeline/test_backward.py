@@ -1,6 +1,7 @@
 """Tests of the backward in two parts, whose gradients are those of the whole backward."""
 
 import copy
+import gc
 
 import pytest
 import torch
@@ -165,6 +166,17 @@ def test_at_any_price_a_custom_function_computes_its_gradients_in_both_parts():
     divided.for_weights()
     assert same(gradients_of(part), wanted)
     assert Scale.calls == 2
+
+
+def test_a_custom_function_that_is_divided_keeps_the_graph_that_its_outputs_no_longer_hold():
+    _, wanted = whole(custom)
+    part, x, outputs, gradients = made(custom)
+    divided = divide(outputs, gradients, [x], at_any_price=True)
+    del outputs
+    divided.for_inputs()
+    gc.collect()
+    divided.for_weights()
+    assert same(gradients_of(part), wanted)
 
 
 @pytest.mark.parametrize(
