@@ -149,6 +149,34 @@ TEST("a rail is silent since its bytes are in flight, not since a look while it 
   ::close(theirs);
 }
 
+TEST("a path with an injected delay takes more frames while others are under way") {
+  const auto [ours, theirs] = tcp_pair();
+  StreamRail rail(ours, kJobCode, false);
+  const Bytes payload(128 << 10);
+  const auto enqueue = [&] {
+    rail.enqueue(header_of(wire::FrameKind::kAck), payload.data(), payload.size());
+    rail.flush(now_ns());
+  };
+  FaultState late;
+  late.delay_ns = 3600 * kSecond;
+  rail.inject(late);
+  for (int i = 0; i < 100; ++i) {
+    CHECK(rail.room());
+    enqueue();
+  }
+  CHECK_EQUAL(rail.queued_bytes(), 100 * (sizeof(wire::Header) + payload.size()));
+
+  late.rate = 1;  // of the next frame not even the header is sent while the test runs
+  rail.inject(late);
+  int taken = 0;
+  while (rail.room()) {
+    enqueue();
+    ++taken;
+  }
+  CHECK_EQUAL(taken, 4);
+  ::close(theirs);
+}
+
 TEST("a payload on its way to memory that was taken back goes to a buffer") {
   Reader reader;
   Bytes placed(100'000);

@@ -30,6 +30,7 @@ class Injector {
     bool drop = false;
     bool corrupt = false;
     int copies = 1;
+    std::int64_t sent_ns = 0;     // when the sender's port has sent it, at the injected rate
     std::int64_t release_ns = 0;  // earliest departure; never before an earlier packet's
     // The packet itself is late; its `release_ns` delays no other packet.
     bool overtaken = false;
@@ -52,6 +53,7 @@ class Injector {
       free_ns_ = std::max(free_ns_, now_ns) + static_cast<std::int64_t>(ns);
       leave = free_ns_;
     }
+    decision.sent_ns = leave;
     leave += state_.delay_ns;
     leave += static_cast<std::int64_t>(late * static_cast<double>(state_.jitter_ns));
     decision.release_ns = std::max(leave, last_release_ns_);

@@ -42,7 +42,7 @@ void StreamRail::leave_to_parent() { close_once(fd_); }
 
 void StreamRail::enqueue(const wire::Header& header, const std::byte* payload,
                          std::uint32_t length) {
-  Outgoing frame{header, payload, length, nullptr, 0};
+  Outgoing frame{header, payload, length, nullptr};
   if (injector_ != nullptr) {
     apply_faults(std::move(frame));
   } else {
@@ -57,9 +57,10 @@ void StreamRail::enqueue(const wire::Header& header, const std::byte* payload,
 void StreamRail::apply_faults(Outgoing frame) {
   const std::int64_t now = now_ns();
   const Injector::Decision decision = injector_->decide(now, sizeof frame.header + frame.length);
+  frame.sent_ns = decision.sent_ns;
   frame.release_ns = decision.release_ns;
   if (injector_->state().down) {
-    frame.release_ns = kNever;
+    frame.sent_ns = frame.release_ns = kNever;
   } else if (decision.drop) {
     const std::int64_t round_trip =
         confirmation(now).round_trip_ns + 2 * injector_->state().delay_ns;
@@ -72,7 +73,8 @@ void StreamRail::apply_faults(Outgoing frame) {
     const bool first_is_under_way = front_sent_ > 0;
     if (decision.overtaken && queue_.size() > (first_is_under_way ? 1u : 0u)) --place;
     queue_.insert(place,
-                  Outgoing{frame.header, frame.payload, frame.length, nullptr, frame.release_ns});
+                  Outgoing{frame.header, frame.payload, frame.length, nullptr, frame.sent_ns,
+                           frame.release_ns});
     queued_bytes_ += bytes;
   }
 }
@@ -80,9 +82,29 @@ void StreamRail::apply_faults(Outgoing frame) {
 void StreamRail::inject(const std::optional<FaultState>& state) {
   WireRail::inject(state);
   for (Outgoing& out : queue_) {
-    if (out.release_ns == kNever) out.release_ns = 0;
+    if (out.release_ns == kNever) out.sent_ns = out.release_ns = 0;
   }
   held_ = false;
+}
+
+// Return the bytes that wait to be sent. Frames that an injected delay holds are under way: on a
+// long path they would be in the network, and the path takes more.
+std::size_t StreamRail::waiting_bytes_at(std::int64_t now_ns) const {
+  std::size_t bytes = 0;
+  for (const Outgoing& out : queue_) {
+    const bool under_way = out.sent_ns <= now_ns && out.release_ns > now_ns;
+    if (!under_way) bytes += sizeof out.header + out.length;
+  }
+  return bytes;
+}
+
+// Return when the next frame that an injected rate holds has been sent, kNever if none is held.
+std::int64_t StreamRail::next_room_ns(std::int64_t now_ns) const {
+  std::int64_t next = kNever;
+  for (const Outgoing& out : queue_) {
+    if (out.sent_ns > now_ns) next = std::min(next, out.sent_ns);
+  }
+  return next;
 }
 
 void StreamRail::repoint(std::uint32_t sequence, const std::byte* to) {
@@ -119,7 +141,12 @@ void StreamRail::flush(std::int64_t now_ns) {
   held_ = false;
   while (!queue_.empty() && !full_ && !failure() && send_error_ == 0) {
     held_ = front_sent_ == 0 && queue_.front().release_ns > now_ns;
-    if (held_) return;
+    if (held_) {
+      held_until_ns_ = queue_.front().release_ns;
+      if (waiting_bytes_at(now_ns) >= queue_bytes_)
+        held_until_ns_ = std::min(held_until_ns_, next_room_ns(now_ns));
+      return;
+    }
     std::array<iovec, 32> parts;
     std::size_t used = 0;
     std::size_t skip = front_sent_;

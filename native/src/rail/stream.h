@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 
+#include "../base/clock.h"
 #include "median_rate.h"
 #include "stream_silence.h"
 #include "wire_rail.h"
@@ -23,7 +24,7 @@ class StreamRail final : public WireRail {
   int fd() const override { return fd_; }
   void leave_to_parent() override;
   bool room() const override {
-    return queued_bytes_ < queue_bytes_ && !failure() && send_error_ == 0;
+    return waiting_bytes() < queue_bytes_ && !failure() && send_error_ == 0;
   }
   std::size_t queued_bytes() const override { return queued_bytes_; }
   std::size_t queued_frames() const override { return queue_.size(); }
@@ -38,7 +39,7 @@ class StreamRail final : public WireRail {
   void flush(std::int64_t now_ns) override;
   bool blocked() const override { return full_; }
   void writable() override { full_ = false; }
-  std::int64_t due_ns() const override { return held_ ? queue_.front().release_ns : kNever; }
+  std::int64_t due_ns() const override { return held_ ? held_until_ns_ : kNever; }
   void tick(std::int64_t now_ns) override { flush(now_ns); }
   bool poll(Link& link, FrameSink& sink, std::int64_t now_ns) override;
   void forget(const Request* owner, FrameSink& sink) override;
@@ -89,6 +90,7 @@ class StreamRail final : public WireRail {
     const std::byte* payload;
     std::uint32_t length;
     std::unique_ptr<std::byte[]> copy;
+    std::int64_t sent_ns = 0;     // an injected rate keeps the frame in the queue until then
     std::int64_t release_ns = 0;  // a fault delays the frame until then
   };
   struct Bulk {
@@ -100,6 +102,11 @@ class StreamRail final : public WireRail {
   };
 
   void apply_faults(Outgoing frame);
+  std::size_t waiting_bytes() const {
+    return injector_ == nullptr ? queued_bytes_ : waiting_bytes_at(now_ns());
+  }
+  std::size_t waiting_bytes_at(std::int64_t now_ns) const;
+  std::int64_t next_room_ns(std::int64_t now_ns) const;
   void begin_limits();
   void hold_buffer();
   void limit_unsent(int bytes);
@@ -121,8 +128,9 @@ class StreamRail final : public WireRail {
   std::uint64_t enqueued_ = 0;  // frames queued so far
   int send_error_ = 0;          // the error that ended sending, or 0
   std::size_t front_sent_ = 0;
-  bool full_ = false;  // the socket is full
-  bool held_ = false;  // a fault delays the first frame in the queue
+  bool full_ = false;               // the socket is full
+  bool held_ = false;               // a fault delays the first frame in the queue
+  std::int64_t held_until_ns_ = 0;  // when to look again while the first frame is delayed
   bool keeps_back_ = false;
   bool holds_buffer_ = false;
   bool urgent_expected_ = false;
