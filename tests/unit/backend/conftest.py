@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from torch import distributed as dist
+from torch._subclasses import FakeTensorMode
 
 from slackline.backend import SlacklineGroup
 from slackline.testing import LoopbackFabric
@@ -42,6 +43,17 @@ def run_ranks(
     if errors:
         raise errors[0]
     return results
+
+
+@pytest.fixture(autouse=True, scope="session")
+def fake_tensors_of_the_main_thread() -> None:
+    """Enter torch's mode for tensors without memory once in the thread that lives longest.
+
+    A CUDA build of torch 2.11 on a machine without CUDA devices keeps an object in the thread that
+    enters the mode first, and uses the object in all threads, after that thread's end too.
+    """
+    with FakeTensorMode():
+        pass
 
 
 @pytest.fixture

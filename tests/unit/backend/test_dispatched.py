@@ -24,6 +24,7 @@ from slackline.errors import PeerError, UsageError
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*Profiler clears events:UserWarning"),
 ]
 
 TWO = 2

@@ -115,11 +115,7 @@ KINDS = {
         read=False,
         written=False,
     ),
-    "batched by vmap": Kind(
-        in_vmap,
-        read=False,
-        written=False,
-    ),
+    "batched by vmap": Kind(in_vmap, read=False, written=False),
     "DTensor": Kind(
         lambda values: DTensor.from_local(values, MESH, [Replicate()], run_check=False),
         read=False,
@@ -399,16 +395,12 @@ FUNCTIONAL = {
 CALLS = {**OPERATIONS, **OPERATORS, **FUNCTIONAL}
 FREQUENT = {"plain", "gaps", "negated", "result of a functional collective", "wrapper of two"}
 """The kinds for which the operators are asked in the short run of the tests, with "meta"."""
-
-
 IN_PLACE = {name for name in CALLS if "all_reduce" in name and name not in FUNCTIONAL}
 SLICED = {
     *("all_gather_into_tensor", "all_gather_into_tensor, coalesced", "reduce_scatter_tensor"),
     *("operator c10d_all_gather_into_tensor", "operator c10d_reduce_scatter_tensor"),
 }
 """The operations on a part of a tensor, which some kinds cannot be cut into."""
-
-
 LISTS_OF_LISTS = {
     ("functional", "all_gather", "output"),
     ("functional", "reduce_scatter", "input"),
@@ -453,6 +445,18 @@ def takes(name, operation, role):
     return kind.read if role == "input" else kind.written
 
 
+def refused_for_its_gaps(call, tensor):
+    """Return whether torch refuses a functional collective of the tensor whatever the backend.
+
+    torch 2.11 refuses tensors with gaps between their elements. The group has no backend, so that
+    torch names another reason only if it comes before the search for one.
+    """
+    group = dist.ProcessGroup(dist.HashStore(), 0, SIZE)
+    with torch.no_grad(), pytest.raises(RuntimeError) as refused:
+        call(group, tensor, None)
+    return "is_contiguous" in str(refused.value)
+
+
 def of_all_kinds():
     """Yield each kind and operation; those of operators and rare kinds are slow together."""
     for name in KINDS:
@@ -480,6 +484,8 @@ def test_an_operation_serves_a_kind_of_tensor_or_refuses_it_before_it_posts_anyt
     if operation in OPERATORS and name == "negated" and (role == "output" or operation in IN_PLACE):
         pytest.skip("torch gives every backend a copy of it, and forgets the copy")
     served = takes(name, operation, role)
+    if served and operation in FUNCTIONAL:
+        served = not refused_for_its_gaps(call, given[0])
     refusals = (UsageError, *TORCHS_OWN)
     if operation not in OPERATIONS:
         refusals = (RuntimeError, *TORCHS_OWN)  # torch may refuse a tensor before it asks us

@@ -19,7 +19,7 @@ from typing import Any
 from slackline.backend.flight._entries import Entry, GroupRecord
 from slackline.backend.flight._stack import callers
 
-__all__ = ["VERSION", "library", "torch_format"]
+__all__ = ["VERSION", "library", "name_of", "torch_format"]
 
 VERSION = "2.10"
 
@@ -42,6 +42,14 @@ _TYPES = {
     "BOOL": "Bool",
 }
 
+_IN_PLACE_OF = {
+    "barrier": "all_reduce_barrier",
+    "all_gather_v": "_broadcast_oop",
+    "reduce_scatter_v": "_reduce_oop",
+}
+"""Names that the analyser of torch 2.11 does not know, each with the name that NCCL's recorder of
+that torch gives the same operation. The analyser demands the same sizes of both."""
+
 _Place = tuple[str, tuple[int, ...]]
 """A process group of the dump: its name, and the ranks of its members in the job, sorted."""
 
@@ -52,11 +60,23 @@ def library() -> str:
 
     That is gloo, or nccl for an analyser that does not know gloo (torch 2.11).
     """
+    known = _analyser()
+    return "gloo" if not known or '"gloo"' in known else "nccl"
+
+
+def name_of(kind: str) -> str:
+    """Return a name for a kind of operation that the analyser knows."""
+    known = _analyser()
+    return _IN_PLACE_OF.get(kind, kind) if known and f'"{kind}"' not in known else kind
+
+
+@cache
+def _analyser() -> str:
+    """Return the source text in which the analyser lists libraries and operations; "" if none."""
     components = find_spec("torch.distributed.flight_recorder.components")
     if components is None or components.origin is None:
-        return "gloo"
-    known = Path(components.origin).with_name("types.py").read_text()
-    return "gloo" if '"gloo"' in known else "nccl"
+        return ""
+    return Path(components.origin).with_name("types.py").read_text()
 
 
 def torch_format(
@@ -161,7 +181,7 @@ def _row(entry: Entry, name: str, members: Sequence[int], offset_ns: int) -> dic
 def _named(entry: Entry, members: Sequence[int]) -> str:
     """Return the operation's name; of a message also both ends, as indices into `members`."""
     if entry.kind not in ("send", "recv"):
-        return entry.kind
+        return name_of(entry.kind)
     ranks = entry.group.members
     mine = members.index(ranks[entry.group.rank])
     other = mine if entry.peer < 0 else members.index(ranks[entry.peer])

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 from flight_analysis import outcomes
 
-from slackline.backend.flight import FlightRecorder, RecordedNic
-from slackline.backend.flight._torch_format import library
+from slackline.backend.flight import FlightRecorder, RecordedNic, _torch_format
+from slackline.backend.flight._torch_format import library, name_of
 from slackline.errors import MismatchError, UsageError
 from slackline.testing import LoopbackFabric
 from slackline.wire import DType, ReduceOp
@@ -101,11 +101,24 @@ def test_torchs_analyser_matches_operations_of_every_kind(tmp_path):
     )  # the name of one of the two
     assert sorted(found) == sorted(
         [
-            *[("0", f"{library()}:{name}", number, None) for number, name in enumerate(plain)],
+            *[
+                ("0", f"{library()}:{name_of(kind)}", number, None)
+                for number, kind in enumerate(plain)
+            ],
             ("0 tagged", f"{library()}:all_reduce", 5, None),
             ("0 tagged", f"{library()}:all_reduce", 7, None),
         ]
     )
+
+
+def test_an_operation_that_the_analyser_does_not_know_has_the_name_of_nccls_recorder(monkeypatch):
+    monkeypatch.setattr(_torch_format, "_analyser", lambda: '{"all_gather", "all_reduce_barrier"}')
+    names = {kind: name_of(kind) for kind in ("all_gather", "all_gather_v", "barrier")}
+    assert names == {
+        "all_gather": "all_gather",
+        "all_gather_v": "_broadcast_oop",
+        "barrier": "all_reduce_barrier",
+    }
 
 
 def test_ranks_are_named_by_their_place_in_the_job(tmp_path):
@@ -139,7 +152,8 @@ def test_a_call_that_the_engine_refuses_is_not_recorded():
 
     for recorder in run(refused):
         (row,) = recorder.contents()["entries"]
-        assert (row["profiling_name"], row["collective_seq_id"]) == (f"{library()}:barrier", 0)
+        name = f"{library()}:{name_of('barrier')}"
+        assert (row["profiling_name"], row["collective_seq_id"]) == (name, 0)
 
 
 def test_an_operation_that_fails_after_its_post_is_dumped_with_its_error(tmp_path):
