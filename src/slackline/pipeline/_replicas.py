@@ -114,10 +114,15 @@ class ShardedModules:
         self._fill_in()
         for state in self._states():
             if state._is_root:
-                state._state_ctx.is_last_backward = True
-                for each in state._state_ctx.all_states:
+                context = state._state_ctx
+                context.is_last_backward = True
+                for each in context.all_states:
                     for group in reversed(_groups_of(each)):
                         group.post_backward()
+                if hasattr(context, "manual_backward_finalization_active"):
+                    # torch 2.15 notes at the root's first backward whether the user will end the
+                    # reductions. The pipeline ends them, and a root may have had no backward.
+                    context.manual_backward_finalization_active = False
                 state._root_post_backward_final_callback()
 
     def end(self) -> None:
@@ -154,8 +159,10 @@ class ShardedModules:
             for parameter, flag in zip(parameters, flags.tolist(), strict=True):
                 if flag and not _has_gradient(parameter):
                     unsharded = parameter.unsharded_param
-                    unsharded.grad = torch.zeros_like(unsharded)
-                    parameter.to_accumulated_grad_if_needed()
+                    unsharded.grad = torch.zeros_like(unsharded, dtype=unsharded.grad_dtype)
+                    if hasattr(parameter, "to_accumulated_grad_if_needed"):
+                        # Up to torch 2.14 FSDP2 keeps sums of another type beside `grad`.
+                        parameter.to_accumulated_grad_if_needed()
 
     def _states(self) -> Iterator[Any]:
         seen = set()

@@ -7,7 +7,12 @@ from pipeline_work import CPU, WIDTH, batch, part, told
 from torch import distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp import (
+    FSDPModule,
+    FullyShardedDataParallel,
+    MixedPrecisionPolicy,
+    fully_shard,
+)
 from torch.distributed.pipelining import PipelineStage
 from torch.nn.parallel import DistributedDataParallel
 
@@ -50,10 +55,13 @@ SHARDED = {
 }
 
 
+REDUCED = {"as computed": None, "as float64": torch.float64}
+"""The types in which FSDP2 adds and reduces gradients."""
 FEW = (
-    ("the whole stage", "by replica", "auto"),
-    ("layers and the stage", "by data", "zb-h1"),
-    ("layers", "by replica", "ready"),
+    ("the whole stage", "by replica", "auto", "as computed"),
+    ("layers and the stage", "by data", "zb-h1", "as computed"),
+    ("layers", "by replica", "ready", "as computed"),
+    ("the whole stage", "by replica", "1f1b", "as float64"),
 )
 
 
@@ -61,10 +69,11 @@ def sharded(rank, size, cases=FEW):
     """Compare stages that FSDP2 shards with one process, over steps that accumulate."""
     mesh = init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("dp", "pp"))
     replica, index = mesh.get_local_rank("dp"), mesh.get_local_rank("pp")
-    for places, gate, schedule in cases:
+    for places, gate, schedule, reduced in cases:
         module = Gated(index)
+        policy = MixedPrecisionPolicy(reduce_dtype=REDUCED[reduced])
         for name in SHARDED[places]:
-            fully_shard(module.get_submodule(name), mesh=mesh["dp"])
+            fully_shard(module.get_submodule(name), mesh=mesh["dp"], mp_policy=policy)
         module.opens = GATES[gate](replica)
         stage = PipelineStage(module, index, size // 2, CPU, group=mesh.get_group("pp"))
         pipeline = Schedule(stage, COUNT, mse, schedule=schedule)
@@ -80,7 +89,7 @@ def sharded(rank, size, cases=FEW):
             pipeline.eval(*given)
             _one_process(parts, step, GATES[gate])
             if step != 1:
-                _compare(module, parts[index], f"{places}, {gate}, {schedule}, step {step}")
+                _compare(module, parts[index], f"{places}, {gate}, {schedule}, {reduced}, {step}")
             if step == 0:
                 module.zero_grad()
                 nn.Sequential(*parts).zero_grad()
@@ -88,7 +97,8 @@ def sharded(rank, size, cases=FEW):
 
 
 def sharded_in_every_way(rank, size):
-    sharded(rank, size, itertools.product(SHARDED, GATES, ("1f1b", "zb-h1", "ready", "auto")))
+    schedules = "1f1b", "zb-h1", "ready", "auto"
+    sharded(rank, size, itertools.product(SHARDED, GATES, schedules, REDUCED))
 
 
 def _one_process(parts, step, gate):
