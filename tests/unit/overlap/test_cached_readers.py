@@ -209,11 +209,15 @@ def test_a_moving_average_over_a_list_is_right_and_alike_on_all_ranks(ranks, bat
         assert torch.equal(mine, expected)
 
 
-def test_without_watched_classes_the_average_is_wrong(ranks, batch, monkeypatch):
+def test_without_watched_classes_the_average_is_wrong(wrap, chain, batch, monkeypatch):
     monkeypatch.setattr(_parameter_state.ParameterState, "watch", lambda state: None)
     monkeypatch.setattr(_deferred, "kept_elsewhere", lambda states: [])
-    (first, right), _ = moving_average(ranks, batch, one_by_one)
-    assert not all(map(torch.equal, first, right))
+    pair = Pair(wrap, chain, batch)  # No reduction ends before a wait for it.
+    first, right = ([torch.zeros_like(p) for p in kept] for kept in pair.kept)
+    for means, kept in zip((first, right), pair.kept, strict=True):
+        one_by_one(means, kept)
+    assert pair.group.waits == []
+    assert not any(map(torch.equal, first, right))
 
 
 @pytest.mark.parametrize("group_bytes", [0, 1 << 20])
