@@ -64,12 +64,16 @@ def sent_packets(pid: int, interface: str) -> int:
     return int(counters[interface][9])
 
 
-def commit() -> str:
-    """Return the checkout's short commit, with "-dirty" behind it if tracked files differ."""
+def commit(*, apart_from: Path | None = None) -> str:
+    """Return the checkout's short commit, with "-dirty" behind it if tracked files differ.
+
+    The file `apart_from` in the checkout may differ.
+    """
     head = _git("rev-parse", "--short", "HEAD")
     if head is None:
         return "unknown"
-    return f"{head}-dirty" if _git("status", "--porcelain", "--untracked-files=no") else head
+    files = ["."] if apart_from is None else [".", f":(exclude){apart_from.relative_to(ROOT)}"]
+    return f"{head}-dirty" if _git("status", "--porcelain", "-uno", "--", *files) else head
 
 
 def _git(*arguments: str) -> str | None:

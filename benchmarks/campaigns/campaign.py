@@ -124,7 +124,7 @@ def next_seed(records: Sequence[Record], here: str) -> int:
 def run_piece(name: str, cases: Cases, first: int, limit: timedelta = PIECE) -> Record:
     """Run a piece from the seed `first` on, and return its record."""
     began, unix = time.monotonic(), datetime.now(UTC)
-    machine, here = describe_machine(), commit()
+    machine, here = describe_machine(), commit(apart_from=file_of(name))
     failed: dict[int, str] = {}
     seed = first
     while seed < cases.total and time.monotonic() - began < limit.total_seconds():
@@ -185,7 +185,7 @@ def main() -> int:
             print("\n".join(texts))
             return int(not all(" is right\n" in text for text in texts))
         done: list[Record] = []
-        first = next_seed(records, commit())
+        first = next_seed(records, commit(apart_from=file_of(options.name)))
         while first < cases.total and (options.pieces is None or len(done) < options.pieces):
             record = run_piece(options.name, cases, first, limit)
             append(record)

@@ -72,9 +72,8 @@ void StreamRail::apply_faults(Outgoing frame) {
     auto place = queue_.end();
     const bool first_is_under_way = front_sent_ > 0;
     if (decision.overtaken && queue_.size() > (first_is_under_way ? 1u : 0u)) --place;
-    queue_.insert(place,
-                  Outgoing{frame.header, frame.payload, frame.length, nullptr, frame.sent_ns,
-                           frame.release_ns});
+    queue_.insert(place, Outgoing{frame.header, frame.payload, frame.length, nullptr, frame.sent_ns,
+                                  frame.release_ns});
     queued_bytes_ += bytes;
   }
 }

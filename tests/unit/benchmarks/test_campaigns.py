@@ -1,9 +1,11 @@
 """Tests of campaigns: pieces follow each other, and records tell which seeds have failed."""
 
 import json
+import subprocess
 from datetime import timedelta
 
 import pytest
+from _harness import machine
 from benchmark_modules import modules_of
 
 with modules_of("campaigns", "campaign") as found:
@@ -24,7 +26,7 @@ class Cases:
 @pytest.fixture
 def here(monkeypatch, tmp_path):
     monkeypatch.setattr(campaign, "file_of", lambda name: tmp_path / f"{name}.jsonl")
-    monkeypatch.setattr(campaign, "commit", lambda: "abc")
+    monkeypatch.setattr(campaign, "commit", lambda *, apart_from: "abc")
     return tmp_path
 
 
@@ -59,3 +61,18 @@ def test_without_records_a_campaign_begins_at_the_first_seed(here):
     assert campaign.records_of("models") == []
     assert campaign.next_seed([], "abc") == 0
     assert campaign.summary([]) == "no piece has been run"
+
+
+def test_a_campaign_s_own_records_do_not_change_its_commit(monkeypatch, tmp_path):
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        for name in ("records", "code"):
+            (tmp_path / name).touch()
+        identity = ["-c", "user.name=tester", "-c", "user.email=tester@localhost"]
+        subprocess.run(["git", *identity, *command], cwd=tmp_path, check=True)
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    clean = machine.commit()
+    (tmp_path / "records").write_text("a record")
+    assert machine.commit() == f"{clean}-dirty"
+    assert machine.commit(apart_from=tmp_path / "records") == clean
+    (tmp_path / "code").write_text("a change")
+    assert machine.commit(apart_from=tmp_path / "records") == f"{clean}-dirty"
