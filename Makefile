@@ -43,7 +43,7 @@ TORCH_PIP := $(TORCH)/bin/pip install --quiet --disable-pip-version-check -c $(T
 TORCH_TOOLS := hypothesis jinja2 numpy protobuf pytest pytest-timeout pytest-xdist requests scikit-learn scipy tabulate tensorboard
 TORCH_TESTS ?= tests/unit/backend tests/unit/staging tests/unit/overlap tests/unit/pipeline tests/unit/test_entry.py \
   tests/multiproc/pipeline tests/multiproc/test_gloo_programs.py $(wildcard tests/multiproc/test_torch_*.py)
-test-torch: setup $(TORCH)/.torch  ## the backend's tests with another torch, VERSION=2.14.1; gigabytes to install
+test-torch: setup $(TORCH)/.torch  ## tests on torch with another version, VERSION=2.14.1; gigabytes to install
 	rm -rf $(TORCH)/wheel
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -C build-dir=$(EXTENSION) \
 	  --wheel-dir $(TORCH)/wheel .

@@ -242,7 +242,7 @@ class Places(nn.Module):
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("split", [False, True])
 def test_the_inputs_gradients_have_memory_of_their_own(split, sparse, only):
-    """A stage on the same rank gets the gradient itself and may use it after all W."""
+    # A stage before, on the same rank, gets no copy and may read the gradient after the last W.
     module, ones = Places(sparse=sparse, only=only), torch.ones(1, 2, WIDTH)
     worker, found = worker_of(module, split), []
     worker.begin(plan(), training=True, keeps_outputs=True)
