@@ -51,6 +51,8 @@ def test_a_finalizer_may_add_a_callback_while_another_is_added(
         group.barrier(blocking=True)
         found = {ended.get(timeout=LIMIT.total_seconds()) for _ in range(2)}
         assert found == {"finalizer None", "first None"}
+        for transfer in transfers:
+            transfer.wait()  # before this rank leaves the group
         names = [thread.name for thread in threading.enumerate()]
         assert names.count("slackline-completions") == 1
 
