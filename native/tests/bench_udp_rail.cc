@@ -98,6 +98,7 @@ void receive(int fd, std::size_t packet_bytes) {
   while (!rail.failure()) {
     const bool any = rail.poll(end.link, sink, now_ns());
     if (rail.due_ns() <= now_ns()) rail.tick(now_ns());
+    rail.flush(now_ns());
     if (!any) sleep_for(rail);
   }
   report("receiver", rail, sink.bytes, static_cast<double>(now_ns() - began) / 1e9, cpu_seconds());

@@ -108,6 +108,7 @@ TEST("a delayed frame leaves when it is due, and says when that is") {
   CHECK(due > now_ns() + 3500 * kSecond && due != WireRail::kNever);
   CHECK(!faulty.rail.blocked());
   faulty.rail.tick(due);
+  faulty.rail.flush(due);
   CHECK(faulty.arrived() == Sequences{1});
   CHECK_EQUAL(faulty.rail.due_ns(), WireRail::kNever);
 }

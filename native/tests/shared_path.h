@@ -268,7 +268,7 @@ class RailFlow final : public Flow {
     return packet.header.number;
   }
   void arrive(std::uint64_t number, std::int64_t now_ns) override {
-    arrivals_.add(arrivals_.expand(static_cast<std::uint32_t>(number)), kPacketBytes, now_ns);
+    arrivals_.add(arrivals_.expand(static_cast<std::uint32_t>(number)), kPacketBytes, now_ns, true);
     UdpPacket packet;
     arrivals_.acknowledge(packet, receive_window_, now_ns);
     acks_.push_back({packet.header, {packet.parts[0].begin(), packet.parts[0].end()}});

@@ -47,7 +47,7 @@ void Engine::drain_dirty() {
   for (int rounds = 0; links_.any_dirty() && rounds < 64; ++rounds) {
     const std::vector<Link*>& links = links_.take_dirty();
     for (Link* link : links) link->transmit_queued();
-    for (Link* link : links) link->flush_acks();
+    for (Link* link : links) link->flush();
     // A thread that queries epoll, or sleeps already, does not know that a socket has just become
     // full, so epoll must watch the socket from now on.
     if (asleep_ || links_.many_rails()) {

@@ -108,7 +108,7 @@ void Link::transmit_queued() {
     else
       break;
   }
-  for (auto& rail : rails_) rail->wire->flush(now_ns());
+  flush_rails();
 }
 
 Link::Outcome Link::transmit(const SendItem& item) {

@@ -145,8 +145,8 @@ class Link {
   bool condemned() const { return !condemned_.empty(); }
   // Count a request for a grant as over: the peer has answered it, or its operation has ended.
   void ask_over();
-  // Write acknowledgements that are due and wake the peer if it sleeps.
-  void flush_acks();
+  // Send what the rails hold, with the acknowledgement that is due, and wake the peer if it sleeps.
+  void flush();
   // Remove failed rails. Return true when the link has just gone down.
   bool reap();
   // Monitor the rails: suspend silent rails, restore rails that answer again, and measure the speed
@@ -231,6 +231,7 @@ class Link {
   };
 
   void note_departures();
+  void flush_rails();
   void note_arrivals(std::uint32_t next_expected);
   template <class Gone>
   void end_sends(const Gone& gone);

@@ -157,18 +157,23 @@ void Link::end_sends(const Gone& gone) {
   ended_sends_ = std::move(ended);
 }
 
-void Link::flush_acks() {
-  if (down) return;
-  if (shm_) {
-    shm_->notify();
-    return;
-  }
+// Send what the rails hold, with the acknowledgement that is due, if any: in one burst.
+void Link::flush_rails() {
   if (rails_.empty()) return;
   if (acknowledge_now_ || unacknowledged_frames_ >= kAcknowledgeFrames ||
       unacknowledged_bytes_ >= kAcknowledgeBytes) {
     control(blank_header(wire::FrameKind::kAck));
   }
   for (auto& rail : rails_) rail->wire->flush(now_ns());
+}
+
+void Link::flush() {
+  if (down) return;
+  if (shm_) {
+    shm_->notify();
+    return;
+  }
+  flush_rails();
   if (!departing_.empty()) note_departures();
 }
 

@@ -171,12 +171,10 @@ std::int64_t UdpRail::due_ns() const {
 void UdpRail::tick(std::int64_t now_ns) {
   if (failure()) return;
   or_end([&] { protocol_.tick(now_ns); });
-  flush(now_ns);
 }
 
 bool UdpRail::poll(Link& link, FrameSink& sink, std::int64_t now_ns) {
   last_ns_ = now_ns;
-  const std::int64_t began = read_clock(CLOCK_MONOTONIC);
   bool any = false;
   try {
     receive_arrived(link, sink, now_ns, any);
@@ -188,7 +186,6 @@ bool UdpRail::poll(Link& link, FrameSink& sink, std::int64_t now_ns) {
   counters_.frames_received = protocol_.receiver().frames();
   counters_.packets_refused = protocol_.refused();
   counters_.system_calls = socket_.system_calls();
-  if (any) flush(now_ns + (read_clock(CLOCK_MONOTONIC) - began));
   or_end([&] {
     if (protocol_.closed() == UdpClose::kEnd) fail(Fault::kPeer, "the connection was closed");
     if (protocol_.closed() == UdpClose::kRail) fail(Fault::kLink, "the peer gave the rail up");

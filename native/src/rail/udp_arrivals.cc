@@ -9,7 +9,7 @@ bool UdpArrivals::is_new(std::uint64_t number) const {
   return any_ && next_ - number <= kUdpMapBits && !test(number);
 }
 
-void UdpArrivals::add(std::uint64_t number, std::size_t bytes, std::int64_t arrival_ns) {
+void UdpArrivals::add(std::uint64_t number, std::size_t bytes, std::int64_t arrival_ns, bool ends) {
   bool in_order = true;
   if (number >= next_) {
     in_order = number == next_;
@@ -29,8 +29,14 @@ void UdpArrivals::add(std::uint64_t number, std::size_t bytes, std::int64_t arri
   lowest_ = std::min(lowest_, number);
   ++packets_;
   bytes_ += bytes;
-  const bool wait = in_order && packets_ <= kShortPackets && bytes_ <= kShortBytes;
-  due_ns_ = std::min(due_ns_, wait ? arrival_ns + kDelayNs : 0);
+  const bool small = packets_ <= kShortPackets && bytes_ <= kShortBytes;
+  std::int64_t due = 0;
+  if (in_order && small) {
+    due = arrival_ns + kDelayNs;
+  } else if (in_order && !ends && packets_ <= kPartPackets) {
+    due = arrival_ns + kPartDelayNs;
+  }
+  due_ns_ = std::min(due_ns_, due);
 }
 
 void UdpArrivals::acknowledge(UdpPacket& packet, std::uint64_t window, std::int64_t now_ns) {

@@ -23,8 +23,9 @@ class UdpArrivals {
   // Return whether the packet has not arrived before. Return false for a packet too old for the
   // record.
   bool is_new(std::uint64_t number) const;
-  // Record that a packet of `bytes` bytes arrived at `arrival_ns` and was accepted.
-  void add(std::uint64_t number, std::size_t bytes, std::int64_t arrival_ns);
+  // Record that a packet of `bytes` bytes arrived at `arrival_ns` and was accepted. `ends` tells
+  // whether it completed its frame.
+  void add(std::uint64_t number, std::size_t bytes, std::int64_t arrival_ns, bool ends);
 
   // Return whether an ACK should be sent now; due_ns() is the time at which it should be sent,
   // kNever when there is nothing to report.
@@ -44,6 +45,11 @@ class UdpArrivals {
   static constexpr std::int64_t kDelayNs = 50'000;
   static constexpr std::size_t kShortBytes = 1024;
   static constexpr int kShortPackets = 4;
+  // The delay of the ACK while a frame is incomplete: its other packets are on their way, and one
+  // ACK reports all that arrive together. It is short, since a small window of the sender may wait
+  // for this ACK.
+  static constexpr std::int64_t kPartDelayNs = 25'000;
+  static constexpr int kPartPackets = 16;
   // The number of ACKs that report each arrival. An arrival stays unreported only if all of them
   // are lost.
   static constexpr std::size_t kRepeats = 8;

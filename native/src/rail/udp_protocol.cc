@@ -1,5 +1,7 @@
 #include "udp_protocol.h"
 
+#include <utility>
+
 namespace slackline {
 
 bool UdpProtocol::next(UdpPacket& packet, std::int64_t now_ns) {
@@ -9,7 +11,7 @@ bool UdpProtocol::next(UdpPacket& packet, std::int64_t now_ns) {
       packet.seal(job_);
       return true;
     }
-    if (!spoke_ || !arrivals_.pending()) return false;
+    if (!std::exchange(spoke_, false) || !arrivals_.pending()) return false;
   }
   spoke_ = false;
   arrivals_.acknowledge(packet, window_, now_ns);
@@ -60,11 +62,13 @@ bool UdpProtocol::take(const UdpHeader& header, std::span<const std::byte> body,
         ++duplicates_;
         return true;
       }
+      const std::uint64_t frames = receiver_.frames();
       const bool skip = header.kind == UdpKind::kSkip;
       if (skip ? !body.empty() || !receiver_.skip(header, sink)
                : !receiver_.take(header, body, link, sink))
         return false;
-      arrivals_.add(number, sizeof header + body.size(), arrival_ns);
+      arrivals_.add(number, sizeof header + body.size(), arrival_ns,
+                    skip || receiver_.frames() != frames);
       return true;
     }
   }

@@ -62,7 +62,7 @@ class UdpProtocol {
   UdpArrivals arrivals_;
   UdpReceiver receiver_;
   UdpSender sender_;
-  bool spoke_ = false;  // since the last ACK: an ACK may travel along
+  bool spoke_ = false;  // in this burst, since its last ACK: an ACK may travel along
   std::optional<UdpClose> closed_;
   std::uint64_t taken_ = 0;
   std::uint64_t refused_ = 0;

@@ -89,7 +89,7 @@ class WireRail {
   // Note that the socket may accept data again.
   virtual void writable() = 0;
   // Return the time at which tick() should be called next, for retransmission or pacing; kNever
-  // when nothing is due.
+  // when nothing is due. Neither tick() nor poll() of a UDP rail sends: flush() does.
   virtual std::int64_t due_ns() const = 0;
   virtual void tick(std::int64_t now_ns) = 0;
   // Read available data and pass complete frames to `sink`. Return true when anything was read.
