@@ -40,19 +40,20 @@ class DeferredSteps:
         """
         assert not self._batches
         self._settings = settings_of(self._optimizer)
-        batches = self._batches
-        for state in states:
-            if state.phase is not Phase.POSTED:
-                state.grad = state.parameter.grad
-                if state.grad is None:
-                    continue
-            state.due = True
-            state.watch()
-            batch = batches.get(state.posting)
-            if batch is None:
-                batch = batches[state.posting] = []
-            state.batch = batch
-            batch.append(state)
+        batches, posted = self._batches, Phase.POSTED
+        with torch._C.DisableTorchFunctionSubclass():  # parameters may be watched already
+            for state in states:
+                if state.phase is not posted:
+                    state.grad = state.parameter.grad
+                    if state.grad is None:
+                        continue
+                state.due = True
+                state.watch()
+                batch = batches.get(state.posting)
+                if batch is None:
+                    batch = batches[state.posting] = []
+                state.batch = batch
+                batch.append(state)
 
     def first(self) -> ParameterState:
         """Return the parameter whose optimizer step has been pending for the longest time."""
@@ -101,9 +102,11 @@ class DeferredSteps:
         chosen: defaultdict[int, list[Tensor]] = defaultdict(list)
         for state in ready:
             state.unwatch()
-            state.parameter.grad = grad = state.grad
+            parameter, grad = state.parameter, state.grad
+            if parameter.grad is not grad:
+                parameter.grad = grad
             if grad is not None:
-                chosen[state.group].append(state.parameter)
+                chosen[state.group].append(parameter)
         began = self._recorder.clock()
         try:
             partial_step(self._optimizer, self._settings, chosen)
@@ -112,9 +115,10 @@ class DeferredSteps:
                 state.watch()
             raise
         self._recorder.updated(self._recorder.clock() - began)
+        no = Clear.NO
         for state in ready:
             state.due = False
-            if state.clear_later is not Clear.NO:
+            if state.clear_later is not no:
                 state.clear_gradient(state.clear_later)
         for group in groups:
             del self._batches[group]

@@ -169,9 +169,8 @@ class GradientGroup:
             except UsageError as error:
                 written = error
         if self._learns:
-            uses = [(state, state.told()) for state in self._in_flight]
             self.changes[self._parity].extend(
-                (state, use) for state, use in uses if use is not state.use
+                (state, use) for state in self._in_flight if (use := state.told()) is not state.use
             )
         if written is not None:
             raise written

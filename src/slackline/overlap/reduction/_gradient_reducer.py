@@ -216,9 +216,10 @@ class GradientReducer:
         move to a better order in memory; in that step, blocks until all gradients are reduced.
         """
         self.finish_all()
-        self.unwatch()
         through_forward = self._tracker.backwards - self._backwards_before
         whole = not self._arrivals.watching
+        if not whole or self.needs_agreement or not self._grouping.posted:
+            self.unwatch()
         self._arrivals.look()
         regular = whole and through_forward == 1 >= self._backwards and not self._extra
         self._arrivals.observe(regular=regular and self._eager)
@@ -298,12 +299,7 @@ class GradientReducer:
         for state in self.states:
             if not state.due:
                 state.clear_gradient(how)
-            elif how is Clear.NONE:
-                state.clear_later = how
-                state.unwatch()
-                state.parameter.grad = None
-                state.watch()
-            elif state.clear_later is Clear.NO:
+            elif how is Clear.NONE or state.clear_later is Clear.NO:
                 state.clear_later = how
 
     def close(self) -> None:

@@ -62,6 +62,11 @@ class Grouping:
         """True while `note` must be called for each gradient."""
         return self._observed.observing
 
+    @property
+    def posted(self) -> bool:
+        """True if each group has been posted in this step."""
+        return all(group.posted for group in self.groups)
+
     def note(self, state: ParameterState) -> None:
         """Record the arrival of a gradient, to learn the order of the backward pass."""
         self._observed.note(state)

@@ -105,6 +105,8 @@ class ParameterState:
         self.group = group
         """The index of the parameter's group in the optimizer's `param_groups`."""
         self.parameter = parameter
+        self.storage = parameter.untyped_storage()
+        """The parameter's memory when its users were counted last (see `kept_elsewhere`)."""
         self.watched_class: type
         """The class with which the parameter reports reads; the GradientReducer sets it."""
         self._own_class = type(parameter)
@@ -217,14 +219,16 @@ class ParameterState:
         """
         parameter, view = self.parameter, self._view
         grad = parameter.grad
-        self._present = present = grad is not None
-        if self._cell is not None:
-            self._cell.value = self._one if present else 0
-        else:
-            self.flat[-1:].fill_(float(present))
         if grad is None:
+            self._present = False
+            self._tell(0.0)
             view.zero_()
             return
+        self._present = True
+        if self._cell is not None:
+            self._cell.value = self._one
+        else:
+            self._tell(1.0)
         if view.data_ptr() != self._address:
             self._view = view = self._make_view()
         elif grad is view:
@@ -259,21 +263,19 @@ class ParameterState:
         If more gradients of this rank have arrived meanwhile, the result is set aside instead.
         Raises UsageError if the gradient was written to while it was reduced.
         """
-        self.unwatch()
         written = self._view._version != self._version
         self.posting = None
         self.phase = Phase.REDUCED
-        if self._accumulates:
-            self._accumulates = False
-            more = self.parameter.grad
+        if not self.due:
+            self.unwatch()
             self._show()
-            if more is not None and more is not self._view:
-                self.stash()
-                self.parameter.grad = more
-        else:
+        elif self._accumulates or self._stashed is not None:
+            self.unwatch()
             self._show()
-        if self.due:
             self.watch()
+        else:
+            # The pending step makes it the parameter's `grad`; a read before that takes the step.
+            self.grad = self._view if self._present or self._anybody() else None
         if written:
             raise UsageError(
                 f"the gradient of {self.name!r} was written to while it was being reduced: "
@@ -290,6 +292,9 @@ class ParameterState:
         return Use.SOMEWHERE if self._cell.value else Use.NOWHERE
 
     def _show(self) -> None:
+        """Make the reduced gradient the parameter's `grad`, or set it aside for a further one."""
+        accumulates, self._accumulates = self._accumulates, False
+        more = self.parameter.grad if accumulates else None
         used = self._present or self._anybody()
         if self._stashed is not None:
             with torch.no_grad():
@@ -298,6 +303,9 @@ class ParameterState:
         self.grad = grad = self._view if used else None
         if self.clear_later is Clear.NO and self.parameter.grad is not grad:
             self.parameter.grad = grad
+        if more is not None and more is not self._view:
+            self.stash()
+            self.parameter.grad = more
 
     def stash(self) -> None:
         """Save a reduced gradient while this rank accumulates a further one.
@@ -352,6 +360,13 @@ class ParameterState:
         if parameter.is_complex():
             body = torch.view_as_complex(body.view(-1, 2))
         return body.as_strided(parameter.shape, parameter.stride())
+
+    def _tell(self, present: float) -> None:
+        """Set the buffer's final element, which tells the other ranks of a gradient."""
+        if self._cell is not None:
+            self._cell.value = self._one if present else 0
+        else:
+            self.flat[-1:].fill_(present)
 
     def _anybody(self) -> bool:
         if self._cell is not None:

@@ -64,11 +64,12 @@ class ReadTracker:
         owner = self.owners.get(id(parameter))
         if owner is None:
             return
-        self._note(parameter)
+        if self._seen is not None:
+            self._note(parameter)
         reducer, state = owner
         if state.due:
             reducer.finish(state, self._states(reducer, siblings.peek()))
-        elif not self._computing() and reducer.open:
+        elif not self._depth and not self._computing() and reducer.open:
             if reducer.needs_agreement:
                 state.unwatch()
             else:

@@ -107,11 +107,17 @@ def kept_elsewhere(states: Iterable["ParameterState"]) -> list["ParameterState"]
 
     Parameters that share memory only with each other do not count.
     """
-    users: defaultdict[int, list[tuple[int, ParameterState]]] = defaultdict(list)
-    for state in states:
-        storage = state.parameter.untyped_storage()
-        # One user is the parameter, and one the object `storage`.
-        count = torch._C._storage_Use_Count(storage._cdata) - 1
-        if count > 1:
-            users[storage._cdata].append((count, state))
-    return [state for sharing in users.values() for count, state in sharing if count > len(sharing)]
+    count_users = torch._C._storage_Use_Count
+    # Of the users, one is the parameter, and one the object that the state keeps.
+    suspects = [state for state in states if count_users(state.storage._cdata) != 2]
+    for state in suspects:  # the program may have given the parameter other memory
+        state.storage = state.parameter.untyped_storage()
+    sharing: defaultdict[int, list[ParameterState]] = defaultdict(list)
+    for state in suspects:
+        sharing[state.storage._cdata].append(state)
+    return [
+        state
+        for storage, users in sharing.items()
+        if count_users(storage) - 1 > len(users)
+        for state in users
+    ]
