@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from slackline.overlap.reduction import LazyParameters, ReadTracker
 
-__all__ = ["attach", "compiled_parameters", "detach"]
+__all__ = ["all_parameters", "attach", "compiled_parameters", "detach"]
 
 
 class _Finish:
@@ -59,13 +59,13 @@ def attach(module: nn.Module, tracker: ReadTracker) -> list[RemovableHandle]:
 
     A read of a lazy parameter first waits for the parameter's pending update.
     """
-    late = _FinishIfCompiled(_Finish(tracker, _all(module)))
+    late = _FinishIfCompiled(_Finish(tracker, all_parameters(module)))
     handles = [module.register_forward_pre_hook(late)]
     opaque: set[int] = set()
     for child in module.modules():
         if _is_opaque(child):
             opaque.update(map(id, child.modules()))
-            handles.append(child.register_forward_pre_hook(_Finish(tracker, _all(child))))
+            handles.append(child.register_forward_pre_hook(_Finish(tracker, all_parameters(child))))
     for child in module.modules():
         if id(child) in opaque:
             continue
@@ -94,7 +94,7 @@ def compiled_parameters(modules: Sequence[nn.Module]) -> list[nn.Parameter]:
     found: dict[int, nn.Parameter] = {}
     for module in modules:
         if module._compiled_call_impl is not None:
-            found.update((id(parameter), parameter) for parameter in _all(module))
+            found.update((id(parameter), parameter) for parameter in all_parameters(module))
             detach(module, ())
     return list(found.values())
 
@@ -103,7 +103,11 @@ def _is_opaque(module: nn.Module) -> bool:
     return isinstance(module, torch._dynamo.OptimizedModule | torch.jit.ScriptModule)
 
 
-def _all(module: nn.Module) -> list[nn.Parameter]:
+def all_parameters(module: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of a module and its submodules, without waiting for their values.
+
+    A parameter that the module uses in several places occurs as often.
+    """
     found = []
     for child in module.modules():
         parameters = child.__dict__.get("_parameters", child._parameters)

@@ -31,6 +31,8 @@ class StepFacts:
     """True if the optimizer step is itself to be differentiated."""
     reduced: bool
     """True if every gradient is already reduced because the user clipped or read the gradients."""
+    steps_together: bool
+    """True if a trial of steps asks for an update of all parameters together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,7 @@ def choose(facts: StepFacts) -> Choice:
         "a GradScaler scales within the step": facts.scaled,
         "the step is to be differentiated": facts.differentiable,
         "all gradients are there": facts.reduced,
+        "steps were shorter so in a trial, or are tried so now": facts.steps_together,
     }
     for reason, holds in together.items():
         if holds:

@@ -233,13 +233,14 @@ class DataParallel(nn.Module):
     def clip_grad_norm_(
         self, max_norm: float, norm_type: float = 2.0, *, error_if_nonfinite: bool = False
     ) -> Tensor:
-        """Clip the norm of all gradients with torch.nn.utils.clip_grad_norm_; return the norm.
+        """Clip the norm of all gradients; return the norm that they had.
 
-        Blocks until all gradients are reduced.
+        The result is bit-identical to that of torch.nn.utils.clip_grad_norm_, whose arguments and
+        error this method has. Blocks until all gradients are reduced. The norm of each gradient is
+        computed when that gradient is reduced, while others are under way.
         """
-        self._gradients.wait_reduced()
-        return nn.utils.clip_grad_norm_(
-            self.parameters(), max_norm, norm_type, error_if_nonfinite=error_if_nonfinite
+        return self._gradients.clip(
+            max_norm, float(norm_type), error_if_nonfinite=error_if_nonfinite
         )
 
     @property

@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 from slackline.errors import MismatchError, UsageError
 from slackline.overlap import _manifest
-from slackline.overlap._attach import attach, detach
+from slackline.overlap._attach import all_parameters, attach, detach
 from slackline.overlap._optimizer_patch import OptimizerPatch
 from slackline.overlap._partial_step import raw_groups
 from slackline.overlap._recorder import Recorder
@@ -157,6 +157,41 @@ class ModelGradients:
         """Block until every gradient is reduced, and take every pending optimizer step."""
         for reducer in self._reducers:
             reducer.wait_reduced()
+
+    def clip(self, max_norm: float, norm_type: float, *, error_if_nonfinite: bool) -> Tensor:
+        """Do what torch.nn.utils.clip_grad_norm_ does; return the norm that the gradients had."""
+        parameters = list({id(each): each for each in all_parameters(self._module)}.values())
+        if len({(each.dtype, each.device) for each in parameters}) == 1:
+            norms = self._norms(parameters, norm_type)
+            if norms:
+                total: Tensor = torch.linalg.vector_norm(torch.stack(norms), norm_type)
+                if not error_if_nonfinite or bool(total.isfinite()):
+                    nn.utils.clip_grads_with_norm_(parameters, max_norm, total)
+                    return total
+        self.wait_reduced()
+        return nn.utils.clip_grad_norm_(
+            parameters, max_norm, norm_type, error_if_nonfinite=error_if_nonfinite
+        )
+
+    def _norms(self, parameters: Sequence[Tensor], norm_type: float) -> list[Tensor]:
+        """Return the norm of each gradient that is not None, in the order of `parameters`.
+
+        A norm is computed as soon as its gradient is reduced, while others are still under way, and
+        does not depend on the gradient groups.
+        """
+        found: dict[int, Tensor] = {}
+
+        def add(some: Iterable[Tensor]) -> None:
+            grads = {id(each): each.grad for each in some if each.grad is not None}
+            norms = torch._foreach_norm(list(grads.values()), norm_type) if grads else ()
+            found.update(zip(grads, norms, strict=True))
+
+        with torch.no_grad():
+            for reducer in self._reducers:
+                for states in reducer.as_reduced():
+                    add(state.parameter for state in states)
+            add(each for each in parameters if id(each) not in self.tracker.owners)
+        return [found[id(each)] for each in parameters if id(each) in found]
 
     def zero_grad(self, set_to_none: bool) -> None:
         """Clear the gradients of all parameters, including those that no optimizer holds."""

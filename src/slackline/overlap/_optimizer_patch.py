@@ -118,7 +118,7 @@ class OptimizerPatch:
             args, kwargs = (self._reducing(closure), *args[1:]), {**kwargs}
             kwargs.pop("closure", None)
         else:
-            self._reduce()
+            self._reducer.reduce_all()
         clock, self._closures_ns = self._recorder.clock, 0
         began = clock()
         result = self._step(*args, **kwargs)
@@ -177,6 +177,7 @@ class OptimizerPatch:
             scaled=any(value is not None for value in scale),
             differentiable=bool(optimizer.defaults.get("differentiable", False)),
             reduced=self._reducer.reduced,
+            steps_together=self._reducer.steps_together,
         )
 
     def _reducing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
@@ -186,16 +187,13 @@ class OptimizerPatch:
             began = clock()
             with torch.enable_grad():
                 loss = closure()
-            self._reduce()
+            self._reducer.post_missing()
+            self._reducer.wait_reduced()
             self._reducer.reset_step()
             self._closures_ns += clock() - began
             return loss
 
         return reducing
-
-    def _reduce(self) -> None:
-        self._reducer.post_missing()
-        self._reducer.wait_reduced()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear all gradients; a gradient that a pending step needs is cleared after that step."""

@@ -95,6 +95,52 @@ def test_hooks_go_after_steps_that_are_alike(
     pair.check()
 
 
+def test_hooks_go_as_well_when_all_parameters_step_together(wrap, chain, batch):
+    pair = Pair(wrap, chain, batch, group_bytes=TOGETHER)
+
+    def clipped_step(model, optimizer):
+        backward(model, batch)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for _ in range(STEADY_STEPS):
+        assert hooked(chain) == EACH
+        pair.do(clipped_step)
+    pair.do(clipped_step)
+    assert hooked(chain) == ([], [0])
+    pair.group.forget()
+    pair.do(clipped_step)
+    assert pair.group.tags == [5]
+    pair.check()
+
+
+class HalfUsed(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.used, self.idle = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+def test_a_group_without_a_gradient_keeps_its_hooks_when_all_step_together(wrap, batch):
+    torch.manual_seed(7)
+    module = HalfUsed(batch.shape[1])
+    pair = Pair(wrap, module, batch, group_bytes=TOGETHER)
+
+    def clipped_step(model, optimizer):
+        backward(model, batch)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for _ in range(2 * STEADY_STEPS):
+        pair.do(clipped_step)
+    assert hooked(module) == ([2, 3], [0, 2, 3])
+    pair.check()
+
+
 def test_gradients_are_posted_within_the_backward_that_brings_them(steady):
     backward(steady.model, steady.batch)
     assert steady.group.tags == [5]

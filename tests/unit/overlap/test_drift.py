@@ -112,11 +112,11 @@ def test_groups_are_tried_again_when_a_step_has_changed(
             train(model, optimizer, 1)
             clock.now_ns += costs.get(model.group_bytes, 15_000_000)
 
-    step(60)
+    step(90)
     assert model.group_bytes == 0
     assert model.trial_result.startswith("one parameter each: 10.0 ms")
     costs.update({0: 40_000_000})
-    step(4 * 16 + 60)
+    step(4 * 16 + 90)
     assert len(tried_again(caplog)) == 1
     assert tried_again(caplog)[0].startswith("a step takes 40.0 ms instead of ")
     assert model.group_bytes == EVERYTHING
@@ -131,10 +131,17 @@ def test_groups_are_tried_again_when_a_step_has_changed(
     assert {record.subject for record in records} == {"groups"}
     first, again, second = ((record.choice, record.reason) for record in records)
     everything = f"groups of {EVERYTHING >> 10} KiB"
-    assert first == ("one parameter each", f"10.0 ms a step; {everything} 20.0")
+    together = f"{everything} and one update"
+    assert first == (
+        "one parameter each",
+        f"10.0 ms a step; {everything} 20.0; {together} 20.0",
+    )
     assert again[0] == "another trial"
     assert f"{again[1]}: groups are tried again" == tried_again(caplog)[0]
-    assert second == (everything, "20.0 ms a step; one parameter each 40.0")
+    assert second == (
+        everything,
+        f"20.0 ms a step; {together} 20.0; one parameter each 40.0",
+    )
 
 
 def test_a_choice_of_bits_is_made_once_and_goes_with_the_optimizer_s_state(manual_group, caplog):
@@ -143,7 +150,7 @@ def test_a_choice_of_bits_is_made_once_and_goes_with_the_optimizer_s_state(manua
     group.rank_ordered = False
     model, optimizer = make(group)
     assert "slackline_groups" not in optimizer.state_dict()
-    train(model, optimizer, 60)
+    train(model, optimizer, 90)
     chosen = model.group_bytes
     saved = optimizer.state_dict()
     assert saved["slackline_groups"] == {"bytes": chosen, "order": [5, 4, 3, 2, 1, 0]}
@@ -158,8 +165,8 @@ def test_a_choice_of_bits_is_made_once_and_goes_with_the_optimizer_s_state(manua
     optimizer.load_state_dict({**saved, "slackline_groups": groups_of(100)})
     assert model.group_bytes == 100
     other.forget()
-    train(model, optimizer, 60)
-    assert len(other.posts) == 60 * 6  # with 65 and 9 elements, 100 bytes hold one bias only
+    train(model, optimizer, 90)
+    assert len(other.posts) == 90 * 6  # with 65 and 9 elements, 100 bytes hold one bias only
     assert model.group_bytes == 100
     assert optimizer.state_dict()["slackline_groups"]["bytes"] == 100
     model.close()
@@ -167,7 +174,7 @@ def test_a_choice_of_bits_is_made_once_and_goes_with_the_optimizer_s_state(manua
 
 def test_where_bits_do_not_depend_on_it_nothing_is_saved_or_loaded(manual_group):
     model, optimizer = make(manual_group(size=3))
-    train(model, optimizer, 60)
+    train(model, optimizer, 90)
     saved = optimizer.state_dict()
     assert sorted(saved) == ["param_groups", "state"]
     optimizer.load_state_dict({**saved, "slackline_groups": groups_of(100)})

@@ -325,6 +325,7 @@ def facts(**changes):
         "scaled": False,
         "differentiable": False,
         "reduced": False,
+        "steps_together": False,
     }
     return StepFacts(**{**usual, **changes})
 
@@ -342,6 +343,7 @@ def test_a_step_is_deferred_when_nothing_can_tell_the_difference():
         ({"scaled": True}, "a GradScaler scales within the step"),
         ({"differentiable": True}, "the step is to be differentiated"),
         ({"reduced": True}, "all gradients are there"),
+        ({"steps_together": True}, "steps were shorter so in a trial, or are tried so now"),
     ],
 )
 def test_a_step_of_all_together_says_why(changes, reason):

@@ -145,14 +145,14 @@ class Arrivals:
         if not regular:
             self.hook_each()
         for group in self._groups:
-            if regular and group.posted and group.last is group.usual:
+            if regular and group.complete and group.last is group.usual:
                 group.steady += 1
                 if group.steady == STEADY_STEPS:
                     self._hook_last(group)
             else:
                 if group.hooked_last is not None:
                     self._hook_each(group)
-                group.usual, group.steady = (group.last if group.posted else None), 0
+                group.usual, group.steady = (group.last if group.complete else None), 0
 
     def hook_each(self) -> None:
         """Place hooks on every parameter again, if some have been removed."""

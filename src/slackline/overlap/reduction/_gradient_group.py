@@ -32,6 +32,8 @@ class GradientGroup:
         self.states = tuple(states)
         self.posted = False
         """True if a reduction of the group has been posted since the latest step."""
+        self.complete = False
+        """True if the gradients of all members have arrived since the latest step."""
         self.missing = 0
         """The members without a gradient in this step; valid after `arm`, `arrive` or `look`."""
         self.last: ParameterState | None = None
@@ -69,7 +71,7 @@ class GradientGroup:
 
     def restart(self) -> None:
         """Reset for the next training step: no gradient has arrived or been posted yet."""
-        self.posted = False
+        self.posted = self.complete = False
         self._members = None
         for state in self.states:
             state.posted = state.extra = state.arrived = state.armed = False

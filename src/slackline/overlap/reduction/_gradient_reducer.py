@@ -14,7 +14,7 @@ gradients in it a second time.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -83,7 +83,7 @@ class GradientReducer:
         self._task = -1
         self._backwards = self._backwards_before = 0
         self._by_hand = 0
-        self._agreed = self._extra = False
+        self._agreed = self._extra = self._observed = False
 
     @property
     def states(self) -> list[ParameterState]:
@@ -125,8 +125,13 @@ class GradientReducer:
         return self._grouping.tuning.group_bytes
 
     @property
+    def steps_together(self) -> bool:
+        """True if a step that updates all parameters together is tried, or has proved faster."""
+        return not self._grouping.tuning.variant.deferred
+
+    @property
     def trial_result(self) -> str:
-        """The result of the latest trial of group sizes; empty if no trial has ended."""
+        """The result of the latest trial; empty if no trial has ended."""
         return self._grouping.tuning.result
 
     def add(self, states: Iterable[ParameterState]) -> None:
@@ -209,6 +214,19 @@ class GradientReducer:
         for state in self.states if states is None else states:
             self.finish(state)
 
+    def as_reduced(self) -> Iterator[Sequence[ParameterState]]:
+        """Block until one gradient group after another is reduced; yield each group's parameters.
+
+        Posts gradient groups that are not posted yet, and takes pending steps.
+        """
+        self.unwatch()
+        if self.open:
+            self.post_missing()
+        for group in self._grouping.groups:
+            for state in group.states:
+                self.finish(state)
+            yield group.states
+
     def defer_step(self) -> None:
         """Mark the optimizer step as pending: each parameter takes it after its reduction.
 
@@ -216,13 +234,7 @@ class GradientReducer:
         move to a better order in memory; in that step, blocks until all gradients are reduced.
         """
         self.finish_all()
-        through_forward = self._tracker.backwards - self._backwards_before
-        whole = not self._arrivals.watching
-        if not whole or self.needs_agreement or not self._grouping.posted:
-            self.unwatch()
-        self._arrivals.look()
-        regular = whole and through_forward == 1 >= self._backwards and not self._extra
-        self._arrivals.observe(regular=regular and self._eager)
+        self._observe()
         self.post_missing()
         self._deferred.defer(sorted(self.states, key=attrgetter("priority")))
         self._recorder.stepped()
@@ -231,9 +243,16 @@ class GradientReducer:
         self._finish_kept_elsewhere()
         self._regroup()
 
+    def reduce_all(self) -> None:
+        """Block until all gradients are reduced, before a step of all parameters together."""
+        self._observe()
+        self.post_missing()
+        self.wait_reduced()
+
     def step_taken(self) -> None:
         """Record that the optimizer has just updated all parameters together."""
-        self._arrivals.observe(regular=False)
+        if not self._observed:
+            self._arrivals.observe(regular=False)
         self._recorder.stepped()
         self.reset_step()
         self._regroup()
@@ -245,7 +264,7 @@ class GradientReducer:
         self._grouping.restart()
         self._backwards, self._backwards_before = 0, self._tracker.backwards
         self._by_hand = 0
-        self._agreed = self._extra = self._opened = False
+        self._agreed = self._extra = self._opened = self._observed = False
         self._settle()
 
     def finish(self, state: ParameterState, companions: Iterable[ParameterState] = ()) -> None:
@@ -413,8 +432,20 @@ class GradientReducer:
 
     def _whole(self, group: GradientGroup) -> None:
         """Post a complete gradient group, and groups that had to be posted after it."""
+        group.complete = True
         for each in self._grouping.whole(group):
             self._post(each)
+
+    def _observe(self) -> None:
+        """Record, before the missing groups are posted, how this step's gradients have arrived."""
+        through_forward = self._tracker.backwards - self._backwards_before
+        whole = not self._arrivals.watching
+        if not whole or self.needs_agreement or not self._grouping.posted:
+            self.unwatch()
+        self._arrivals.look()
+        regular = whole and through_forward == 1 >= self._backwards and not self._extra
+        self._arrivals.observe(regular=regular and self._eager)
+        self._observed = True
 
     def _make_local(self, state: ParameterState) -> None:
         self.finish(state)

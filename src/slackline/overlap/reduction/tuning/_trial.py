@@ -1,12 +1,12 @@
-"""A trial, during training, that finds the size of gradient groups with the shortest step.
+"""A trial, during training, that finds the variant of a step that is shortest.
 
 The candidates run in turns of a few steps each, since the load of a shared machine changes. The
-slower candidates are dropped; the others run again, and their first times still count. The size in
-use depends only on the step's number, so all ranks switch at the same step. A small reduction
+slower candidates are dropped; the others run again, and their first times still count. The variant
+in use depends only on the step's number, so all ranks switch at the same step. A small reduction
 averages the ranks' times. Its result is read some steps later, so that no rank waits.
 
-    step   0      3                            43        52                    88        97
-           | warm | 5 candidates: 2 turns of 4 | average | the best 3: 3 turns | average | chosen
+    step   0      3                            59        68                    104       113
+           | warm | 7 candidates: 2 turns of 4 | average | the best 3: 3 turns | average | chosen
 """
 
 import statistics
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from slackline.overlap.exchange import Average
 
-__all__ = ["Candidate", "Outcome", "Trial", "name_of_size"]
+__all__ = ["Candidate", "Outcome", "Trial", "Variant"]
 
 WARM_UP = 3
 """The steps before the first candidate, in which memory is touched and connections warm up."""
@@ -34,23 +34,42 @@ NEARLY = 1.02
 """The factor of the best time within which the candidate with the fewest groups is chosen."""
 
 
-@dataclass(kw_only=True)
-class Candidate:
-    """A size of gradient groups that a trial measures."""
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A way to reduce the gradients of a step and to use them."""
 
     group_bytes: int
+    """The most bytes of gradients in one reduction; 0 reduces each gradient alone."""
+    deferred: bool = True
+    """True: each parameter may be updated when its gradient is reduced, during the next forward.
+    False: all parameters are updated together within the optimizer's `step`."""
+
+    def __str__(self) -> str:
+        size = (
+            "one parameter each"
+            if self.group_bytes == 0
+            else f"groups of {self.group_bytes >> 10} KiB"
+        )
+        return size if self.deferred else f"{size} and one update"
+
+
+@dataclass(kw_only=True)
+class Candidate:
+    """A variant that a trial measures."""
+
+    variant: Variant
     groups: int
-    """The number of groups of that size."""
+    """The number of its groups."""
     step_ns: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The result of a trial of gradient group sizes."""
+    """The result of a trial."""
 
-    group_bytes: int
-    times_ns: Sequence[tuple[int, float]]
-    """The group_bytes and the median step time of each candidate, with the chosen one first.
+    variant: Variant
+    times_ns: Sequence[tuple[Variant, float]]
+    """The median step time of each candidate, with the chosen one first.
 
     The times are averages over the ranks.
     """
@@ -61,27 +80,27 @@ class Outcome:
         if not self.times_ns:
             return "the only way"
         (_, best_ns), *others = self.times_ns
-        told = [f"{name_of_size(size)} {ns / 1e6:.1f}" for size, ns in others]
+        told = [f"{variant} {ns / 1e6:.1f}" for variant, ns in others]
         return "; ".join([f"{best_ns / 1e6:.1f} ms a step", *told])
 
     def __str__(self) -> str:
         separator = ":" if self.times_ns else ","
-        return f"{name_of_size(self.group_bytes)}{separator} {self.reason}"
+        return f"{self.variant}{separator} {self.reason}"
 
 
 class Trial:
-    """A trial of gradient group sizes on one rank; all ranks run it at the same steps."""
+    """A trial of several variants on one rank; all ranks run it at the same steps."""
 
     def __init__(
         self,
         candidates: Sequence[Candidate],
         average: Average,
         *,
-        first: int,
+        first: Variant,
     ) -> None:
         """Create a trial of `candidates`; `average` averages their times over the ranks.
 
-        `first` is the group_bytes in the warm-up, and while averages are awaited.
+        `first` is the variant in the warm-up, and while averages are awaited.
         """
         self.outcome: Outcome | None = None
         self._average = average
@@ -90,16 +109,16 @@ class Trial:
         self._current: Candidate | None = None
         self._fresh = True
 
-    def step(self, elapsed_ns: int) -> int:
-        """Record a training step's time; return the size of gradient groups for the next step."""
+    def step(self, elapsed_ns: int) -> Variant:
+        """Record a training step's time; return the variant for the next step."""
         if self._current is not None and not self._fresh:
             self._current.step_ns.append(elapsed_ns)
         before = self._current
         self._current = next(self._plan, None)
         self._fresh = self._current is not before
         if self.outcome is not None:
-            return self.outcome.group_bytes
-        return self._first if self._current is None else self._current.group_bytes
+            return self.outcome.variant
+        return self._first if self._current is None else self._current.variant
 
     def _stages(self, candidates: list[Candidate]) -> Iterator[Candidate | None]:
         yield from [None] * WARM_UP
@@ -122,17 +141,12 @@ class Trial:
 def _choose(candidates: Sequence[Candidate], times: Sequence[float]) -> Outcome:
     if not times:
         (only,) = candidates
-        return Outcome(group_bytes=only.group_bytes, times_ns=())
+        return Outcome(variant=only.variant, times_ns=())
     best = min(times)
     near = [k for k, each in enumerate(times) if each <= best * NEARLY]
     chosen = min(near, key=lambda k: candidates[k].groups)
     order = [chosen, *(k for k in sorted(range(len(times)), key=times.__getitem__) if k != chosen)]
     return Outcome(
-        group_bytes=candidates[chosen].group_bytes,
-        times_ns=[(candidates[k].group_bytes, times[k]) for k in order],
+        variant=candidates[chosen].variant,
+        times_ns=[(candidates[k].variant, times[k]) for k in order],
     )
-
-
-def name_of_size(group_bytes: int) -> str:
-    """Return a size of gradient groups as words."""
-    return "one parameter each" if group_bytes == 0 else f"groups of {group_bytes >> 10} KiB"
