@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+from datetime import timedelta
 from functools import cache
 
 import pytest
@@ -86,6 +87,8 @@ SIMULATED = [pytest.mark.simulates, pytest.mark.timeout(300)]
 NARROW = ("--circuit", "lanes=1,slots=4,payload=64")
 """The options of the node that tests/circuit also uses with 3 ports, so that it is compiled only
 once."""
+PATIENT = {"timeout": timedelta(seconds=240), "seconds": 280}
+"""A circuit is simulated at the speed of a processor, which other programs may use as well."""
 NODES = [
     ("twin", 4, ()),
     pytest.param("circuit", 3, NARROW, marks=SIMULATED),
@@ -97,7 +100,8 @@ NODES = [
 def test_a_node_of_gateware_has_the_bits_of_software(job, nodes, nic, ranks, sizes):
     node = nodes("--nic", nic, "--workers", str(ranks), "--expect-sums", "1MB", *sizes)
     assert f"sums by the {nic}" in node.said
-    through_it = job(ranks, digests, environment=node.environment(MOST="5000"))
+    environment = node.environment(MOST="5000", SLACKLINE_TIMEOUT="240s")
+    through_it = job(ranks, digests, environment=environment, **PATIENT)
     expected = {digest for _, digest in among_themselves(job, digests, ranks, MOST="5000")}
     assert {name for name, _ in through_it} == {"star"}
     assert {digest for _, digest in through_it} == expected
@@ -142,9 +146,9 @@ def test_training_through_gateware_has_the_same_parameters_also_when_it_dies(
 ):
     more = {"KILL_IT": "yes"} if killed else {}
     environment = nodes("--nic", nic, "--workers", str(ranks), *sizes).environment(
-        WIDE="32", **more
+        WIDE="32", SLACKLINE_TIMEOUT="240s", **more
     )
-    found = job(ranks, trained, environment=environment)
+    found = job(ranks, trained, environment=environment, **PATIENT)
     assert found == among_themselves(job, trained, ranks, WIDE="32")
 
 
