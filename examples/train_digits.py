@@ -15,8 +15,9 @@ network than one.
 
 Rounds of one epoch take turns: a round of each contestant, then a round of the same network that
 trains alone, without communication. Turns are needed because the load of a shared machine changes.
-All ranks begin a round together. The first four rounds only warm up: in them PCCO finds by trial
-how many gradients are best reduced together. The figures are:
+All ranks begin a round together. The first rounds only warm up: in them PCCO finds by trial how
+many gradients are best reduced together. With --compare and without --epochs, the rounds go on
+until each ratio of step times is known to 3 %, or for 45 rounds. The figures are:
 
     step      time of a round divided by its steps, at the slowest rank
     exposed   step minus the same turn's step without communication: the cost of communication
@@ -28,6 +29,7 @@ how many gradients are best reduced together. The figures are:
 import argparse
 import hashlib
 import json
+import math
 import os
 import statistics
 import sys
@@ -47,7 +49,11 @@ import slackline
 
 TIMEOUT = timedelta(minutes=1)
 WARM_UP = 4
-"""The rounds that are not timed; fewer if less than two timed rounds would be left."""
+"""The rounds that are not timed, and more while a trial lasts; fewer if less than two timed rounds
+would be left."""
+EPOCHS, MOST_EPOCHS = 15, 45
+KNOWN = 0.03
+"""The distance of a ratio's bounds from the ratio, as a part of it, below which it is known."""
 METHODS = ("pcco", "ddp")
 BACKENDS = ("slackline", "gloo")
 
@@ -153,6 +159,8 @@ class Contestant:
         self.losses: list[Tensor] = []
         self.step_s: list[float] = []
         self.blocked_s: list[float] = []
+        self.trial_rounds = 0
+        """The rounds in which a trial was still running."""
         self.last_gradient = LastGradient()
         for parameter in self.plain.parameters():
             parameter.register_post_accumulate_grad_hook(self.last_gradient)
@@ -160,6 +168,7 @@ class Contestant:
     def round(self, batches: list[Batch]) -> None:
         """Train on the batches, and record the time of a step and the time spent waiting."""
         counted_s = self._counted_s()
+        self.trial_rounds += self._tries()
         waited_s = 0.0
         distributed.barrier()
         start_s = time.perf_counter()
@@ -182,6 +191,10 @@ class Contestant:
         if isinstance(self.model, slackline.overlap.DataParallel):
             self.model.synchronize()
 
+    def _tries(self) -> bool:
+        pcco = isinstance(self.model, slackline.overlap.DataParallel)
+        return pcco and not self.model.trial_result
+
     def _counted_s(self) -> float | None:
         if isinstance(self.model, slackline.overlap.DataParallel):
             return self.model.run_summary().exposed_ns / 1e9
@@ -195,28 +208,63 @@ def quantiles_ms(seconds: list[float]) -> dict[str, float]:
     return {"median": statistics.median(milliseconds), "p10": tenths[0], "p90": tenths[-1]}
 
 
-def timed(per_round: list[float]) -> list[float]:
+def timed(per_round: list[float], warm_up: int) -> list[float]:
     """Return the values of the timed rounds, without those that warm up."""
-    return per_round[min(WARM_UP, len(per_round) - 2) :]
+    return per_round[min(warm_up, len(per_round) - 2) :]
 
 
-def slowest(step_s: list[float]) -> list[float]:
+def slowest(step_s: list[float], warm_up: int) -> list[float]:
     """Return each timed round's time of a step at the slowest rank, in seconds.
 
     All ranks call this together.
     """
     by_rank: list[list[float]] = [[] for _ in range(distributed.get_world_size())]
     distributed.all_gather_object(by_rank, step_s)
-    return timed([max(times) for times in zip(*by_rank, strict=True)])
+    return timed([max(times) for times in zip(*by_rank, strict=True)], warm_up)
 
 
-def measure(contestant: Contestant, alone_s: list[float], digits: Digits) -> dict[str, object]:
+def interval(values: list[float]) -> tuple[float, float]:
+    """Return two of the values between which their median lies with a probability of 95 %.
+
+    A value is as likely above the median as below it, so the number of values below it has a
+    binomial distribution.
+    """
+    count, below, tail = len(values), 0, 0.0
+    while (tail := tail + math.comb(count, below) / 2**count) <= 0.025:
+        below += 1
+    ranked = sorted(values)
+    return ranked[max(below - 1, 0)], ranked[-max(below, 1)]
+
+
+def ratio(first_s: list[float], other_s: list[float]) -> dict[str, float]:
+    """Return how many times as long another contestant's step takes as the first one's.
+
+    The two took turns, so the ratio is the median of the rounds' ratios.
+    """
+    ratios = [other / first for first, other in zip(first_s, other_s, strict=True)]
+    low, high = interval(ratios)
+    return {"median": statistics.median(ratios), "low": low, "high": high}
+
+
+def known(contestants: list[Contestant], warm_up: int) -> bool:
+    """Return whether the ratios of all step times are known; all ranks call this together."""
+    first_s, *others_s = (slowest(each.step_s, warm_up) for each in contestants)
+    return all(
+        found["high"] - found["median"] <= KNOWN * found["median"]
+        and found["median"] - found["low"] <= KNOWN * found["median"]
+        for found in (ratio(first_s, other_s) for other_s in others_s)
+    )
+
+
+def measure(
+    contestant: Contestant, first_s: list[float], alone_s: list[float], digits: Digits, warm_up: int
+) -> dict[str, object]:
     """Return a contestant's figures for the table and the JSON; all ranks call this together."""
     digests: list[str] = [""] * distributed.get_world_size()
     distributed.all_gather_object(digests, contestant.digest())
     if len(set(digests)) > 1:
         raise SystemExit(f"{contestant.name}: the ranks' parameters differ: {digests}")
-    step_s = slowest(contestant.step_s)
+    step_s = slowest(contestant.step_s, warm_up)
     exposed_s = [step - alone for step, alone in zip(step_s, alone_s, strict=True)]
     return {
         "name": contestant.name,
@@ -224,15 +272,21 @@ def measure(contestant: Contestant, alone_s: list[float], digits: Digits) -> dic
         "parameters": digests[0],
         "step_ms": quantiles_ms(step_s),
         "exposed_ms": quantiles_ms(exposed_s),
-        "blocked_ms": quantiles_ms(timed(contestant.blocked_s)),
+        "blocked_ms": quantiles_ms(timed(contestant.blocked_s, warm_up)),
+        "ratio": ratio(first_s, step_s),
     }
 
 
 def ratios(results: list[dict]) -> str:
     """Return a sentence that compares the first contestant's step time with the others'."""
-    first, *others = ((each["name"], each["step_ms"]["median"]) for each in results)
-    told = ", ".join(f"{time / first[1]:.2f}x as fast as {name}" for name, time in others)
-    return f"{first[0]} takes a step {told}"
+    first, *others = results
+    told = []
+    for each in others:
+        found = each["ratio"]
+        bounds = f"{found['low']:.2f} to {found['high']:.2f}"
+        equal = ": equal within the noise" if found["low"] <= 1 <= found["high"] else ""
+        told.append(f"{found['median']:.2f}x as fast as {each['name']} ({bounds}{equal})")
+    return f"{first['name']} takes a step {', '.join(told)}"
 
 
 def show(results: list[dict], alone: dict[str, float], groups: str) -> None:
@@ -252,6 +306,7 @@ def show(results: list[dict], alone: dict[str, float], groups: str) -> None:
     print("median [p10, p90] over rounds; exposed: step less alone; blocked: stood still, rank 0")
     if len(results) > 1:
         print(ratios(results))
+        print("in brackets: bounds of the median ratio, right with a probability of 95 %")
     if groups:
         print(f"found by trial, gradients reduced together: {groups}")
 
@@ -273,7 +328,9 @@ def options() -> argparse.Namespace:
         help="also train by DDP over these, in turns (default: none)",
     )
     parser.add_argument(
-        "--epochs", type=int, default=15, help="train for this many rounds, at least 3 (15)"
+        "--epochs",
+        type=int,
+        help="train for this many rounds, at least 3 (15; with --compare as many as are needed)",
     )
     parser.add_argument(
         "--batch", type=int, default=128, help="take this many images a step, over all ranks (128)"
@@ -284,7 +341,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--bits", action="store_true", help="print rank 0's losses as float.hex()")
     given = parser.parse_args()
-    if given.epochs < 3:
+    if given.epochs is not None and given.epochs < 3:
         parser.error(f"--epochs must be at least 3, not {given.epochs}: the first warms up")
     if not 1 <= given.batch <= 1437:
         parser.error(f"--batch must be between 1 and 1437, not {given.batch}")
@@ -311,17 +368,25 @@ def main() -> None:
     alone = Contestant("alone", given.seed, lambda model, *_: model, None)
 
     talks = rank == 0 and not given.json
-    for epoch in range(given.epochs):
+    least = given.epochs or EPOCHS
+    most = MOST_EPOCHS if given.epochs is None and given.compare else least
+    for epoch in range(most):
+        warm_up = max(WARM_UP, *(each.trial_rounds for each in contestants), 0)
+        if epoch >= least and known(contestants, warm_up):
+            break
         batches = digits.epoch(epoch, rank, ranks)
         turn = [*contestants, alone]
         for place in range(len(turn)):
             turn[(place + epoch) % len(turn)].round(batches)
         if talks:
             losses = "  ".join(f"{each.name}: loss {each.losses[-1]:.4f}" for each in contestants)
-            print(f"epoch {epoch + 1:>2} of {given.epochs}  {losses}", flush=True)
+            more = "" if most == least else " or more"
+            print(f"epoch {epoch + 1:>2} of {least}{more}  {losses}", flush=True)
 
-    alone_s = slowest(alone.step_s)
-    results = [measure(contestant, alone_s, digits) for contestant in contestants]
+    warm_up = max(WARM_UP, *(each.trial_rounds for each in contestants), 0)
+    alone_s = slowest(alone.step_s, warm_up)
+    first_s = slowest(contestants[0].step_s, warm_up)
+    results = [measure(each, first_s, alone_s, digits, warm_up) for each in contestants]
     if rank == 0:
         if given.bits:
             for contestant in contestants:
@@ -329,7 +394,7 @@ def main() -> None:
                     print(f"{contestant.name}: step {step} loss {loss.item().hex()}")
                 print(f"{contestant.name}: parameters {contestant.digest()}")
         if given.json:
-            settings = {"ranks": ranks, **vars(given)}
+            settings = {"ranks": ranks, **vars(given), "epochs": len(alone.step_s)}
             result = {"settings": settings, "alone_ms": quantiles_ms(alone_s), "results": results}
             json.dump(result, sys.stdout, indent=2)
             print()

@@ -163,6 +163,32 @@ def test_both_contestants_learn_the_digits_in_one_run() -> None:
 
 
 @pytest.mark.parametrize(
+    ("count", "below"), [(2, 0), (5, 0), (6, 0), (9, 1), (11, 1), (15, 3), (20, 5), (41, 13)]
+)
+def test_bounds_of_a_median_are_those_of_the_sign_test(count: int, below: int) -> None:
+    values = [float(7 * k % count) for k in range(count)]
+    assert _example().interval(values) == (below, count - 1 - below)
+
+
+def test_a_ratio_compares_rounds_that_follow_each_other() -> None:
+    example = _example()
+    loads = [1.0, 3.0, 2.0, 5.0, 1.5, 4.0, 2.5]
+    found = example.ratio([10 * load for load in loads], [12 * load for load in loads])
+    assert found == {name: pytest.approx(1.2) for name in ("median", "low", "high")}
+    told = example.ratios(
+        [
+            {"name": "PCCO", "ratio": {}},
+            {"name": "A", "ratio": {"median": 1.2, "low": 1.1, "high": 1.3}},
+            {"name": "B", "ratio": {"median": 0.98, "low": 0.96, "high": 1.01}},
+        ]
+    )
+    assert told == (
+        "PCCO takes a step 1.20x as fast as A (1.10 to 1.30), "
+        "0.98x as fast as B (0.96 to 1.01: equal within the noise)"
+    )
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--compar", "gloo"], "unrecognized arguments: --compar gloo"),
