@@ -315,11 +315,15 @@ class GradientReducer:
         if self.open:
             self.wait_reduced()
             self.reset_step()
-        for state in self.states:
-            if not state.due:
-                state.clear_gradient(how)
-            elif how is Clear.NONE or state.clear_later is Clear.NO:
-                state.clear_later = how
+        with torch._C.DisableTorchFunctionSubclass():  # pending parameters report their reads
+            for state in self.states:
+                if not state.due:
+                    state.clear_gradient(how)
+                elif how is Clear.NONE:
+                    state.clear_later = how
+                    state.parameter.grad = None
+                elif state.clear_later is Clear.NO:
+                    state.clear_later = how
 
     def close(self) -> None:
         """Take every pending optimizer step, then remove the hooks, even if a step raises."""
