@@ -35,9 +35,11 @@ def register() -> None:
 
 def _create(options: Any, group_options: Any) -> Any:  # torch's types
     """Create a slackline process group from torch's options."""
-    from slackline.backend import create, create_beside
+    from slackline.backend import create
 
     others = others_beside(options)
     if others is None:
         return create(options, group_options)
+    from slackline.backend import create_beside  # Most groups have one backend.
+
     return create_beside(others, options, group_options)

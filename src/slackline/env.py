@@ -189,6 +189,11 @@ class Environment:
         """Return a dict from the name of each variable to the field that the variable sets."""
         return dict(_VARIABLES)
 
+    @property
+    def records_flight(self) -> bool:
+        """Whether a variable asks for the flight recorder."""
+        return self.flight_recorder is not None or self.flight_recorder_entries is not None
+
     @classmethod
     def read(cls, source: Mapping[str, str] | None = None) -> Self:
         """Read `source`, or the process's environment; raise UsageError that names the variable.

@@ -1,6 +1,7 @@
 """Tests of the modules that an import loads, made in a fresh interpreter."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from functools import cache
@@ -132,3 +133,69 @@ def test_only_env_reads_the_environment() -> None:
         if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"}
     }
     assert readers <= {"env.py", *MAKERS_OF_ENVIRONMENTS}
+
+
+OPENING = """
+import sys
+import torch
+from torch import distributed
+early = set(sys.modules)
+distributed.init_process_group("slackline", store=distributed.HashStore(), rank=0, world_size=1)
+distributed.all_reduce(torch.ones(4))
+print(*(name for name in sys.modules if name.partition(".")[0] == "slackline"))
+print(*sorted(set(sys.modules) - early))
+distributed.destroy_process_group()
+"""
+MOST_MODULES = 85
+"""The most modules of slackline that a rank alone loads for its first all_reduce. Each costs a rank
+of every job some 0.5 ms; `slackline._lazy` says how a package loads a module later."""
+LATE = {"aggregator", "circuit", "cli", "dashboard", "diagnose", "elastic", "faults", "health"}
+LATE |= {"lab", "monitor", "overlap", "pipeline", "predict", "report", "sim", "telemetry", "trace"}
+"""The packages that a rank needs only for a tool, a variable or other ranks."""
+LATE_OTHERS = {"statistics", "faulthandler", "torch.distributed._functional_collectives"}
+
+
+def test_a_group_opens_with_few_modules() -> None:
+    own, new = (line.split() for line in run(OPENING).splitlines())
+    assert len(own) <= MOST_MODULES, sorted(own)
+    assert {name.partition(".")[2].partition(".")[0] for name in own} & LATE == set()
+    assert set(new) & LATE_OTHERS == set()
+
+
+def lazy_packages() -> list[Path]:
+    """Return the files of the packages that import their modules at first use."""
+    return [path for path in sorted(SOURCE.rglob("__init__.py")) if names_of(path)[1]]
+
+
+def names_of(path: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the home of each name that a package imports, and of each that `lazily` is given."""
+    package = ".".join(("slackline", *path.parent.relative_to(SOURCE).parts))
+    imported, lazy = {}, {}
+    for node in nodes(path):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(package):
+            home = str(node.module).removeprefix(package).removeprefix(".")
+            imported |= {alias.name: home or alias.name for alias in node.names}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "lazily":
+            for home, names in ast.literal_eval(node.args[1]).items():
+                lazy |= dict.fromkeys(names.split(), home)
+    return imported, lazy
+
+
+@pytest.mark.parametrize("path", lazy_packages(), ids=lambda path: path.parent.name)
+def test_a_package_that_imports_lazily_has_the_names_that_type_checkers_see(path: Path) -> None:
+    imported, lazy = names_of(path)
+    assert lazy == imported
+    package = importlib.import_module(
+        ".".join(("slackline", *path.parent.relative_to(SOURCE).parts))
+    )
+    assert sorted(package.__all__) == sorted(lazy)
+    assert all(hasattr(package, name) for name in package.__all__)
+
+
+def test_a_package_that_imports_lazily_has_no_other_names() -> None:
+    from slackline import telemetry
+
+    with pytest.raises(
+        AttributeError, match=r"^module 'slackline.telemetry' has no attribute 'x'$"
+    ):
+        _ = telemetry.x  # type: ignore[attr-defined]

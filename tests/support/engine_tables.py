@@ -15,7 +15,7 @@ def table_sizes(nic: NativeNic) -> list[int]:
         len(nic._groups),
         len(nic._epochs._reserved),
         len(nic._monitors._open),
-        len(nic._records._peers),
+        0 if nic._records is None else len(nic._records._peers),
         len(links._peers),
         len(links._by_link),
         len(links._by_rendezvous),

@@ -22,16 +22,37 @@
 point.
 """
 
-from slackline.backend._context import Context, create
-from slackline.backend._debug import debug_handlers
-from slackline.backend._debug_answers import links
-from slackline.backend._failures import failure_of
-from slackline.backend._flight_dump import dump_flight_recorder
-from slackline.backend._group import SlacklineGroup
-from slackline.backend._membership import KeyValueStore, Membership
-from slackline.backend._memory import counters, empty, group_of, slackline_group, zeros
-from slackline.backend._replacement import replace_default_group
-from slackline.backend._served import create_beside, create_served
+from typing import TYPE_CHECKING
+
+from slackline._lazy import lazily
+
+if TYPE_CHECKING:
+    from slackline.backend._context import Context, create
+    from slackline.backend._debug import debug_handlers
+    from slackline.backend._debug_answers import links
+    from slackline.backend._failures import failure_of
+    from slackline.backend._flight_dump import dump_flight_recorder
+    from slackline.backend._group import SlacklineGroup
+    from slackline.backend._membership import KeyValueStore, Membership
+    from slackline.backend._memory import counters, empty, group_of, slackline_group, zeros
+    from slackline.backend._replacement import replace_default_group
+    from slackline.backend._served import create_beside, create_served
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "_context": "Context create",
+            "_debug": "debug_handlers",
+            "_debug_answers": "links",
+            "_failures": "failure_of",
+            "_flight_dump": "dump_flight_recorder",
+            "_group": "SlacklineGroup",
+            "_membership": "KeyValueStore Membership",
+            "_memory": "counters empty group_of slackline_group zeros",
+            "_replacement": "replace_default_group",
+            "_served": "create_beside create_served",
+        },
+    )
 
 __all__ = [
     "Context",

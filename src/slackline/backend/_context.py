@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from slackline._process_end import process_end
@@ -19,12 +20,14 @@ from slackline.backend._membership import first_membership
 from slackline.backend._store_prefix import agree_on_prefix
 from slackline.backend._timeouts import time_limit
 from slackline.backend._torch import BackendOptions, PrefixStore, Store
-from slackline.backend.flight import FlightRecorder, RecordedNic, recorded_nic
 from slackline.env import Environment
 from slackline.errors import SlacklineError, UsageError
 from slackline.nic import Group, NativeNic, Nic, NicOptions, clean_up, limits_named
 from slackline.nic import Store as NicStore
 from slackline.nic.connect import tell_failure
+
+if TYPE_CHECKING:
+    from slackline.backend.flight import FlightRecorder
 
 __all__ = ["Context", "create"]
 
@@ -130,7 +133,7 @@ class Context:
         with self._lock:
             return [group for group in self._made if group.nic in self._groups]
 
-    def recorder(self) -> FlightRecorder:
+    def recorder(self) -> "FlightRecorder":
         """Return the flight recorder of the running engine.
 
         Raises UsageError if no group is open, or if no variable has asked for the recorder.
@@ -139,6 +142,8 @@ class Context:
             nic = self._nic
         if nic is None:
             raise UsageError("there is no flight recorder: this process has no open group")
+        from slackline.backend.flight import RecordedNic  # Few programs ask for the recorder.
+
         if not isinstance(nic, RecordedNic):
             raise UsageError(
                 "the flight recorder is off: set SLACKLINE_FLIGHT_RECORDER to a directory, or "
@@ -274,7 +279,12 @@ def open_native(options: NicOptions | None) -> Nic:
     if options.listen is None:
         options = replace(options, listen=environment.listen)
     nic = NativeNic(options)
+    if not environment.records_flight:
+        return nic
     try:
+        # Here and not above: without a recorder no rank needs its modules.
+        from slackline.backend.flight import recorded_nic
+
         return recorded_nic(nic, environment)
     except BaseException as error:
         clean_up(error, nic.close)

@@ -15,6 +15,7 @@ An operation that needs no dispatcher is shown to tools that record operators by
 operator for which the kernel does nothing; the operation itself follows on its own way.
 """
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +26,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch import distributed as dist
-from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
 from slackline._profile import observed, profiling
 from slackline.backend._held import held
@@ -233,8 +233,11 @@ def _with_tag(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequ
 
 def _awaited(value: Any) -> Any:
     """Wait for the results of functional collectives in lists of arguments; return them plain."""
-    if isinstance(value, AsyncCollectiveTensor):
-        return value.trigger_wait()  # type: ignore[no-untyped-call]
+    # A program without functional collectives has not imported their module, which takes long.
+    module = sys.modules.get("torch.distributed._functional_collectives")
+    kind = getattr(module, "AsyncCollectiveTensor", None)  # None while another thread imports it
+    if kind is not None and isinstance(value, kind):
+        return value.trigger_wait()
     if isinstance(value, (list, tuple)):
         return type(value)(map(_awaited, value))
     return value

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import distributed as dist
@@ -19,14 +19,15 @@ from slackline.backend._dispatched import (
 from slackline.backend._hooked import HOOKS, Hooks, watch_attachments
 from slackline.backend._identity import NAME
 from slackline.backend._membership import Membership
-from slackline.backend._offspring import merged, split
 from slackline.backend._timeouts import serve_set_pg_timeout
 from slackline.backend._torch import BackendOptions, Store, excluded_from_compile
-from slackline.backend.flight import RecordedGroup
 from slackline.backend.operations import DataMovement, DeviceOf, PointToPoint, Reductions
 from slackline.errors import UsageError
 from slackline.nic import Group
 from slackline.staging import device_of
+
+if TYPE_CHECKING:
+    from slackline.backend.flight import GroupRecord
 
 __all__ = ["SlacklineGroup"]
 
@@ -98,6 +99,8 @@ class SlacklineGroup(Hooks, Reductions, DataMovement, PointToPoint):
         device_types: Sequence[torch.device] | None = None,
     ) -> Any:
         """Return a group of `ranks` alone; None at a rank that is not among them."""
+        from slackline.backend._offspring import split  # Most programs split no group.
+
         return split(
             self,
             ranks,
@@ -117,6 +120,8 @@ class SlacklineGroup(Hooks, Reductions, DataMovement, PointToPoint):
         group_desc: str | None = None,
     ) -> Any:
         """Return a group of all `size` processes that meet in `store`."""
+        from slackline.backend._offspring import merged  # Most programs merge no groups.
+
         return merged(self, store, size, timeout=timeout, name=group_name, description=group_desc)
 
     def _get_sequence_number_for_group(self) -> int:
@@ -140,13 +145,18 @@ class SlacklineGroup(Hooks, Reductions, DataMovement, PointToPoint):
     def _set_group_name(self, name: str) -> None:
         super()._set_group_name(name)
         self._callbacks.identity.name = name
-        if isinstance(self._nic, RecordedGroup):
-            self._nic.record.name = name
+        if (record := self._record()) is not None:
+            record.name = name
 
     def _set_group_desc(self, desc: str) -> None:
         super()._set_group_desc(desc)
-        if isinstance(self._nic, RecordedGroup):
-            self._nic.record.description = desc
+        if (record := self._record()) is not None:
+            record.description = desc
+
+    def _record(self) -> "GroupRecord | None":
+        """Return the group's entry in the flight recorder; None without a recorder."""
+        # Only a RecordedGroup has one. Its class is not named, since few programs import it.
+        return getattr(self._nic, "record", None)
 
     def shutdown(self) -> None:
         """End the process group in good order; block until posted operations are flushed.

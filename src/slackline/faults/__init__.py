@@ -9,20 +9,36 @@ _plan.py      several faults over time: the faults active at a moment, and the n
 _scheduler.py a plan on a clock: its state at a time, for lab, engine and simulator
 """
 
-from slackline.faults._grammar import GRAMMAR, parse
-from slackline.faults._model import (
-    ACTIONS,
-    NOTHING,
-    Action,
-    Effects,
-    Fault,
-    LinkFault,
-    NicFault,
-    RankFault,
-)
-from slackline.faults._network import NetworkState
-from slackline.faults._plan import Plan, RankState, parse_all
-from slackline.faults._scheduler import PlanState, Scheduler
+from typing import TYPE_CHECKING
+
+from slackline._lazy import lazily
+
+if TYPE_CHECKING:
+    from slackline.faults._grammar import GRAMMAR, parse
+    from slackline.faults._model import (
+        ACTIONS,
+        NOTHING,
+        Action,
+        Effects,
+        Fault,
+        LinkFault,
+        NicFault,
+        RankFault,
+    )
+    from slackline.faults._network import NetworkState
+    from slackline.faults._plan import Plan, RankState, parse_all
+    from slackline.faults._scheduler import PlanState, Scheduler
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "_grammar": "GRAMMAR parse",
+            "_model": "ACTIONS NOTHING Action Effects Fault LinkFault NicFault RankFault",
+            "_network": "NetworkState",
+            "_plan": "Plan RankState parse_all",
+            "_scheduler": "PlanState Scheduler",
+        },
+    )
 
 __all__ = [
     "ACTIONS",

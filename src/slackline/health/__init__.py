@@ -22,17 +22,46 @@ The package reads no clock, starts no thread and does no I/O: the same samples a
 verdicts. Times are integer nanoseconds, and the caller passes the time of each sample.
 """
 
-from slackline.health._balance import Balance, Traffic, observe, port_rates, rebalance, round_pace
-from slackline.health._baseline import Baseline
-from slackline.health._cusum import Cusum
-from slackline.health._deduplicator import Deduplicator, Episode, Report
-from slackline.health._options import HealthOptions
-from slackline.health._runs import Runs
-from slackline.health._samples import Probe, RailSample
-from slackline.health._state import DirectionState, Shift
-from slackline.health._stragglers import Side, Straggler, find_stragglers
-from slackline.health._tracker import Tracker
-from slackline.health._verdict import Condition, Judgement, Verdict, judge
+from typing import TYPE_CHECKING
+
+from slackline._lazy import lazily
+
+if TYPE_CHECKING:
+    from slackline.health._balance import (
+        Balance,
+        Traffic,
+        observe,
+        port_rates,
+        rebalance,
+        round_pace,
+    )
+    from slackline.health._baseline import Baseline
+    from slackline.health._cusum import Cusum
+    from slackline.health._deduplicator import Deduplicator, Episode, Report
+    from slackline.health._options import HealthOptions
+    from slackline.health._runs import Runs
+    from slackline.health._samples import Probe, RailSample
+    from slackline.health._state import DirectionState, Shift
+    from slackline.health._stragglers import Side, Straggler, find_stragglers
+    from slackline.health._tracker import Tracker
+    from slackline.health._verdict import Condition, Judgement, Verdict, judge
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "_balance": "Balance Traffic observe port_rates rebalance round_pace",
+            "_baseline": "Baseline",
+            "_cusum": "Cusum",
+            "_deduplicator": "Deduplicator Episode Report",
+            "_options": "HealthOptions",
+            "_runs": "Runs",
+            "_samples": "Probe RailSample",
+            "_state": "DirectionState Shift",
+            "_stragglers": "Side Straggler find_stragglers",
+            "_tracker": "Tracker",
+            "_verdict": "Condition Judgement Verdict judge",
+        },
+    )
 
 __all__ = [
     "Balance",

@@ -6,11 +6,10 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import slackline._native as _native
 from slackline.errors import ClosedError, UsageError
-from slackline.health import Judgement
 from slackline.nic._first_links import CHAIN
 from slackline.nic._operation import Kind, Operation
 from slackline.nic._tags import TagAllocator, in_callback
@@ -23,14 +22,16 @@ from slackline.nic.collectives import (
     PlanBook,
     Poster,
     Selected,
-    Sharing,
-    measure,
     nanoseconds,
 )
-from slackline.nic.offload import Star
 from slackline.plan.collective import Collective
-from slackline.telemetry import LinkReport
 from slackline.wire import DType, ReduceOp
+
+if TYPE_CHECKING:
+    from slackline.health import Judgement
+    from slackline.nic.collectives import Sharing
+    from slackline.nic.offload import Star
+    from slackline.telemetry import LinkReport
 
 __all__ = ["NativeGroup"]
 
@@ -125,12 +126,16 @@ class NativeGroup(Operations):
         share of the work in long all_reduces follows the rate of its port; see `Sharing`.
         """
         if self.size > 1:
+            from slackline.nic.collectives import measure  # A rank alone has nothing to measure.
+
             measured = measure(self._book.timed(), self._timed, self.size, self._agreeing)
             (self._book.learn_few if self._connects_later else self._book.learn)(measured)
             self._all_reduces.clear()
             self._callback_all_reduces.clear()
         self._opening_ends_ns = None
         if links is not None:
+            from slackline.nic.collectives import Sharing  # Only ranks on several hosts share.
+
             self._sharing = Sharing(
                 self._engine,
                 self._native,

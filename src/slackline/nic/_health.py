@@ -25,10 +25,9 @@ from slackline.health import (
     Verdict,
 )
 from slackline.nic._link_reports import Counted, LinkReports
-from slackline.nic._records import Records
 from slackline.telemetry import ClockOffset, LinkReport, LinkVerdict
 
-__all__ = ["Monitor", "Monitors", "Rails", "Status", "to_sample"]
+__all__ = ["Monitor", "Rails", "Status", "to_sample"]
 
 _log = logging.getLogger("slackline.health")
 
@@ -107,19 +106,21 @@ class Monitor:
         write: Callable[[LinkVerdict | LinkReport | ClockOffset], None] | None = None,
         options: HealthOptions | None = None,
         grows: bool = False,
+        start_ns: int | None = None,
     ) -> None:
         """Create a monitor that does not run yet.
 
         `links[i]` is the engine's number of the link to rank i, -1 for `rank` itself. `members[i]`
         is the rank in the job of the group's rank i, which verdicts name; if `members` is None, the
         two are equal. `write` receives each verdict as a telemetry record. `grows` says whether
-        links may get their first wire later.
+        links may get their first wire later. `start_ns` is the monitor's time 0 on CLOCK_MONOTONIC;
+        None takes the present.
         """
         self._engine = engine
         names = range(len(links)) if members is None else members
         self._rank = names[rank]
         self._peers = {link: peer for peer, link in zip(names, links, strict=True) if link >= 0}
-        self._start_ns = time.monotonic_ns()
+        self._start_ns = time.monotonic_ns() if start_ns is None else start_ns
         self._tracker = Tracker(self._start_ns, options)
         self._seen_ns: dict[tuple[int, int], int] = {}
         self._made = set[int]()
@@ -134,11 +135,6 @@ class Monitor:
         self._reports = None if write is None else LinkReports(self._rank, self._start_ns, write)
         self._asked = list[LinkReport | ClockOffset]()
         self._asked_reports = LinkReports(self._rank, self._start_ns, self._asked.append)
-
-    @property
-    def links(self) -> frozenset[int]:
-        """The engine's numbers of the links that are watched."""
-        return frozenset(self._peers)
 
     def start(self) -> None:
         """Start the monitor's thread, unless no link has or can get a rail over TCP or UDP."""
@@ -164,7 +160,7 @@ class Monitor:
     def reports(self) -> list[LinkReport]:
         """Return a report on each rail, shared memory included, in the order of the engine.
 
-        The first call reports the time since the monitor was made, each later call the time since
+        The first call reports the time since the monitor's time 0, each later call the time since
         the previous call.
         """
         rails = list(self._rails())
@@ -267,43 +263,3 @@ class Monitor:
 def _pause_s(busy: bool, spent_s: float) -> float:
     """Return the seconds until the next sample, after one that took `spent_s` of processor time."""
     return min(max(_BUSY_S, _REST * spent_s), _IDLE_S) if busy else _IDLE_S
-
-
-class Monitors:
-    """The health monitors of an engine. The first open group that uses a link watches the link."""
-
-    def __init__(self, records: Records) -> None:
-        self._open: list[Monitor] = []
-        self._records = records
-
-    def watch(
-        self,
-        engine: Rails,
-        links: Sequence[int],
-        rank: int,
-        members: Sequence[int] | None,
-        *,
-        grows: bool,
-    ) -> Monitor:
-        """Start and return a monitor of those links that no other monitor watches yet.
-
-        The arguments have the same meaning as in `Monitor`; verdicts go to the engine's telemetry.
-        """
-        known = {link for monitor in self._open for link in monitor.links}
-        mine = [-1 if link in known else link for link in links]
-        write = self._records.write if self._records.wanted else None
-        monitor = Monitor(engine, mine, rank, members=members, write=write, grows=grows)
-        monitor.start()
-        self._open.append(monitor)
-        return monitor
-
-    def end(self, monitor: Monitor) -> None:
-        """Stop the monitor of a group that has been closed."""
-        if monitor in self._open:
-            self._open.remove(monitor)
-        monitor.stop()
-
-    def close(self) -> None:
-        """Stop all monitors, before the engine is closed."""
-        for monitor in list(self._open):
-            self.end(monitor)

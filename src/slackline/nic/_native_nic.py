@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 import slackline._native as _native
 from slackline._process_end import process_end
@@ -18,14 +19,12 @@ from slackline.errors import ClosedError, UsageError
 from slackline.nic._epochs import Epochs
 from slackline.nic._first_links import first_peers
 from slackline.nic._group import NativeGroup
-from slackline.nic._health import Monitor, Monitors
 from slackline.nic._interface import Store
 from slackline.nic._limits import clean_up, limits_named, require_descriptors, run_all
+from slackline.nic._monitors import Monitors, Watch
 from slackline.nic._numa import SYSFS, on_the_nodes_processors
 from slackline.nic._options import NicOptions
-from slackline.nic._records import Records
 from slackline.nic._release import release_native_objects
-from slackline.nic._reports import Reports
 from slackline.nic.collectives import Completions, PlanBook, plan_number, starts
 from slackline.nic.connect import (
     Network,
@@ -34,9 +33,13 @@ from slackline.nic.connect import (
     as_large_as_possible,
     exchange_descriptors,
 )
-from slackline.nic.offload import Devices, DeviceThread, reach
 from slackline.plan.collective import Collective, generate
 from slackline.units import format_bytes
+
+if TYPE_CHECKING:
+    from slackline.nic._records import Records
+    from slackline.nic._reports import Reports
+    from slackline.nic.offload import Devices, DeviceThread
 
 __all__ = ["NativeNic"]
 
@@ -81,23 +84,21 @@ class NativeNic:
         self.options = options or NicOptions()
         self.identity = uuid.uuid4().hex
         chosen = self.options
-        self._devices = None
+        self._devices: Devices | None = None
         if chosen.nic != "software":
+            from slackline.nic.offload import Devices  # Most ranks have no device.
+
             self._devices = Devices(chosen.nic, chosen.nic_check, chosen.circuit)
-        self._device_threads = set[DeviceThread]()
+        self._device_threads: set[DeviceThread] = set()
         self._network = Network(self.identity, self.options)
         self._lock = threading.Lock()
         self._running: _Running | None = None
         self._groups: set[NativeGroup] = set()
         self._epochs = Epochs()
         environment = Environment.read()
-        self._records = Records(
-            environment.telemetry,
-            environment.telemetry_limit,
-            settings=self.options.origins(environment),
-        )
-        self._monitors = Monitors(self._records)
-        self._reports = Reports(environment.reports or environment.telemetry, environment.hang)
+        self._records = _records(environment, self.options)
+        self._monitors = Monitors(None if self._records is None else self._records.write)
+        self._reports = _reports(environment)
         self._closed = False
         self._process = os.getpid()
         # The engine's threads must end before the interpreter does.
@@ -150,7 +151,8 @@ class NativeNic:
         with self._lock:
             self._require_open(rank)
             require_descriptors(len(needed), starts=self._running is None, rank=rank)
-            self._reports.opening(job[rank])
+            if self._reports is not None:
+                self._reports.opening(job[rank])
             device_bytes = self._devices.payload_bytes if self._devices and size > 1 else 0
             arena_bytes = 0 if self._running is None else self._running.engine.arena_bytes
             descriptor = self._network.descriptor(device_bytes, arena_bytes)
@@ -169,7 +171,7 @@ class NativeNic:
             hosts=[descriptor.host for descriptor in rendezvous.descriptors],
             device_bytes=rendezvous.device_bytes,
             ranks_per_processor=rendezvous.ranks_per_processor,
-            decide=self._records.decided,
+            decide=None if self._records is None else self._records.decided,
         )
         return _Met(
             running=running, rendezvous=rendezvous, job=job, rank=rank, links=links, book=book
@@ -189,11 +191,14 @@ class NativeNic:
                     device_thread = self._attach(native, met.rendezvous, book.device_plan)
                 if device_thread is not None:
                     undo.append(partial(self._device_ended, device_thread))
-                self._records.opened(met.job[rank], size, epoch=epoch, members=met.job, links=links)
+                if self._records is not None:
+                    first = met.job[rank]
+                    self._records.opened(first, size, epoch=epoch, members=met.job, links=links)
                 grows = not native.all_shared
-                monitor = self._monitors.watch(engine, links, rank, met.job, grows=grows)
-                undo.append(partial(self._monitors.end, monitor))
-                self._reports.opened(engine, epoch, met.job, links, monitor.sentences)
+                watch = self._monitors.watch(engine, links, rank, met.job, grows=grows)
+                undo.append(partial(self._monitors.end, watch))
+                if self._reports is not None:
+                    self._reports.opened(engine, epoch, met.job, links, watch.sentences)
             except BaseException as error:
                 clean_up(error, *undo)
                 raise
@@ -203,10 +208,10 @@ class NativeNic:
                 book,
                 met.running.completions,
                 timeout=timeout,
-                on_close=partial(self._forget, monitor, device_thread),
+                on_close=partial(self._forget, watch, device_thread),
                 lost=partial(_lost, engine, links),
-                health=monitor.judgements,
-                link_reports=monitor.reports,
+                health=watch.judgements,
+                link_reports=watch.reports,
                 counters=partial(_counters, engine, self._devices),
                 prepare=partial(self._network.prepare, links),
             )
@@ -215,6 +220,8 @@ class NativeNic:
 
     def _reach_aggregator(self, group: NativeGroup, met: _Met, meeting: OpeningStore) -> None:
         """Connect a new group to the aggregator, if all ranks can reach it."""
+        from slackline.nic.offload import reach  # Most jobs have no aggregator.
+
         star = reach(
             met.running.engine,
             self._network,
@@ -253,6 +260,8 @@ class NativeNic:
         """
         if self._devices is None:
             return None
+        from slackline.nic.offload import DeviceThread  # Most ranks have no device.
+
         plan = generate(Collective.ALL_REDUCE, name, native.size)
         try:
             native.attach(self._devices.kind)
@@ -270,12 +279,10 @@ class NativeNic:
         self._device_threads.add(device_thread)
         return device_thread
 
-    def _forget(
-        self, monitor: Monitor, device_thread: DeviceThread | None, group: NativeGroup
-    ) -> None:
+    def _forget(self, watch: Watch, device_thread: DeviceThread | None, group: NativeGroup) -> None:
         """Stop the monitor and the device thread of a group that has been closed."""
         self._groups.discard(group)
-        self._monitors.end(monitor)
+        self._monitors.end(watch)
         if device_thread is not None:
             self._device_ended(device_thread)
 
@@ -293,15 +300,18 @@ class NativeNic:
         if os.getpid() != self._process:
             return  # In a forked child the engine and its threads belong to the parent.
         running, steps = self._running, list[Callable[[], object]]()
-        steps += [self._reports.close, self._monitors.close]
+        if self._reports is not None:
+            steps.append(self._reports.close)
+        steps.append(self._monitors.close)
         if running is not None:
             steps.append(partial(running.engine.close, _CLOSE_NS))
         steps += [device_thread.join for device_thread in self._device_threads]
         if running is not None:
             steps.append(running.completions.join)
         steps.append(self._network.close)
-        if running is not None:
-            steps.append(lambda: self._records.close(_counters(running.engine, self._devices)))
+        records = self._records
+        if running is not None and records is not None:
+            steps.append(lambda: records.close(_counters(running.engine, self._devices)))
         run_all(steps)
 
     def _start(self, rendezvous: Rendezvous, rank: int) -> _Running:
@@ -317,9 +327,11 @@ class NativeNic:
             with on_the_nodes_processors(SYSFS):
                 engine = _new_engine(self.options, rendezvous.arena_bytes(rank), crowded=crowded)
             self._epochs.engine = engine
-            self._records.follow(engine)
+            if self._records is not None:
+                self._records.follow(engine)
             running = _Running(engine=engine, completions=Completions(engine))
-            self._network.start(engine, self._records.rail_changed)
+            heed = None if self._records is None else self._records.rail_changed
+            self._network.start(engine, heed)
         except BaseException as error:
             self._closed = True
             if engine is not None:
@@ -328,6 +340,29 @@ class NativeNic:
             raise
         self._running = running
         return running
+
+
+def _records(environment: Environment, options: NicOptions) -> Records | None:
+    """Return the writer of the engine's telemetry; None if no variable asks for telemetry."""
+    if environment.telemetry is None:
+        return None
+    # Here and not above: a rank without telemetry needs none of its modules. They are all imported
+    # before the engine starts, so that no record of a failure waits for an import.
+    from slackline.nic._records import Records
+
+    settings = options.origins(environment)
+    return Records(environment.telemetry, environment.telemetry_limit, settings=settings)
+
+
+def _reports(environment: Environment) -> Reports | None:
+    """Return the reports about the engine; None if no variable asks for reports."""
+    directory = environment.reports or environment.telemetry
+    if directory is None:
+        return None
+    # As for the telemetry, no report of a failure waits for an import.
+    from slackline.nic._reports import Reports
+
+    return Reports(directory, environment.hang)
 
 
 def _new_engine(options: NicOptions, arena_bytes: int, *, crowded: bool) -> _native.Engine:

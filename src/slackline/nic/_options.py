@@ -7,8 +7,6 @@ from typing import Self
 
 from slackline.env import LISTEN, NICS, ORDERS, RAILS, SHARES, TLS, Environment, parse_circuit
 from slackline.errors import UsageError
-from slackline.faults import parse_all
-from slackline.nic._host_port import parse_address
 from slackline.plan.collective import Collective, generate, names
 
 __all__ = ["NicOptions"]
@@ -117,6 +115,8 @@ class NicOptions:
         if self.shares not in SHARES:
             raise UsageError(f"shares must be one of {', '.join(SHARES)}, not {self.shares!r}")
         if self.aggregator:
+            from slackline.nic._host_port import parse_address  # Most jobs have no aggregator.
+
             parse_address(self.aggregator)
         if self.plan == "star" and not self.aggregator:
             raise UsageError("the plan 'star' needs an aggregator: give its address")
@@ -169,7 +169,10 @@ class NicOptions:
             raise UsageError(
                 "tls encrypts TCP rails only: leave udp out of rails, or use tls='off'"
             )
-        parse_all(self.faults)
+        if self.faults:
+            from slackline.faults import parse_all  # Most jobs inject no faults.
+
+            parse_all(self.faults)
         if self.timeout is not None and self.timeout <= timedelta(0):
             raise UsageError(f"timeout must be positive, not {self.timeout}")
 

@@ -52,13 +52,13 @@ class RailEvent(Protocol):
 class Records:
     """The writer of an engine's telemetry, whose file is named by the process's rank in the job.
 
-    The first group that the engine opens gives the rank. Without a directory nothing is written.
-    Any thread may call the methods; only `close` waits for the disk.
+    The first group that the engine opens gives the rank. Any thread may call the methods; only
+    `close` waits for the disk.
     """
 
     def __init__(
         self,
-        directory: Path | None,
+        directory: Path,
         limit_bytes: int | None = None,
         *,
         settings: Mapping[str, tuple[str, str]] = MappingProxyType({}),
@@ -68,7 +68,7 @@ class Records:
         `settings` has the value and the origin of each setting of the engine, by name; they are
         written when the first group opens.
         """
-        self._directory = directory
+        self._directory: Path | None = directory
         self._limit_bytes = DEFAULT_LIMIT_BYTES if limit_bytes is None else limit_bytes
         self._settings = settings
         self._writer: Writer | None = None
@@ -77,16 +77,10 @@ class Records:
         self._reading = threading.Lock()
         self._peers: dict[int, int] = {}
 
-    @property
-    def wanted(self) -> bool:
-        """Whether there is a directory to write to, until `close`."""
-        return self._directory is not None
-
     def follow(self, log: OperationLog) -> None:
         """Have a new engine record its operations, which are written from the first group on."""
-        if self._directory is not None:
-            log.log_operations(_RING)
-            self._log = log
+        log.log_operations(_RING)
+        self._log = log
 
     def opened(
         self,
@@ -98,6 +92,8 @@ class Records:
         links: Sequence[int] = (),
     ) -> None:
         """Write a record that the links of a group of `size` ranks are connected.
+
+        After `close` the call does nothing.
 
         `rank` is this process's rank in the job, `epoch` the group's number, `members` the members'
         ranks in the job, and `links` the engine's numbers of the links to the members.

@@ -32,12 +32,12 @@ class _Opened:
 
 
 class Reports:
-    """The report of the process's rank about its engine. Without a directory nothing is written.
+    """The report of the process's rank about its engine.
 
     The first group that is opened gives the rank. Any thread may call the methods.
     """
 
-    def __init__(self, directory: Path | None, hang: timedelta | None = None) -> None:
+    def __init__(self, directory: Path, hang: timedelta | None = None) -> None:
         self._directory = directory
         self._hang = DEFAULT_HANG if hang is None else hang
         self._reporter: Reporter | None = None
@@ -48,7 +48,7 @@ class Reports:
 
     def opening(self, rank: int) -> None:
         """Begin the report of `rank`, a rank in the job, before its group is open."""
-        if self._directory is not None and self._reporter is None:
+        if self._reporter is None:
             self._rank = rank
             self._reporter = reporter_of(self._directory, rank, self._hang)
 

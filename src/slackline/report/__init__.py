@@ -13,28 +13,48 @@ ranks whose parts are missing, the rails, and the Python stacks. No call here ra
 the training; a directory that cannot be written gives one warning.
 """
 
-from slackline.report._dump import Dump
-from slackline.report._files import (
-    dump_file_of,
-    read_dumps,
-    read_reports,
-    report_file_of,
-    write_report,
-)
-from slackline.report._hooks import reporter_of
-from slackline.report._json import decode, encode
-from slackline.report._reporter import DEFAULT_HANG, Reporter, Source
-from slackline.report._schema import (
-    REPORT_VERSION,
-    Error,
-    Event,
-    Frame,
-    MissingPart,
-    OperationState,
-    RailState,
-    Report,
-    Thread,
-)
+from typing import TYPE_CHECKING
+
+from slackline._lazy import lazily
+
+if TYPE_CHECKING:
+    from slackline.report._dump import Dump
+    from slackline.report._files import (
+        dump_file_of,
+        read_dumps,
+        read_reports,
+        report_file_of,
+        write_report,
+    )
+    from slackline.report._hooks import reporter_of
+    from slackline.report._json import decode, encode
+    from slackline.report._reporter import DEFAULT_HANG, Reporter, Source
+    from slackline.report._schema import (
+        REPORT_VERSION,
+        Error,
+        Event,
+        Frame,
+        MissingPart,
+        OperationState,
+        RailState,
+        Report,
+        Thread,
+    )
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "_dump": "Dump",
+            "_files": "dump_file_of read_dumps read_reports report_file_of write_report",
+            "_hooks": "reporter_of",
+            "_json": "decode encode",
+            "_reporter": "DEFAULT_HANG Reporter Source",
+            "_schema": (
+                "REPORT_VERSION Error Event Frame MissingPart OperationState RailState Report "
+                "Thread"
+            ),
+        },
+    )
 
 __all__ = [
     "DEFAULT_HANG",

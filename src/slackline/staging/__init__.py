@@ -1,6 +1,8 @@
 """Host memory between an operation's tensors and the NIC engine.
 
-_buffers        the host memory of one operation: the tensors' memory, or copies of tensors
+_buffers        the host memory of one operation: the tensors' memory, or copies of tensors;
+                _device_buffers of tensors on an accelerator
+_devices        the accelerators of the process
 _device         the interface of an accelerator: copies, events, gates (points where it waits)
 _cuda           the implementation on CUDA, with gates in _stream_memory
 _landing        the copies of results to the device, launched before or after the data arrive
@@ -10,16 +12,39 @@ _posting_queue  a thread that posts operations whose data is first copied to the
 _transfers      transfers made of other transfers
 """
 
-from slackline.staging._buffers import Buffers, DeviceBuffers, HostBuffers, flat
-from slackline.staging._cuda import device_of
-from slackline.staging._device import Copies, Departures, Device, Event, Gate
-from slackline.staging._landing import Landing, StagedTransfer
-from slackline.staging._pieces import PIECE_BYTES, BlockRing, Piece, pieces_of
-from slackline.staging._plain import NeedsDispatcher, is_plain, needs_dispatcher
-from slackline.staging._posting_queue import PostingQueue
-from slackline.staging._torch import new_event
-from slackline.staging._transfers import AllOf, Callback, Continuation, DeferredTransfer
-from slackline.staging._worker import Worker
+from typing import TYPE_CHECKING
+
+from slackline._lazy import lazily
+
+if TYPE_CHECKING:
+    from slackline.staging._buffers import PIECE_BYTES, Buffers, HostBuffers, flat
+    from slackline.staging._device import Copies, Departures, Device, Event, Gate
+    from slackline.staging._device_buffers import DeviceBuffers
+    from slackline.staging._devices import device_of
+    from slackline.staging._landing import Landing, StagedTransfer
+    from slackline.staging._pieces import BlockRing, Piece, pieces_of
+    from slackline.staging._plain import NeedsDispatcher, is_plain, needs_dispatcher
+    from slackline.staging._posting_queue import PostingQueue
+    from slackline.staging._torch import new_event
+    from slackline.staging._transfers import AllOf, Callback, Continuation, DeferredTransfer
+    from slackline.staging._worker import Worker
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "_buffers": "PIECE_BYTES Buffers HostBuffers flat",
+            "_device": "Copies Departures Device Event Gate",
+            "_device_buffers": "DeviceBuffers",
+            "_devices": "device_of",
+            "_landing": "Landing StagedTransfer",
+            "_pieces": "BlockRing Piece pieces_of",
+            "_plain": "NeedsDispatcher is_plain needs_dispatcher",
+            "_posting_queue": "PostingQueue",
+            "_torch": "new_event",
+            "_transfers": "AllOf Callback Continuation DeferredTransfer",
+            "_worker": "Worker",
+        },
+    )
 
 __all__ = [
     "NeedsDispatcher",

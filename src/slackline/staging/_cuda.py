@@ -14,19 +14,18 @@ other.
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from functools import cache
 from typing import Any
 
 import torch
 from torch.futures import Future
 
 from slackline.errors import UsageError
-from slackline.staging._device import Departures, Device, Event, Gate
+from slackline.staging._device import Departures, Event, Gate
 from slackline.staging._stream_memory import GateMemory, StreamGate
 from slackline.staging._torch import new_event, new_stream
 from slackline.staging._worker import Worker
 
-__all__ = ["CudaDevice", "device_of"]
+__all__ = ["CudaDevice"]
 
 
 _unused_events: deque[torch.cuda.Event] = deque()
@@ -169,28 +168,6 @@ class CudaDevice:
                     "would not reach the network: call them, and wait for them, outside the capture"
                 )
         return current
-
-
-@cache
-def _cuda_device(index: int) -> CudaDevice:
-    """Return the process's only CudaDevice with this index, which all groups share.
-
-    The copies to the host that are not launched yet (Departures) are counted for all groups
-    together.
-    """
-    return CudaDevice(torch.device("cuda", index))
-
-
-def device_of(device: torch.device) -> Device | None:
-    """Return the accelerator that stages tensors on `device`; None for the CPU.
-
-    Raises UsageError for a device other than cpu and cuda.
-    """
-    if device.type == "cpu":
-        return None
-    if device.type != "cuda":
-        raise UsageError(f"slackline takes tensors on cpu and cuda, not on {device}")
-    return _cuda_device(torch.cuda.current_device() if device.index is None else device.index)
 
 
 def _launched(

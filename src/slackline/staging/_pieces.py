@@ -19,14 +19,13 @@ from typing import NamedTuple
 import torch
 
 from slackline.nic import Transfer
+from slackline.staging._buffers import PIECE_BYTES
 from slackline.staging._device import Copies, Device, Event
 from slackline.staging._landing import Landing
 from slackline.staging._transfers import AllOf
 
-__all__ = ["PIECE_BYTES", "BlockRing", "Piece", "pieces_of"]
+__all__ = ["BlockRing", "Piece", "pieces_of"]
 
-PIECE_BYTES = 4 << 20
-"""The size in bytes of a piece of a long tensor: enough for copies and transfers at full rate."""
 _BLOCKS = 8
 
 

@@ -15,40 +15,65 @@
 The files are append-only and may be read while a run writes them.
 """
 
-from slackline.telemetry._align import Alignment, Placed, align, merge
-from slackline.telemetry._core_times import CoreTimes, open_core_times
-from slackline.telemetry._files import (
-    Flaws,
-    LineReader,
-    Writer,
-    file_of,
-    read_all,
-    read_directory,
-    read_file,
-)
-from slackline.telemetry._host import clock_name, host_name
-from slackline.telemetry._journal import DEFAULT_LIMIT_BYTES
-from slackline.telemetry._lines import decode, encode
-from slackline.telemetry._operations import Operation, Operations, kind_of, plan_name_of
-from slackline.telemetry._records import (
-    SCHEMA_VERSION,
-    ClockOffset,
-    Counters,
-    Decision,
-    FileHeader,
-    Gap,
-    GroupOpened,
-    LinkReport,
-    LinkVerdict,
-    PipelineStep,
-    Promise,
-    Record,
-    RunSummary,
-    Setting,
-    StepSummary,
-)
-from slackline.telemetry._summary import MedianStep, Totals, rails_of, summarize
-from slackline.telemetry._tail import RecordTail
+from typing import TYPE_CHECKING
+
+from slackline._lazy import lazily
+
+if TYPE_CHECKING:
+    from slackline.telemetry._align import Alignment, Placed, align, merge
+    from slackline.telemetry._core_times import CoreTimes, open_core_times
+    from slackline.telemetry._files import (
+        Flaws,
+        LineReader,
+        Writer,
+        file_of,
+        read_all,
+        read_directory,
+        read_file,
+    )
+    from slackline.telemetry._host import clock_name, host_name
+    from slackline.telemetry._journal import DEFAULT_LIMIT_BYTES
+    from slackline.telemetry._lines import decode, encode
+    from slackline.telemetry._operations import Operation, Operations, kind_of, plan_name_of
+    from slackline.telemetry._records import (
+        SCHEMA_VERSION,
+        ClockOffset,
+        Counters,
+        Decision,
+        FileHeader,
+        Gap,
+        GroupOpened,
+        LinkReport,
+        LinkVerdict,
+        PipelineStep,
+        Promise,
+        Record,
+        RunSummary,
+        Setting,
+        StepSummary,
+    )
+    from slackline.telemetry._summary import MedianStep, Totals, rails_of, summarize
+    from slackline.telemetry._tail import RecordTail
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "_align": "Alignment Placed align merge",
+            "_core_times": "CoreTimes open_core_times",
+            "_files": "Flaws LineReader Writer file_of read_all read_directory read_file",
+            "_host": "clock_name host_name",
+            "_journal": "DEFAULT_LIMIT_BYTES",
+            "_lines": "decode encode",
+            "_operations": "Operation Operations kind_of plan_name_of",
+            "_records": (
+                "SCHEMA_VERSION ClockOffset Counters Decision FileHeader Gap GroupOpened "
+                "LinkReport LinkVerdict PipelineStep Promise Record RunSummary Setting "
+                "StepSummary"
+            ),
+            "_summary": "MedianStep Totals rails_of summarize",
+            "_tail": "RecordTail",
+        },
+    )
 
 __all__ = [
     "DEFAULT_LIMIT_BYTES",

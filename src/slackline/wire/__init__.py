@@ -4,11 +4,27 @@
 native/include/slackline/wire.h, and a test compares the two.
 """
 
-from slackline.wire._codec import Header, decode, encode
-from slackline.wire._codes import Collective, DType, FrameFlag, FrameKind, ReduceOp
-from slackline.wire._crc32c import crc32c
-from slackline.wire._fields import FIELDS, HEADER_BYTES, MAGIC, VERSION, Field
-from slackline.wire._generate import cpp_header
+from typing import TYPE_CHECKING
+
+from slackline._lazy import lazily
+
+if TYPE_CHECKING:
+    from slackline.wire._codec import Header, decode, encode
+    from slackline.wire._codes import Collective, DType, FrameFlag, FrameKind, ReduceOp
+    from slackline.wire._crc32c import crc32c
+    from slackline.wire._fields import FIELDS, HEADER_BYTES, MAGIC, VERSION, Field
+    from slackline.wire._generate import cpp_header
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "_codec": "Header decode encode",
+            "_codes": "Collective DType FrameFlag FrameKind ReduceOp",
+            "_crc32c": "crc32c",
+            "_fields": "FIELDS HEADER_BYTES MAGIC VERSION Field",
+            "_generate": "cpp_header",
+        },
+    )
 
 __all__ = [
     "FIELDS",

@@ -10,7 +10,22 @@
 Nothing is recorded, and no call costs anything, unless an environment variable asks for it.
 """
 
-from slackline.backend.flight._recorded import RecordedGroup, RecordedNic, recorded_nic
-from slackline.backend.flight._recorder import FlightRecorder
+from typing import TYPE_CHECKING
 
-__all__ = ["FlightRecorder", "RecordedGroup", "RecordedNic", "recorded_nic"]
+from slackline._lazy import lazily
+
+if TYPE_CHECKING:
+    from slackline.backend.flight._entries import GroupRecord
+    from slackline.backend.flight._recorded import RecordedGroup, RecordedNic, recorded_nic
+    from slackline.backend.flight._recorder import FlightRecorder
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "_entries": "GroupRecord",
+            "_recorded": "RecordedGroup RecordedNic recorded_nic",
+            "_recorder": "FlightRecorder",
+        },
+    )
+
+__all__ = ["FlightRecorder", "GroupRecord", "RecordedGroup", "RecordedNic", "recorded_nic"]

@@ -27,11 +27,9 @@ __all__ = ["RecordedGroup", "RecordedNic", "recorded_nic"]
 
 
 def recorded_nic(nic: Nic, environment: Environment) -> Nic:
-    """Return `nic` with a flight recorder, or `nic` itself if no variable asks for one."""
-    folder, entries = environment.flight_recorder, environment.flight_recorder_entries
-    if folder is None and entries is None:
-        return nic
-    return RecordedNic(nic, FlightRecorder(entries, folder))
+    """Return `nic` with the flight recorder for which the environment's variables ask."""
+    recorder = FlightRecorder(environment.flight_recorder_entries, environment.flight_recorder)
+    return RecordedNic(nic, recorder)
 
 
 class RecordedNic:

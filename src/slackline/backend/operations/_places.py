@@ -1,7 +1,8 @@
-"""The identities of operations that are posted in callbacks of other operations' Futures.
+"""The places of operations in their group: the order of calls, and identities in callbacks.
 
-The ranks run callbacks at different times, so the order of the calls cannot match the operations
-that callbacks post. An identity names the way to such an operation, which is the same on all ranks:
+The order of the calls matches most operations of the ranks. The ranks run callbacks of Futures at
+different times, so that this order cannot match the operations that callbacks post. An identity
+names the way to such an operation, which is the same on all ranks:
 
     7        the group's collective 7           c0  its Future's first callback
     m2       the group's message 2              t1  the callback of the second `then` in a callback
@@ -12,6 +13,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from enum import Enum, auto
 from hashlib import blake2b
 from typing import Any
 
@@ -21,6 +23,7 @@ from slackline.nic import PLACES, Operation, callback_tag, nested_callback_tag
 __all__ = [
     "CallbackRun",
     "GroupIdentity",
+    "Order",
     "Origin",
     "current",
     "placed",
@@ -30,6 +33,19 @@ __all__ = [
 
 _MOST_STEPS = 16
 _ordinals = itertools.count()
+
+
+class Order(Enum):
+    """The position in which an operation is posted, relative to the group's other operations."""
+
+    COLLECTIVE = auto()
+    """A collective is posted after all earlier ones, since ranks match collectives by call
+    order."""
+    SEND = auto()
+    """A send is posted after all earlier sends, but independently of collectives, which may
+    block."""
+    RECEIVE = auto()
+    """A receive is posted within the call, since no data must first be copied to host memory."""
 
 
 class GroupIdentity:

@@ -1,8 +1,10 @@
 """The common path of all operations: torch's call, the nic's operation, and the returned Work."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import distributed as dist
@@ -13,8 +15,7 @@ from slackline.backend._timeouts import UNSET, time_limit
 from slackline.backend._torch import Store, excluded_from_compile
 from slackline.backend.operations._callbacks import GroupCallbacks, Number
 from slackline.backend.operations._dispatching import check_modes
-from slackline.backend.operations._places import current, placed
-from slackline.backend.operations._staging import GroupStaging, Order
+from slackline.backend.operations._places import Order, current, placed
 from slackline.backend.operations._work import (
     CoalescedWork,
     CompletedWork,
@@ -22,21 +23,17 @@ from slackline.backend.operations._work import (
     TransferWork,
 )
 from slackline.nic import Group, Kind, Operation, Prepared, Transfer
-from slackline.staging import (
-    AllOf,
-    Buffers,
-    Continuation,
-    Device,
-    DeviceBuffers,
-    HostBuffers,
-    StagedTransfer,
-)
+from slackline.staging import AllOf, Continuation, HostBuffers
+
+if TYPE_CHECKING:
+    from slackline.backend.operations._staging import GroupStaging
+    from slackline.staging import Device, DeviceBuffers, StagedTransfer
 
 _DROPPED = 64
 """The dropped Works that stay alive for torch's C++ code, which may still wait for one of them.
 DistributedDataParallel needs its latest Work until its backward pass."""
 
-DeviceOf = Callable[[torch.device], Device | None]
+DeviceOf: TypeAlias = "Callable[[torch.device], Device | None]"
 
 _ORDERS = {Kind.SEND: Order.SEND, Kind.RECV: Order.RECEIVE}
 """The orders of messages; all other operations are collectives."""
@@ -64,7 +61,7 @@ class Poster(Identity):
         self._device_of = device_of
         self._staging: GroupStaging | None = None
         if device_of(torch.device("cpu")) is not None:
-            self._staging = GroupStaging()
+            self._staged()
         self._coalesced: list[dist.Work] | None = None
         self._callbacks = GroupCallbacks(nic.size, _DROPPED)
         self._prepared: dict[int, Prepared] = {}
@@ -98,7 +95,7 @@ class Poster(Identity):
         """Show an operation to torch's tools that record operators."""
         raise NotImplementedError
 
-    def _buffers_for(self, tensor: torch.Tensor) -> Buffers:
+    def _buffers_for(self, tensor: torch.Tensor) -> HostBuffers | DeviceBuffers:
         """Return new buffers in host memory for an operation on this tensor's device.
 
         Raises UsageError for a device other than cpu and cuda, and the errors of
@@ -110,18 +107,20 @@ class Poster(Identity):
         device = self._device_of(tensor.device)
         if device is None:
             return HostBuffers()
-        self._staged()
-        return DeviceBuffers(device)
+        return self._staged().buffers(device)
 
     def _staged(self) -> GroupStaging:
         if self._staging is None:
+            # A group without tensors on an accelerator needs none of the modules for them.
+            from slackline.backend.operations._staging import GroupStaging
+
             self._staging = GroupStaging()
         return self._staging
 
     def _run(
         self,
         operation: Operation | Sequence[Operation],
-        buffers: Buffers,
+        buffers: HostBuffers | DeviceBuffers,
         results: Sequence[torch.Tensor],
         opts: Any,
         timeout: timedelta | None = None,
@@ -205,7 +204,7 @@ class Poster(Identity):
     def _post(
         self,
         operations: Sequence[Operation],
-        buffers: Buffers,
+        buffers: HostBuffers | DeviceBuffers,
         results: Sequence[torch.Tensor],
         timeout: timedelta | None,
         blocking: bool,
@@ -223,11 +222,10 @@ class Poster(Identity):
         def post() -> Transfer:
             return posting(timeout, False)
 
-        if isinstance(buffers, DeviceBuffers):
-            transfer = self._staging.post(order, post, buffers)
-            return self._staged_work(self._staging.follow(buffers, transfer), results, order)
-        assert isinstance(buffers, HostBuffers)
-        return self._host_work(self._staging.post(order, post), buffers, results, order)
+        if isinstance(buffers, HostBuffers):
+            return self._host_work(self._staging.post(order, post), buffers, results, order)
+        transfer = self._staging.post(order, post, buffers)
+        return self._staged_work(self._staging.follow(buffers, transfer), results, order)
 
     def _posting(
         self, operations: Sequence[Operation]

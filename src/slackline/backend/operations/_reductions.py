@@ -1,8 +1,10 @@
 """Collectives that reduce the ranks' tensors: all_reduce, reduce, reduce_scatter, and so on."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import distributed as dist
@@ -20,15 +22,17 @@ from slackline.backend.operations._arguments import (
 )
 from slackline.backend.operations._codes import REDUCTIONS, moved_as, premultiplier, reduced_as
 from slackline.backend.operations._dispatching import check_modes
-from slackline.backend.operations._places import current, running, tags_here
+from slackline.backend.operations._places import Order, current, running, tags_here
 from slackline.backend.operations._posting import Poster
-from slackline.backend.operations._sparse import add_sparse
-from slackline.backend.operations._staging import Order
 from slackline.backend.operations._work import CompletedWork, TransferWork
 from slackline.errors import UsageError
-from slackline.nic import Operation, Prepared, Transfer
-from slackline.staging import PIECE_BYTES, Buffers, Device, HostBuffers, NeedsDispatcher
-from slackline.wire import DType, ReduceOp
+from slackline.nic import Operation
+from slackline.staging import PIECE_BYTES, HostBuffers, NeedsDispatcher
+
+if TYPE_CHECKING:
+    from slackline.nic import Prepared, Transfer
+    from slackline.staging import Buffers, Device
+    from slackline.wire import DType, ReduceOp
 
 __all__ = ["Reductions"]
 
@@ -135,6 +139,8 @@ class Reductions(Poster):
         Blocks even if the call is asynchronous, since the lengths of later messages depend on the
         first message.
         """
+        from slackline.backend.operations._sparse import add_sparse  # Most tensors are dense.
+
         if reduction_number(op) != reduction_number(_SUM):
             raise UsageError(f"sparse tensors can only be summed, not reduced with {op}")
         limit = self._limit(options, timeout)

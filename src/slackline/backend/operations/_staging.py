@@ -3,11 +3,11 @@
 import logging
 import threading
 from collections.abc import Callable
-from enum import Enum, auto
 from functools import partial
 
 import torch
 
+from slackline.backend.operations._places import Order
 from slackline.errors import ClosedError
 from slackline.nic import Transfer
 from slackline.staging import (
@@ -23,22 +23,9 @@ from slackline.staging import (
     pieces_of,
 )
 
-__all__ = ["GroupStaging", "Order"]
+__all__ = ["GroupStaging"]
 
 _log = logging.getLogger("slackline.backend")
-
-
-class Order(Enum):
-    """The position in which an operation is posted, relative to the group's other operations."""
-
-    COLLECTIVE = auto()
-    """A collective is posted after all earlier ones, since ranks match collectives by call
-    order."""
-    SEND = auto()
-    """A send is posted after all earlier sends, but independently of collectives, which may
-    block."""
-    RECEIVE = auto()
-    """A receive is posted within the call, since no data must first be copied to host memory."""
 
 
 class GroupStaging:
@@ -125,6 +112,11 @@ class GroupStaging:
         return self._running_with(
             StagedTransfer(device, transfer, landings, self._failed.append, pieces)
         )
+
+    @staticmethod
+    def buffers(device: Device) -> DeviceBuffers:
+        """Return new buffers in host memory for an operation on a device's tensors."""
+        return DeviceBuffers(device)
 
     def admit(self) -> None:
         """Raise ClosedError if the group has ended; otherwise call `check`."""

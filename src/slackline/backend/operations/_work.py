@@ -1,10 +1,12 @@
 """The objects that an operation returns to torch: a Work, and the Work's Future."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import distributed as dist
@@ -22,8 +24,11 @@ from slackline.backend.operations._callbacks import (
 )
 from slackline.backend.operations._places import CallbackRun, current
 from slackline.errors import LinkError, PeerError, TimeoutError, UsageError
-from slackline.nic import Transfer
-from slackline.staging import AllOf, StagedTransfer
+from slackline.staging import AllOf
+
+if TYPE_CHECKING:
+    from slackline.nic import Transfer
+    from slackline.staging import StagedTransfer
 
 __all__ = ["CoalescedWork", "CompletedWork", "StagedWork", "TransferWork"]
 

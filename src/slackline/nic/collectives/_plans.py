@@ -6,37 +6,26 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import slackline._native as _native
 from slackline.errors import UsageError
 from slackline.nic._first_links import CHAIN, EARLY, connects_later
 from slackline.nic._options import NicOptions
-from slackline.nic._records import Decide
-from slackline.nic.collectives._calibration import (
-    LARGE_BYTES,
-    chain_parameters,
-    expected_timings,
-    mesh_terms,
-    parameters_from,
-    timings_from,
-)
 from slackline.nic.collectives._programs import BY_HOST, compile_program, starts
 from slackline.plan.collective import (
     PLANS,
-    Choice,
     Collective,
     CollectivePlan,
-    CostParameters,
-    Timing,
-    choose,
-    expected_ns,
-    fastest,
     generate,
     names,
     part,
 )
 from slackline.wire import DType, ReduceOp
+
+if TYPE_CHECKING:
+    from slackline.nic._records import Decide
+    from slackline.plan.collective import CostParameters, Timing
 
 __all__ = [
     "DIRECT",
@@ -164,6 +153,8 @@ class PlanBook:
         The time of the mesh counts as a whole, latency included: on a busy machine the latency is
         measured too uncertainly to be subtracted.
         """
+        from slackline.nic.collectives._calibration import LARGE_BYTES, mesh_terms
+
         mesh = next(timing for timing in self._timings if timing.name == "mesh")
         terms = mesh_terms(LARGE_BYTES, self.ranks, shared_memory=False)
         return terms.port_bytes * 1e9 / mesh.large_ns
@@ -189,6 +180,9 @@ class PlanBook:
 
     def learn(self, measured: Sequence[int]) -> None:
         """Choose plans by `measured` times from now on, which must be equal on all ranks."""
+        # Here, as in `calibrate`, and not above: a rank alone has nothing to measure.
+        from slackline.nic.collectives._calibration import parameters_from, timings_from
+
         self._timings = timings_from(self.candidates(), measured)
         self._parameters = parameters_from(
             self._timings, self.ranks, shared_memory=self._all_shared
@@ -209,6 +203,12 @@ class PlanBook:
         `measured` has the times of the plans of `timed`, which must be equal on all ranks. For the
         other plans the choice uses the times that the model expects.
         """
+        from slackline.nic.collectives._calibration import (
+            chain_parameters,
+            expected_timings,
+            timings_from,
+        )
+
         tried = {timing.name: timing for timing in timings_from(self.timed(), measured)}
         self._parameters = chain_parameters(
             tried[CHAIN],
@@ -261,13 +261,13 @@ class PlanBook:
         key = collective, size_class, wide, root, early
         selected = self._selected.get(key)
         if selected is None:
-            choice = self._choose(collective, size_class, wide, root, early=early)
-            program = self.program(collective, choice.name, root)
-            selected = self._selected[key] = Selected(choice.name, choice.reason, program)
-            _log.debug("%s of %d bytes: %s", collective.label, size_class, choice.reason)
+            name, reason = self._choose(collective, size_class, wide, root, early=early)
+            program = self.program(collective, name, root)
+            selected = self._selected[key] = Selected(name, reason, program)
+            _log.debug("%s of %d bytes: %s", collective.label, size_class, reason)
             if self.decide is not None:
-                made = f"{choice.name} for {collective.label} of at most {size_class} bytes"
-                self.decide("plan", made, choice.reason)
+                made = f"{name} for {collective.label} of at most {size_class} bytes"
+                self.decide("plan", made, reason)
         return selected
 
     def program(
@@ -283,23 +283,25 @@ class PlanBook:
 
     def _choose(
         self, collective: Collective, nbytes: int, wide: bool, root: int | None, *, early: bool
-    ) -> Choice:
-        """Return the plan of an operation by options, group size and measured cost."""
+    ) -> tuple[str, str]:
+        """Return the plan of an operation, by options, group size and measured cost, and why."""
         if early and collective in EARLY and collective is not Collective.ALL_REDUCE:
-            return Choice(EARLY[collective][0], "over the first links")
+            return EARLY[collective][0], "over the first links"
         if collective in _FIXED:
-            return Choice(_FIXED[collective], "the only one")
+            return _FIXED[collective], "the only one"
         if collective is Collective.BARRIER:
             few = self.ranks <= _DIRECT_BARRIER
             name = "direct" if few else "dissemination"
-            return Choice(name, f"{self.ranks} ranks; direct is for at most {_DIRECT_BARRIER}")
+            return name, f"{self.ranks} ranks; direct is for at most {_DIRECT_BARRIER}"
         if collective is Collective.ALL_REDUCE and self._asked != "auto":
-            return Choice(self._asked, "asked for by name")
+            return self._asked, "asked for by name"
         if collective is Collective.ALL_REDUCE and self._wants_star and nbytes <= self._star_limit:
-            return Choice(STAR, "asked for by name")
+            return STAR, "asked for by name"
         if self._parameters is None:
-            return Choice(names(collective)[0], "nothing has been measured yet")
+            return names(collective)[0], "nothing has been measured yet"
         if collective is Collective.ALL_REDUCE:
+            from slackline.plan.collective import expected_ns, fastest  # Imported by `learn`.
+
             # In rank order this plan sends partial sums of half types in fp32, twice the bytes.
             left_out = {"reduce-broadcast"} if wide else set()
             if nbytes > self._star_limit:
@@ -315,6 +317,8 @@ class PlanBook:
                 }
             how = "as the cost model expects" if self._modelled else "as tried"
             return fastest(timings, nbytes, expected, preferred=self._preferred, how=how)
+        from slackline.plan.collective import choose  # Imported by `learn`.
+
         return choose(
             collective,
             self.ranks,

@@ -6,8 +6,9 @@ _rendezvous            endpoint descriptors, exchanged through the store of a gr
 _paths, _rail_set      the rails that follow from the addresses of two engines
 _messages, _handshake, _handshake_channel   mutual authentication over one socket
 _congestion            TCP's congestion control, by the path's round trip
-_forks                 sockets that a forked child closes
-_listener, _peer, _links                    accepted and dialled connections, by peer
+_sockets               waits for sockets, and the end of sockets in a forked child
+_listener, _acceptor   listening sockets, and the admission of connections
+_peer, _links          accepted and dialled connections, by peer
 _address_space         sizes of registered memory that fit into limited address spaces
 _admissions            the limit of unauthenticated connections
 _rail_handle           an authenticated connection becomes a rail of the engine
@@ -18,33 +19,64 @@ _connection_manager    the event loop on which these modules run
 _network               the connections of one engine together
 """
 
-from slackline.nic.connect._address_space import as_large_as_possible, equal_arenas
-from slackline.nic.connect._addresses import Interface, local_interfaces
-from slackline.nic.connect._admissions import Admissions, Refusals
-from slackline.nic.connect._congestion import check_congestion, control_congestion, is_named
-from slackline.nic.connect._connection_manager import ConnectionManager
-from slackline.nic.connect._handshake import HandshakeMessage, fresh_nonce
-from slackline.nic.connect._handshake_channel import HandshakeChannel, dial, ready
-from slackline.nic.connect._kernels import check_kernels
-from slackline.nic.connect._messages import MAC_BYTES, MAX_PAYLOAD
-from slackline.nic.connect._netlink import devices
-from slackline.nic.connect._network import Network
-from slackline.nic.connect._opening_store import (
-    OpeningStore,
-    absent_keys,
-    answering,
-    ranks_text,
-    tell_failure,
-    wait_until,
-)
-from slackline.nic.connect._paths import Attempt
-from slackline.nic.connect._rendezvous import (
-    EndpointDescriptor,
-    Rendezvous,
-    exchange_descriptors,
-    read_key,
-    to_descriptor,
-)
+from typing import TYPE_CHECKING
+
+from slackline._lazy import lazily
+
+if TYPE_CHECKING:
+    from slackline.nic.connect._address_space import as_large_as_possible, equal_arenas
+    from slackline.nic.connect._addresses import Interface, local_interfaces
+    from slackline.nic.connect._admissions import Admissions, Refusals
+    from slackline.nic.connect._congestion import check_congestion, control_congestion, is_named
+    from slackline.nic.connect._connection_manager import ConnectionManager
+    from slackline.nic.connect._handshake import HandshakeMessage, fresh_nonce
+    from slackline.nic.connect._handshake_channel import HandshakeChannel, dial
+    from slackline.nic.connect._kernels import check_kernels
+    from slackline.nic.connect._messages import MAC_BYTES, MAX_PAYLOAD
+    from slackline.nic.connect._netlink import devices
+    from slackline.nic.connect._network import Network
+    from slackline.nic.connect._opening_store import (
+        OpeningStore,
+        absent_keys,
+        answering,
+        ranks_text,
+        tell_failure,
+        wait_until,
+    )
+    from slackline.nic.connect._paths import Attempt
+    from slackline.nic.connect._rendezvous import (
+        EndpointDescriptor,
+        Rendezvous,
+        exchange_descriptors,
+        read_key,
+        to_descriptor,
+    )
+    from slackline.nic.connect._sockets import ready
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "_address_space": "as_large_as_possible equal_arenas",
+            "_addresses": "Interface local_interfaces",
+            "_admissions": "Admissions Refusals",
+            "_congestion": "check_congestion control_congestion is_named",
+            "_connection_manager": "ConnectionManager",
+            "_handshake": "HandshakeMessage fresh_nonce",
+            "_handshake_channel": "HandshakeChannel dial",
+            "_kernels": "check_kernels",
+            "_messages": "MAC_BYTES MAX_PAYLOAD",
+            "_netlink": "devices",
+            "_network": "Network",
+            "_opening_store": (
+                "OpeningStore absent_keys answering ranks_text tell_failure wait_until"
+            ),
+            "_paths": "Attempt",
+            "_sockets": "ready",
+            "_rendezvous": (
+                "EndpointDescriptor Rendezvous exchange_descriptors read_key to_descriptor"
+            ),
+        },
+    )
 
 __all__ = [
     "MAC_BYTES",

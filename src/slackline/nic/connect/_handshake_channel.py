@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from slackline.errors import LinkError
 from slackline.nic.connect._addresses import SocketAddress, family_of, socket_address
-from slackline.nic.connect._forks import closed_in_children
 from slackline.nic.connect._handshake import Handshake, HandshakeMessage, Session
 from slackline.nic.connect._messages import frame, unframe
 from slackline.nic.connect._paths import Attempt
+from slackline.nic.connect._sockets import closed_in_children, past, ready
 from slackline.wire import HEADER_BYTES, crc32c
 
 __all__ = [
@@ -27,9 +27,6 @@ __all__ = [
     "bind_to_device",
     "dial",
     "ends_of",
-    "lacks_resources",
-    "past",
-    "ready",
     "run_handshake",
 ]
 
@@ -48,42 +45,6 @@ _ARRIVAL = {
 """The socket options that tell a connection's device, by family: the level, IP_PKTINFO,
 IP_PKTOPTIONS, and the place of the device's number in the answer, which is a cmsghdr of 16 bytes
 with an in_pktinfo or in6_pktinfo (ip(7), ipv6(7))."""
-
-
-def lacks_resources(error: Exception) -> bool:
-    """Return whether the error says that this process or host lacks memory or descriptors."""
-    if isinstance(error, OSError):
-        return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-    return isinstance(error, MemoryError)
-
-
-async def ready(sock: socket.socket, *, write: bool = False, until_s: float | None = None) -> None:
-    """Wait until the socket is readable, or writable with `write`.
-
-    With `until_s`, a time of the running event loop, also return once this time has passed. The
-    caller must then try the socket once more: a process that did not run meanwhile, on a busy or
-    stopped machine, finds what the peer has sent long ago only after the time has passed.
-    """
-    loop = asyncio.get_running_loop()
-    woken = loop.create_future()
-
-    def wake() -> None:
-        if not woken.done():
-            woken.set_result(None)
-
-    (loop.add_writer if write else loop.add_reader)(sock, wake)
-    timer = None if until_s is None else loop.call_at(until_s, wake)
-    try:
-        await woken
-    finally:
-        (loop.remove_writer if write else loop.remove_reader)(sock)
-        if timer is not None:
-            timer.cancel()
-
-
-def past(until_s: float | None) -> bool:
-    """Return whether a time of the running event loop has passed; never for None."""
-    return until_s is not None and asyncio.get_running_loop().time() >= until_s
 
 
 async def dial(where: str | Sequence[Attempt], timeout_s: float) -> socket.socket:

@@ -17,19 +17,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import slackline._native as _native
 from slackline.errors import LinkError, TimeoutError
 from slackline.nic._options import NicOptions
 from slackline.nic.connect._addresses import Interface, loopback_fault
 from slackline.nic.connect._handshake_channel import HandshakeChannel
-from slackline.nic.connect._injector import WHOLE_LINK, Injector, RailDirection
 from slackline.nic.connect._listener import Listener
 from slackline.nic.connect._messages import Hello
 from slackline.nic.connect._paths import RailPlan, plan_rails, why_no_path
 from slackline.nic.connect._peer import Peer
 from slackline.nic.connect._rail_handle import LocalContext
 from slackline.nic.connect._rendezvous import EndpointDescriptor, Rendezvous
+
+if TYPE_CHECKING:
+    from slackline.nic.connect._injector import Injector, RailDirection
 
 __all__ = ["Links"]
 
@@ -51,7 +54,7 @@ class Links:
         host: str,
         options: NicOptions,
         listener: Listener,
-        injector: Injector,
+        injector: Injector | None,
     ) -> None:
         self._context, self._host, self._options, self._listener = context, host, options, listener
         self._injector = injector
@@ -167,7 +170,8 @@ class Links:
                 links[other] = peer.link
             self._listener.announce()
             await self._wait(awaited, rank, deadline)
-            self._injector.begin(rank, rendezvous.descriptors)
+            if self._injector is not None:
+                self._injector.begin(rank, rendezvous.descriptors)
         except BaseException as error:
             for peer in added:
                 self._drop(peer, f"the rendezvous failed: {error}")
@@ -221,11 +225,16 @@ class Links:
             calls=calls,
             shared=shared,
             checksums=self._checksums(descriptor),
-            on_rail=lambda peer, plan: self._injector.rail_is_up(_direction(peer, plan)),
+            on_rail=self._rail_is_up,
         )
         self._peers[descriptor.engine] = self._by_link[link] = peer
         self._by_rendezvous[rendezvous.code, descriptor.engine] = peer
         return peer
+
+    def _rail_is_up(self, peer: Peer, plan: RailPlan) -> None:
+        """Apply the injected faults, if any, to the sending direction of a new rail."""
+        if self._injector is not None:
+            self._injector.rail_is_up(_direction(peer, plan))
 
     def _plans(
         self, caller: EndpointDescriptor, listener: EndpointDescriptor, *, in_memory: bool
@@ -335,7 +344,8 @@ class Links:
             if self._by_rendezvous.get(name) is oldest:
                 del self._by_rendezvous[name]
             oldest.release()
-        self._injector.forget(peer.link)
+        if self._injector is not None:
+            self._injector.forget(peer.link)
         self._by_link.pop(peer.link, None)
         if self._peers.get(peer.descriptor.engine) is peer:
             del self._peers[peer.descriptor.engine]
@@ -348,6 +358,9 @@ def _key(rendezvous: Rendezvous, one: EndpointDescriptor, other: EndpointDescrip
 
 def _direction(peer: Peer, plan: RailPlan) -> RailDirection:
     """Return the sending direction of a rail in the form that fault injection uses."""
+    # The injector's module, imported with it.
+    from slackline.nic.connect._injector import WHOLE_LINK, RailDirection
+
     here, there = (0, 0) if plan.path is None else (plan.path.caller_nic, plan.path.listener_nic)
     if not peer.calls:
         here, there = there, here

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from slackline.errors import UsageError
-from slackline.nic.connect._forks import closed_in_children
+from slackline.nic.connect._sockets import closed_in_children
 
 __all__ = ["Address", "Device", "devices", "open_monitor"]
 

@@ -16,31 +16,32 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
 
 import slackline._native as _native
 from slackline.errors import ClosedError, UsageError
-from slackline.faults import parse_all
 from slackline.nic._limits import run_all
 from slackline.nic._options import NicOptions
 from slackline.nic.connect._address_space import left_address_space
 from slackline.nic.connect._addresses import Interface, local_interfaces, still_there
 from slackline.nic.connect._congestion import check_congestion
 from slackline.nic.connect._connection_manager import ConnectionManager
-from slackline.nic.connect._handshake_channel import ready
-from slackline.nic.connect._injector import Injector
 from slackline.nic.connect._kernels import kernel_checksums
-from slackline.nic.connect._links import Links
 from slackline.nic.connect._listener import Listener
 from slackline.nic.connect._netlink import open_monitor
-from slackline.nic.connect._rail_handle import LocalContext
 from slackline.nic.connect._rendezvous import (
     EndpointDescriptor,
     Rendezvous,
     host_identity,
     read_key,
 )
-from slackline.nic.connect._tls import Identity
-from slackline.nic.connect._tls_proxy import TlsProxy
+from slackline.nic.connect._sockets import ready
+
+if TYPE_CHECKING:
+    from slackline.nic.connect._injector import Injector
+    from slackline.nic.connect._links import Links
+    from slackline.nic.connect._tls import Identity
+    from slackline.nic.connect._tls_proxy import TlsProxy
 
 __all__ = ["Network"]
 
@@ -53,7 +54,8 @@ _MESSAGE_BYTES = 1 << 16
 class Network:
     """The connections of one engine.
 
-    The listener is open from the start. Everything else starts with the engine, in `start`.
+    The listener is open from the start. Links begin with the first group of several ranks, all else
+    with the engine, in `start`.
     """
 
     def __init__(
@@ -74,12 +76,19 @@ class Network:
         self.host = host_identity()
         self._address_space = left_address_space()
         self.key = read_key(options.key) if key is None else key
-        self._identity = Identity(engine_name) if options.tls == "require" else None
+        self._identity: Identity | None = None
+        if options.tls == "require":
+            from slackline.nic.connect._tls import Identity  # Most jobs do not encrypt.
+
+            self._identity = Identity(engine_name)
         interfaces = self._addresses()
         check_congestion(options.congestion)
         self._listener = Listener(engine_name, interfaces)
         self._manager = ConnectionManager()
         self._tls_proxy: TlsProxy | None = None
+        self._engine: _native.Engine | None = None
+        """The engine, from `start` to `close`."""
+        self._making = threading.Lock()
         self._links: Links | None = None
         self._events: threading.Thread | None = None
 
@@ -111,11 +120,38 @@ class Network:
     def start(
         self, engine: _native.Engine, heed: Callable[[_native.RailEvent], None] | None = None
     ) -> None:
-        """Begin to accept connections and to handle the events of the engine's rails.
+        """Begin to handle the events of the engine's rails; `heed` gets every event too.
 
-        `heed` gets every event too, on the event thread.
+        `heed` is called on the event thread.
         """
+        self._engine = engine
+        self._manager.start()
+        self._manager.post(lambda: self._manager.spawn(self._watch_addresses()))
+        events = threading.Thread(
+            target=self._follow, args=(engine, heed), name="slackline-events", daemon=True
+        )
+        events.start()
+        self._events = events
+
+    def _linked(self, rank: int) -> Links:
+        """Return the links; the first call makes them and begins to accept connections."""
+        with self._making:
+            if self._engine is None:
+                raise ClosedError("the nic is closed", rank=rank)
+            if self._links is None:
+                self._links = self._new_links(self._engine)
+                self._manager.post(self._links.start)
+            return self._links
+
+    def _new_links(self, engine: _native.Engine) -> Links:
+        # Here and not above: a group of one rank needs no links, and their modules take long to
+        # import. They are all imported now, so that no failure of a link waits for an import.
+        from slackline.nic.connect._links import Links
+        from slackline.nic.connect._rail_handle import LocalContext
+
         if self._identity is not None:
+            from slackline.nic.connect._tls_proxy import TlsProxy  # Most jobs do not encrypt.
+
             self._tls_proxy = TlsProxy()
         context = LocalContext(
             engine_name=self._name,
@@ -127,19 +163,8 @@ class Network:
             congestion=self._options.congestion,
             anywhere=self._anywhere,
         )
-        injector = Injector(parse_all(self._options.faults), engine.set_fault)
-        self._links = Links(context, self.host, self._options, self._listener, injector)
-        self._manager.start()
-        self._manager.post(self._links.start)
-        self._manager.post(lambda: self._manager.spawn(self._watch_addresses()))
-        events = threading.Thread(
-            target=self._follow,
-            args=(engine, self._links, heed),
-            name="slackline-events",
-            daemon=True,
-        )
-        events.start()
-        self._events = events
+        injector = _injector(self._options.faults, engine)
+        return Links(context, self.host, self._options, self._listener, injector)
 
     def connect(
         self,
@@ -152,9 +177,12 @@ class Network:
         job: Sequence[int] | None = None,
     ) -> tuple[list[int], bool]:
         """Add links to all ranks, connect the needed links and wait for them; see Links.connect."""
-        if self._links is None:
+        if self._engine is None:
             raise ClosedError("the nic is closed", rank=rank)
-        return self._links.connect(rendezvous, rank, needed, deadline, glance, job=job)
+        if len(rendezvous.descriptors) == 1 and not self._options.faults:
+            return [-1], True
+        links = self._linked(rank)
+        return links.connect(rendezvous, rank, needed, deadline, glance, job=job)
 
     def prepare(self, links: Sequence[int]) -> None:
         """Begin to connect those of `links` that this end dials; the call never blocks.
@@ -169,6 +197,8 @@ class Network:
 
         After a `start` that failed, only the parts that did start are closed.
         """
+        with self._making:
+            self._engine = None  # Nobody makes links from now on.
         steps = list[Callable[[], object]]()
         if self._events is not None:
             steps.append(self._events.join)
@@ -195,7 +225,6 @@ class Network:
                 _drain(monitor)
 
     def _update_addresses(self) -> None:
-        assert self._links is not None
         try:
             kept = still_there(self._listener.interfaces)
             found = self._addresses()
@@ -206,7 +235,8 @@ class Network:
             _log.info(
                 "this host's addresses: %s", ", ".join(i.address for i in self._listener.interfaces)
             )
-            self._links.addresses_changed()
+            if (links := self._links) is not None:
+                links.addresses_changed()
 
     def _addresses(self) -> tuple[Interface, ...]:
         """Return the addresses that this host has now and that the options let peers use."""
@@ -217,14 +247,24 @@ class Network:
     def _follow(
         self,
         engine: _native.Engine,
-        links: Links,
         heed: Callable[[_native.RailEvent], None] | None,
     ) -> None:
         """Pass the engine's rail events on until the engine is closed."""
         while (event := engine.next_event()) is not None:
             if heed is not None:
                 heed(event)
-            self._manager.post(links.happened, event)
+            if (links := self._links) is not None:  # Without links no rail has events.
+                self._manager.post(links.happened, event)
+
+
+def _injector(faults: str, engine: _native.Engine) -> Injector | None:
+    """Return the injector of the faults that the options name; None if they name none."""
+    if not faults:
+        return None
+    from slackline.faults import parse_all  # Most jobs inject no faults.
+    from slackline.nic.connect._injector import Injector
+
+    return Injector(parse_all(faults), engine.set_fault)
 
 
 def _drain(monitor: socket.socket) -> None:

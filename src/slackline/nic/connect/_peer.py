@@ -44,9 +44,6 @@ from slackline.nic.connect._handshake_channel import (
     answer_from,
     dial,
     ends_of,
-    lacks_resources,
-    past,
-    ready,
     run_handshake,
 )
 from slackline.nic.connect._listener import unix_name
@@ -58,10 +55,11 @@ from slackline.nic.connect._rail_handle import (
     ParametersMaker,
     RailHandle,
     hand_over,
+    secured,
 )
 from slackline.nic.connect._rail_set import AGAIN_S, MOST_CONNECT_S, PlanLink, RailSet, RailState
 from slackline.nic.connect._rendezvous import EndpointDescriptor
-from slackline.nic.connect._tls import secure
+from slackline.nic.connect._sockets import lacks_resources, past, ready
 
 __all__ = ["Peer"]
 
@@ -294,7 +292,7 @@ class Peer:
                 answer_from(channel.sock, rail.plan.path.answers_from)
             sock = channel.release()
             if self._context.identity is not None and hello.kind == "tcp":
-                sock = await secure(sock, self._context.identity, session.certificate, server=True)
+                sock = await secured(self._context.identity, sock, session, server=True)
             self._put_up(rail, self._hand_over(rail, sock, session, parameters))
 
     def _missed(self, hello: Hello) -> None:
@@ -476,7 +474,7 @@ class Peer:
                 raise NoSharedMemoryError(session.unmapped)
             sock = channel.release()
             if (identity := self._context.identity) is not None and rail.plan.kind == "tcp":
-                sock = await secure(sock, identity, session.certificate, server=False)
+                sock = await secured(identity, sock, session, server=False)
             if not self.shared:
                 ends = ends_of(sock)
                 rail.pair = pair_of(self._context.interfaces(), self.descriptor.interfaces, ends)

@@ -16,7 +16,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import slackline._native as _native
 from slackline.errors import LinkError
@@ -24,16 +24,24 @@ from slackline.nic.connect._address_space import unmapped_text
 from slackline.nic.connect._addresses import Interface, to_rows
 from slackline.nic.connect._congestion import AUTO, control_congestion
 from slackline.nic.connect._connection_manager import ConnectionManager
-from slackline.nic.connect._forks import closed_in_children
 from slackline.nic.connect._handshake import Session
-from slackline.nic.connect._handshake_channel import ready
 from slackline.nic.connect._messages import TransportParameters
 from slackline.nic.connect._paths import RailPlan
-from slackline.nic.connect._tls import Identity
-from slackline.nic.connect._tls_proxy import TlsProxy
+from slackline.nic.connect._sockets import closed_in_children, ready
 from slackline.units import format_bytes
 
-__all__ = ["LocalContext", "NoSharedMemoryError", "ParametersMaker", "RailHandle", "hand_over"]
+if TYPE_CHECKING:
+    from slackline.nic.connect._tls import Identity
+    from slackline.nic.connect._tls_proxy import TlsProxy
+
+__all__ = [
+    "LocalContext",
+    "NoSharedMemoryError",
+    "ParametersMaker",
+    "RailHandle",
+    "hand_over",
+    "secured",
+]
 
 _NAME_BYTES = 16
 _LONGEST_PACKET = 65535
@@ -189,6 +197,15 @@ class ParametersMaker:
         self._udp.connect((host, port, *rest))
         udp, self._udp = self._udp, None
         return udp
+
+
+async def secured(
+    identity: Identity, sock: socket.socket, session: Session, *, server: bool
+) -> socket.socket:
+    """Return an authenticated connection, encrypted by TLS with the engine's certificate."""
+    from slackline.nic.connect._tls import secure  # The identity's module, imported for it.
+
+    return await secure(sock, identity, session.certificate, server=server)
 
 
 def hand_over(

@@ -15,8 +15,7 @@ import socket
 import ssl
 
 from slackline.errors import LinkError, UsageError
-from slackline.nic.connect._forks import closed_in_children
-from slackline.nic.connect._handshake_channel import past, ready
+from slackline.nic.connect._sockets import closed_in_children, past, ready
 
 __all__ = ["Identity", "secure"]
 

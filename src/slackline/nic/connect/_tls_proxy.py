@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from slackline.nic.connect._forks import closed_in_children
+from slackline.nic.connect._sockets import closed_in_children
 
 __all__ = ["TlsProxy"]
 

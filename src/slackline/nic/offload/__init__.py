@@ -6,16 +6,34 @@ _aggregation_protocol  the request of a group to an aggregator, and the response
 _star                  the worker's side of an aggregator; the server is `slackline.aggregator`
 """
 
-from slackline.nic.offload._aggregation_protocol import (
-    AggregationRequest,
-    AggregationResponse,
-    Proof,
-    read_descriptor,
-    rendezvous_with_aggregator,
-)
-from slackline.nic.offload._circuit_nic import Devices, Nodes
-from slackline.nic.offload._device import DeviceThread, NodeHost
-from slackline.nic.offload._star import Star, reach
+from typing import TYPE_CHECKING
+
+from slackline._lazy import lazily
+
+if TYPE_CHECKING:
+    from slackline.nic.offload._aggregation_protocol import (
+        AggregationRequest,
+        AggregationResponse,
+        Proof,
+        read_descriptor,
+        rendezvous_with_aggregator,
+    )
+    from slackline.nic.offload._circuit_nic import Devices, Nodes
+    from slackline.nic.offload._device import DeviceThread, NodeHost
+    from slackline.nic.offload._star import Star, reach
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "_aggregation_protocol": (
+                "AggregationRequest AggregationResponse Proof read_descriptor "
+                "rendezvous_with_aggregator"
+            ),
+            "_circuit_nic": "Devices Nodes",
+            "_device": "DeviceThread NodeHost",
+            "_star": "Star reach",
+        },
+    )
 
 __all__ = [
     "AggregationRequest",

@@ -14,28 +14,53 @@ _grid.py          a plan printed as a grid
 choice/           estimated and measured times of plans, and the choice of the cheapest
 """
 
-from slackline.plan.collective._collective import Collective
-from slackline.plan.collective._grid import grid
-from slackline.plan.collective._instruction import NOBODY, Instruction, Kind
-from slackline.plan.collective._plan import CollectivePlan, Part, Program
-from slackline.plan.collective._segments import Cutting, cutting
-from slackline.plan.collective._shares import WHOLE, equal_shares, port_time, shares
-from slackline.plan.collective._split import LINE_BYTES, split
-from slackline.plan.collective._table import PLANS, Generator, generate, names, part
-from slackline.plan.collective._trace import Cell, Event, Trace, trace
-from slackline.plan.collective._validate import Fault, Verdict, check, validate
-from slackline.plan.collective.algorithms.hierarchical import hierarchical
-from slackline.plan.collective.choice import (
-    Choice,
-    CostParameters,
-    Estimate,
-    Order,
-    Timing,
-    choose,
-    estimate,
-    expected_ns,
-    fastest,
-)
+from typing import TYPE_CHECKING
+
+from slackline._lazy import lazily
+
+if TYPE_CHECKING:
+    from slackline.plan.collective._collective import Collective
+    from slackline.plan.collective._grid import grid
+    from slackline.plan.collective._instruction import NOBODY, Instruction, Kind
+    from slackline.plan.collective._plan import CollectivePlan, Part, Program
+    from slackline.plan.collective._segments import Cutting, cutting
+    from slackline.plan.collective._shares import WHOLE, equal_shares, port_time, shares
+    from slackline.plan.collective._split import LINE_BYTES, split
+    from slackline.plan.collective._table import PLANS, Generator, generate, names, part
+    from slackline.plan.collective._trace import Cell, Event, Trace, trace
+    from slackline.plan.collective._validate import Fault, Verdict, check, validate
+    from slackline.plan.collective.algorithms.hierarchical import hierarchical
+    from slackline.plan.collective.choice import (
+        Choice,
+        CostParameters,
+        Estimate,
+        Order,
+        Timing,
+        choose,
+        estimate,
+        expected_ns,
+        fastest,
+    )
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "_collective": "Collective",
+            "_grid": "grid",
+            "_instruction": "NOBODY Instruction Kind",
+            "_plan": "CollectivePlan Part Program",
+            "_segments": "Cutting cutting",
+            "_shares": "WHOLE equal_shares port_time shares",
+            "_split": "LINE_BYTES split",
+            "_table": "PLANS Generator generate names part",
+            "_trace": "Cell Event Trace trace",
+            "_validate": "Fault Verdict check validate",
+            "algorithms.hierarchical": "hierarchical",
+            "choice": (
+                "Choice CostParameters Estimate Order Timing choose estimate expected_ns fastest"
+            ),
+        },
+    )
 
 __all__ = [
     "LINE_BYTES",

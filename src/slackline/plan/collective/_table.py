@@ -1,23 +1,18 @@
-"""The table of collective plans: each row has the generator and the properties of one plan."""
+"""The table of collective plans: each row has the generator and the properties of one plan.
+
+A row's functions name the algorithm's module at the call, which imports the module: a rank alone
+runs no algorithm, and most jobs run few.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from slackline.errors import UsageError
+from slackline.plan.collective import algorithms
 from slackline.plan.collective._collective import Collective
 from slackline.plan.collective._instruction import Instruction
 from slackline.plan.collective._plan import CollectivePlan, LazyPrograms, Part, check_ranks
-from slackline.plan.collective.algorithms import (
-    chain,
-    dissemination,
-    halving,
-    hierarchical,
-    ring,
-    star,
-    straight,
-    torus,
-)
 
 __all__ = ["PLANS", "Generator", "generate", "names", "part"]
 
@@ -66,43 +61,53 @@ def _pairs(ranks: int) -> int:
 PLANS: Mapping[tuple[Collective, str], Generator] = MappingProxyType(
     {
         (Collective.ALL_REDUCE, "direct"): Generator(
-            program=straight.all_reduce_direct, chunks=_one
+            program=lambda *at: algorithms.straight.all_reduce_direct(*at), chunks=_one
         ),
         (Collective.ALL_REDUCE, "mesh"): Generator(
-            program=straight.all_reduce_mesh, chunks=_each, forwards_from=2
+            program=lambda *at: algorithms.straight.all_reduce_mesh(*at),
+            chunks=_each,
+            forwards_from=2,
         ),
         (Collective.ALL_REDUCE, "ring"): Generator(
-            program=ring.all_reduce_ring,
+            program=lambda *at: algorithms.ring.all_reduce_ring(*at),
             chunks=_each,
             rank_ordered=False,
             forwards_from=2,
             adds=True,
         ),
         (Collective.ALL_REDUCE, "reduce-broadcast"): Generator(
-            program=chain.all_reduce_chain, chunks=_one, forwards_from=2, adds=True
+            program=lambda *at: algorithms.chain.all_reduce_chain(*at),
+            chunks=_one,
+            forwards_from=2,
+            adds=True,
         ),
         (Collective.ALL_REDUCE, "halving-doubling"): Generator(
-            program=halving.all_reduce_halving_doubling,
-            chunks=halving.halving_chunks,
+            program=lambda *at: algorithms.halving.all_reduce_halving_doubling(*at),
+            chunks=lambda ranks: algorithms.halving.halving_chunks(ranks),
             rank_ordered=False,
             forwards_from=2,
             adds=True,
         ),
         (Collective.ALL_REDUCE, "torus"): Generator(
-            program=torus.all_reduce_torus,
+            program=lambda *at: algorithms.torus.all_reduce_torus(*at),
             chunks=_each,
             rank_ordered=False,
             forwards_from=2,
             adds=True,
         ),
         (Collective.ALL_REDUCE, "flat-tree"): Generator(
-            program=straight.all_reduce_flat_tree, chunks=_one, forwards_from=2
+            program=lambda *at: algorithms.straight.all_reduce_flat_tree(*at),
+            chunks=_one,
+            forwards_from=2,
         ),
         (Collective.ALL_REDUCE, "star"): Generator(
-            program=star.all_reduce_star, chunks=_one, helpers=1, forwards_from=2
+            program=lambda *at: algorithms.star.all_reduce_star(*at),
+            chunks=_one,
+            helpers=1,
+            forwards_from=2,
         ),
         (Collective.ALL_REDUCE, "hierarchical"): Generator(
-            program=hierarchical.all_reduce_hierarchical,
+            program=lambda *at: algorithms.hierarchical.all_reduce_hierarchical(*at),
             chunks=_each,
             rank_ordered=False,
             forwards_from=2,
@@ -110,44 +115,62 @@ PLANS: Mapping[tuple[Collective, str], Generator] = MappingProxyType(
             by_host=True,
         ),
         (Collective.REDUCE_SCATTER, "mesh"): Generator(
-            program=straight.reduce_scatter_mesh, chunks=_each
+            program=lambda *at: algorithms.straight.reduce_scatter_mesh(*at), chunks=_each
         ),
         (Collective.REDUCE_SCATTER, "ring"): Generator(
-            program=ring.reduce_scatter_ring,
+            program=lambda *at: algorithms.ring.reduce_scatter_ring(*at),
             chunks=_each,
             rank_ordered=False,
             forwards_from=3,
             adds=True,
         ),
-        (Collective.ALL_GATHER, "mesh"): Generator(program=straight.all_gather_mesh, chunks=_each),
+        (Collective.ALL_GATHER, "mesh"): Generator(
+            program=lambda *at: algorithms.straight.all_gather_mesh(*at), chunks=_each
+        ),
         (Collective.ALL_GATHER, "ring"): Generator(
-            program=ring.all_gather_ring, chunks=_each, forwards_from=3
+            program=lambda *at: algorithms.ring.all_gather_ring(*at), chunks=_each, forwards_from=3
         ),
-        (Collective.BROADCAST, "direct"): Generator(program=straight.broadcast_direct, chunks=_one),
+        (Collective.BROADCAST, "direct"): Generator(
+            program=lambda *at: algorithms.straight.broadcast_direct(*at), chunks=_one
+        ),
         (Collective.BROADCAST, "chain"): Generator(
-            program=chain.broadcast_chain, chunks=_one, forwards_from=3
+            program=lambda *at: algorithms.chain.broadcast_chain(*at), chunks=_one, forwards_from=3
         ),
-        (Collective.REDUCE, "direct"): Generator(program=straight.reduce_direct, chunks=_one),
+        (Collective.REDUCE, "direct"): Generator(
+            program=lambda *at: algorithms.straight.reduce_direct(*at), chunks=_one
+        ),
         (Collective.REDUCE, "chain"): Generator(
-            program=chain.reduce_chain, chunks=_one, forwards_from=2, adds=True
+            program=lambda *at: algorithms.chain.reduce_chain(*at),
+            chunks=_one,
+            forwards_from=2,
+            adds=True,
         ),
-        (Collective.GATHER, "direct"): Generator(program=straight.gather_direct, chunks=_each),
-        (Collective.SCATTER, "direct"): Generator(program=straight.scatter_direct, chunks=_each),
+        (Collective.GATHER, "direct"): Generator(
+            program=lambda *at: algorithms.straight.gather_direct(*at), chunks=_each
+        ),
+        (Collective.SCATTER, "direct"): Generator(
+            program=lambda *at: algorithms.straight.scatter_direct(*at), chunks=_each
+        ),
         (Collective.ALL_TO_ALL, "direct"): Generator(
-            program=straight.all_to_all_direct, chunks=_pairs
+            program=lambda *at: algorithms.straight.all_to_all_direct(*at), chunks=_pairs
         ),
-        (Collective.BARRIER, "direct"): Generator(program=straight.all_reduce_direct, chunks=_one),
+        (Collective.BARRIER, "direct"): Generator(
+            program=lambda *at: algorithms.straight.all_reduce_direct(*at), chunks=_one
+        ),
         (Collective.BARRIER, "dissemination"): Generator(
-            program=dissemination.barrier_dissemination,
+            program=lambda *at: algorithms.dissemination.barrier_dissemination(*at),
             chunks=_one,
             forwards_from=3,
             adds=True,
         ),
         (Collective.BARRIER, "chain"): Generator(
-            program=chain.all_reduce_chain, chunks=_one, forwards_from=2, adds=True
+            program=lambda *at: algorithms.chain.all_reduce_chain(*at),
+            chunks=_one,
+            forwards_from=2,
+            adds=True,
         ),
         (Collective.POINT_TO_POINT, "direct"): Generator(
-            program=straight.point_to_point_direct, chunks=_one
+            program=lambda *at: algorithms.straight.point_to_point_direct(*at), chunks=_one
         ),
     }
 )

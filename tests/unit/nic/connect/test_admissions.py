@@ -74,9 +74,11 @@ def test_a_process_of_another_user_is_refused_before_it_says_anything(
 
     async def refuse() -> None:
         listener.open(ConnectionManager(), nobody_is_expected)
-        while not listener._refusals.count:
+        acceptor = listener._acceptor
+        assert acceptor is not None
+        while not acceptor.refusals.count:
             await asyncio.sleep(0.001)
-        assert len(listener._admissions) == 0
+        assert len(acceptor.admissions) == 0
         listener.close()
 
     with caplog.at_level(logging.WARNING, "slackline.nic"):

@@ -13,8 +13,9 @@ import pytest
 
 from slackline.errors import LinkError
 from slackline.nic.connect._handshake import HandshakeMessage
-from slackline.nic.connect._handshake_channel import Attempt, HandshakeChannel, dial, past, ready
+from slackline.nic.connect._handshake_channel import Attempt, HandshakeChannel, dial
 from slackline.nic.connect._messages import frame
+from slackline.nic.connect._sockets import past, ready
 
 LIMIT_S = 0.05
 

@@ -23,7 +23,9 @@ def test_a_caller_who_comes_as_the_nic_closes_is_hung_up_on() -> None:
         listener = Listener("engine", ())
         listener.open(ConnectionManager(), nobody_is_expected)
         caller.connect(listener.unix_name)
-        while not listener._admissions:
+        acceptor = listener._acceptor
+        assert acceptor is not None
+        while not acceptor.admissions:
             await asyncio.sleep(0)  # one pass of the loop does not yet begin the connection's task
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:

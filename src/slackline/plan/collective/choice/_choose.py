@@ -1,13 +1,16 @@
 """The choice of a plan: the cheapest by the cost model, with a sentence that gives the reason."""
 
-from dataclasses import dataclass
-from typing import Literal
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from slackline.errors import UsageError
 from slackline.plan.collective._collective import Collective
 from slackline.plan.collective._table import generate, names
-from slackline.plan.collective.choice._cost import CostParameters, estimate
 from slackline.units import format_bytes
+
+if TYPE_CHECKING:
+    from slackline.plan.collective.choice._cost import CostParameters
 
 __all__ = ["Choice", "Order", "choose"]
 
@@ -15,8 +18,7 @@ Order = Literal["rank", "any"]
 """The order of reductions: in "rank" order, all plans give bit-identical results for all sizes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """The name of the chosen plan and the reason for the choice."""
 
     name: str
@@ -45,6 +47,9 @@ def choose(
     """
     if order not in ("rank", "any"):
         raise UsageError(f'order must be "rank" or "any", not "{order}"')
+    # Here and not above: the plans of most groups are chosen by measured times.
+    from slackline.plan.collective.choice._cost import estimate
+
     bound = order == "rank" and not order_free
     plans = [generate(collective, name, ranks, root) for name in names(collective)]
     kept = [plan for plan in plans if plan.rank_ordered or not bound]
