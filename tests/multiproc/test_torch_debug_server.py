@@ -143,6 +143,6 @@ def test_torchs_own_start_of_the_server_takes_the_pages(job):
 
 @pytest.mark.slow
 def test_a_process_ends_in_good_order_when_python_has_dropped_the_handlers():
-    drop = "from slackline.backend import _debug_answers as answers; vars(answers).clear()"
+    drop = "from slackline.backend import _context as context; vars(context).clear()"
     ended = subprocess.run([sys.executable, "-c", drop], capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")

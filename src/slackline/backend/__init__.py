@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING
 from slackline._lazy import lazily
 
 if TYPE_CHECKING:
-    from slackline.backend._context import Context, create
+    from slackline.backend._context import Context, create, links
     from slackline.backend._debug import debug_handlers
-    from slackline.backend._debug_answers import links
     from slackline.backend._failures import failure_of
     from slackline.backend._flight_dump import dump_flight_recorder
     from slackline.backend._group import SlacklineGroup
@@ -41,9 +40,8 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "_context": "Context create",
+            "_context": "Context create links",
             "_debug": "debug_handlers",
-            "_debug_answers": "links",
             "_failures": "failure_of",
             "_flight_dump": "dump_flight_recorder",
             "_group": "SlacklineGroup",

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from slackline._process_end import process_end
+from slackline.backend._debug_answers import links_of, register_answers
 from slackline.backend._group import SlacklineGroup
 from slackline.backend._membership import first_membership
 from slackline.backend._store_prefix import agree_on_prefix
@@ -29,7 +30,7 @@ from slackline.nic.connect import tell_failure
 if TYPE_CHECKING:
     from slackline.backend.flight import FlightRecorder
 
-__all__ = ["Context", "create"]
+__all__ = ["Context", "create", "links"]
 
 
 MakeGroup = Callable[[Group, Store, Callable[[], None]], SlacklineGroup]
@@ -293,3 +294,16 @@ def open_native(options: NicOptions | None) -> Nic:
 
 create = Context(open_native)
 """The factory that torch calls for each new group of this process; owner of the engine."""
+# Every rank that can open a group answers: torch's debug server asks all ranks, and not only those
+# whose programs have imported slackline's pages.
+register_answers(create)
+
+
+def links() -> dict[str, Any]:
+    """Return the state of every rail of this process's open groups, for JSON.
+
+    "links" has a dictionary for each rail: the fields of `slackline.telemetry.LinkReport`, and the
+    rates "sent_bytes_per_s" and "received_bytes_per_s" since the previous call. "outward" and
+    "inward" are the sentences of the health monitor; they are empty for shared memory.
+    """
+    return links_of(create)

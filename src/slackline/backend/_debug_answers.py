@@ -1,34 +1,41 @@
 """The answers of this rank to torch's debug server, which asks each rank over HTTP.
 
-torch keeps one table of handlers for the process, so the import of this module registers them, as
-torch.distributed.debug does with its own.
+torch keeps one table of handlers for the process. A rank answers from the import of the module that
+creates its groups, which registers the handlers.
 """
 
 import ctypes
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
 from torch._C import _distributed_c10d as c10d
 
-from slackline.backend._context import create
 from slackline.errors import SlacklineError
 
-__all__ = ["FLIGHT", "LINKS", "links"]
+__all__ = ["FLIGHT", "LINKS", "Answering", "links_of", "register_answers"]
 
 LINKS = "slackline_links"
 FLIGHT = "slackline_flight"
 
 
-def links() -> dict[str, Any]:
-    """Return the state of every rail of this process's open groups, for JSON.
+class Recording(Protocol):
+    """The flight recorder's content, in the form in which torch reads it."""
 
-    "links" has a dictionary for each rail: the fields of `slackline.telemetry.LinkReport`, and the
-    rates "sent_bytes_per_s" and "received_bytes_per_s" since the previous call. "outward" and
-    "inward" are the sentences of the health monitor; they are empty for shared memory.
-    """
-    groups: list[Any] = [group.nic for group in create.open_groups()]  # all on the native engine
+    def contents(self) -> dict[str, Any]: ...
+
+
+class Answering(Protocol):
+    """The owner of a process's groups, to which the answers refer."""
+
+    def open_groups(self) -> Iterable[Any]: ...
+    def recorder(self) -> Recording: ...
+
+
+def links_of(owner: Answering) -> dict[str, Any]:
+    """Return the state of every rail of the owner's open groups; see `slackline.backend.links`."""
+    groups: list[Any] = [group.nic for group in owner.open_groups()]  # all on the native engine
     reports = [each for group in groups for each in group.link_reports()]
     return {
         "links": [
@@ -46,31 +53,25 @@ def _per_second(nbytes: int, interval_ns: int) -> float:
     return nbytes * 1e9 / interval_ns if interval_ns else 0.0
 
 
-def answer_links(request: Any, response: Any) -> None:
-    """Answer a request of torch's debug server with `links()` as JSON."""
-    _answer(links, response)
+def register_answers(owner: Answering) -> None:
+    """Have torch's debug server get the links and the flight recorder's content of `owner`.
+
+    A process may call this once, because torch refuses a second handler of the same name.
+    """
+    _register(LINKS, lambda: links_of(owner))
+    _register(FLIGHT, lambda: owner.recorder().contents())
 
 
-def answer_flight(request: Any, response: Any) -> None:
-    """Answer a request of torch's debug server with the flight recorder's content as JSON."""
-    _answer(lambda: create.recorder().contents(), response)
+def _register(name: str, content: Callable[[], dict[str, Any]]) -> None:
+    def handler(request: Any, response: Any) -> None:
+        try:
+            text, kind, status = json.dumps(content()), "application/json", 200
+        except SlacklineError as error:
+            text, kind, status = f"{type(error).__name__}: {error}", "text/plain", 503
+        response.set_content(text, kind)
+        response.set_status(status)
 
-
-def _answer(content: Callable[[], dict[str, Any]], response: Any) -> None:
-    try:
-        text, kind, status = json.dumps(content()), "application/json", 200
-    except SlacklineError as error:
-        text, kind, status = f"{type(error).__name__}: {error}", "text/plain", 503
-    response.set_content(text, kind)
-    response.set_status(status)
-
-
-def _register(name: str, handler: Callable[[Any, Any], None]) -> None:
     c10d._register_handler(name, handler)
     # torch's table drops its reference at the end of the process, without the interpreter's lock.
     # If it were the last reference, the process would abort, so one more reference is never freed.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(handler))
-
-
-_register(LINKS, answer_links)
-_register(FLIGHT, answer_flight)
