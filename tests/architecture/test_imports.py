@@ -146,7 +146,7 @@ print(*(name for name in sys.modules if name.partition(".")[0] == "slackline"))
 print(*sorted(set(sys.modules) - early))
 distributed.destroy_process_group()
 """
-MOST_MODULES = 86
+MOST_MODULES = 60
 """The most modules of slackline that a rank alone loads for its first all_reduce. Each costs a rank
 of every job some 0.5 ms; `slackline._lazy` says how a package loads a module later."""
 LATE = {"aggregator", "circuit", "cli", "dashboard", "diagnose", "elastic", "faults", "health"}

@@ -17,10 +17,8 @@ from weakref import WeakSet
 from slackline._process_end import process_end
 from slackline.backend._debug_answers import links_of, register_answers
 from slackline.backend._group import SlacklineGroup
-from slackline.backend._membership import first_membership
-from slackline.backend._store_prefix import agree_on_prefix
-from slackline.backend._timeouts import time_limit
-from slackline.backend._torch import BackendOptions, PrefixStore, Store
+from slackline.backend._store_prefix import agree_on_prefix, first_membership
+from slackline.backend._torch import BackendOptions, PrefixStore, Store, time_limit
 from slackline.env import Environment
 from slackline.errors import SlacklineError, UsageError
 from slackline.nic import Group, NativeNic, Nic, NicOptions, clean_up, limits_named

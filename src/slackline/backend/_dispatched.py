@@ -28,10 +28,9 @@ import torch
 from torch import distributed as dist
 
 from slackline._profile import observed, profiling
-from slackline.backend._held import held
 from slackline.backend._identity import Identity
-from slackline.backend._torch import c10d
-from slackline.backend.operations import Call, CoalescedWork, TransferWork, current
+from slackline.backend._torch import c10d, held
+from slackline.backend.operations import Call, CoalescedWork, TransferWork, in_dispatcher
 from slackline.errors import UsageError
 from slackline.staging import NeedsDispatcher, needs_dispatcher
 
@@ -132,7 +131,7 @@ def through_dispatcher(
 
     Raises UsageError if the dispatcher has passed the arguments on already, or cannot.
     """
-    if current.kernels:
+    if in_dispatcher.kernels:
         kinds = ", ".join(
             type(tensor).__name__ for tensor in _tensors_of([*args, *kwargs.values()])
         )
@@ -157,7 +156,7 @@ def pass_through(
     _check_signs(name, [*args, *kwargs.values()])
     kwargs = {key: _awaited(value) for key, value in kwargs.items()}
     call = Call(_reduction_of([*args, *kwargs.values()]))
-    current.calls.append(call)
+    in_dispatcher.calls.append(call)
     try:
         result: dist.Work = getattr(group.dispatcher_view(), name)(*args, **kwargs)
     except Exception as error:
@@ -172,7 +171,7 @@ def pass_through(
             f"torch passes no {name} of {kinds} to a process group: {error}"
         ) from error
     finally:
-        current.calls.pop()
+        in_dispatcher.calls.pop()
     if not call.works:
         return result  # A mode has answered, such as one that only traces.
     if len(call.works) == 1:
@@ -198,21 +197,21 @@ def show(group: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     Nothing is posted. An operation that the dispatcher passes on, or will pass on, is recorded
     without this function.
     """
-    if current.kernels or torch._C._len_torch_dispatch_stack():
+    if in_dispatcher.kernels or torch._C._len_torch_dispatch_stack():
         return
     if not (_are_apart(args) and _are_apart(kwargs.values())):
         return
     if name in _TAG:
         args = _with_tag(name, args, kwargs)
     operator = getattr(group.dispatcher_view(), name)
-    current.shows = True
+    in_dispatcher.shows = True
     try:
         with torch._C._ExcludeDispatchKeyGuard(_ABOVE):
             operator(*args, **kwargs)
     except TypeError:
         return  # torch's method takes no such arguments. The caller's own method names the mistake.
     finally:
-        current.shows = False
+        in_dispatcher.shows = False
 
 
 def _are_apart(values: Iterable[Any]) -> bool:
@@ -321,7 +320,7 @@ class _Operator:
 
         torch gives the arguments by position, and by name those that follow the group.
         """
-        if current.shows:
+        if in_dispatcher.shows:
             return (args[0], _FINISHED) if self._returns_first else _FINISHED
         place = self._place
         group: Any = args[place]
@@ -333,7 +332,7 @@ class _Operator:
         if keys.has(_META) or not hasattr(owner, "dispatcher_view"):
             return self._torch.redispatch(keys & _BELOW, *args, **kwargs)
         rest = map(_unwrapped, (*args[:place], *args[place + 1 :]))
-        current.kernels += 1
+        in_dispatcher.kernels += 1
         try:
             if owner.hooked and isinstance(self._kernel, _Kernel | _Message):
                 # torch's kernel calls the hooks, and between them the group's BackendBelow.
@@ -342,7 +341,7 @@ class _Operator:
                 return self._torch.redispatch(keys & _BELOW, *given, **kwargs)
             return self._kernel(owner, *rest, **kwargs)
         finally:
-            current.kernels -= 1
+            in_dispatcher.kernels -= 1
 
 
 def _unwrapped(value: Any) -> Any:
@@ -355,8 +354,8 @@ def _unwrapped(value: Any) -> Any:
 
 
 def _done(work: dist.Work, *results: Any) -> Any:
-    if current.calls:
-        current.calls[-1].works.append(work)
+    if in_dispatcher.calls:
+        in_dispatcher.calls[-1].works.append(work)
     handed = held(work).boxed()
     return (*results, handed) if results else handed
 
@@ -368,7 +367,7 @@ def _reduction(op: Any) -> Any:
     the same kind.
     """
     kind = dist.ReduceOp.RedOpType(op.op())
-    given = current.calls[-1].reduction if current.calls else None
+    given = in_dispatcher.calls[-1].reduction if in_dispatcher.calls else None
     return kind if given is None or given != kind else given
 
 

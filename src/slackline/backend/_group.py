@@ -18,9 +18,13 @@ from slackline.backend._dispatched import (
 )
 from slackline.backend._hooked import HOOKS, Hooks, watch_attachments
 from slackline.backend._identity import NAME
-from slackline.backend._membership import Membership
-from slackline.backend._timeouts import serve_set_pg_timeout
-from slackline.backend._torch import BackendOptions, Store, excluded_from_compile
+from slackline.backend._store_prefix import Membership
+from slackline.backend._torch import (
+    BackendOptions,
+    Store,
+    excluded_from_compile,
+    serve_set_pg_timeout,
+)
 from slackline.backend.operations import DataMovement, DeviceOf, PointToPoint, Reductions
 from slackline.errors import UsageError
 from slackline.nic import Group

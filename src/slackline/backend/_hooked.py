@@ -21,10 +21,9 @@ import torch
 from torch import distributed as dist
 
 from slackline.backend._dispatched import OPERATIONS, pass_through
-from slackline.backend._held import held
 from slackline.backend._identity import NAME
-from slackline.backend._torch import c10d, excluded_from_compile
-from slackline.backend.operations import Call, current
+from slackline.backend._torch import c10d, excluded_from_compile, held
+from slackline.backend.operations import Call, in_dispatcher
 from slackline.errors import UsageError
 from slackline.staging import NeedsDispatcher, is_plain
 
@@ -105,11 +104,11 @@ def _posted(name: str) -> Callable[..., Any]:
         if _direct.entered():
             with _direct.left():
                 work = getattr(self._kind, name)(self._owner(), *args)
-            current.calls[-1].works.append(work)
+            in_dispatcher.calls[-1].works.append(work)
             return work
         work = getattr(self._kind, name)(self._owner(), *args)
-        if current.calls:
-            current.calls[-1].works.append(work)
+        if in_dispatcher.calls:
+            in_dispatcher.calls[-1].works.append(work)
         return held(work)
 
     return post
@@ -175,7 +174,7 @@ def _passed(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         if _direct.entered():  # C++ calls some operations by another name
             with _direct.left():
                 work = pass_through(self, name, args, kwargs)
-            current.calls[-1].works.append(work)
+            in_dispatcher.calls[-1].works.append(work)
             return held(work)
         plain = _are_plain(args) and _are_plain(kwargs.values())
         if _active_modes() or not plain or name == "barrier":  # which makes tensors in C++
@@ -183,16 +182,16 @@ def _passed(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         if name in {"send", "recv"} and len(args) < 3 and "tag" not in kwargs:
             args = (*args, 0)  # torch's own methods have no default.
         posted = Call()
-        current.calls.append(posted)
-        current.kernels += 1
+        in_dispatcher.calls.append(posted)
+        in_dispatcher.kernels += 1
         _direct.states.append((_included(), _excluded()))
         try:
             with torch._C._ExcludeDispatchKeyGuard(_SELECT):
                 result: dist.Work = torchs(self, *args, **kwargs)
         finally:
             _direct.states.pop()
-            current.kernels -= 1
-            current.calls.pop()
+            in_dispatcher.kernels -= 1
+            in_dispatcher.calls.pop()
         return posted.works[0] if posted.works else result
 
     # torch calls its own method, and not this one again, from a method of the same name.

@@ -6,7 +6,6 @@ from typing import Any, NoReturn
 
 import torch
 
-from slackline.backend._timeouts import time_limit
 from slackline.backend._torch import (
     GroupOptions,
     Store,
@@ -14,6 +13,7 @@ from slackline.backend._torch import (
     backend_options,
     c10d,
     excluded_from_compile,
+    time_limit,
 )
 from slackline.errors import UsageError
 

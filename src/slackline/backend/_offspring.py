@@ -6,8 +6,7 @@ from typing import Any, Protocol
 
 import torch
 
-from slackline.backend._timeouts import time_limit
-from slackline.backend._torch import BackendOptions, GroupOptions, PrefixStore, Store
+from slackline.backend._torch import BackendOptions, GroupOptions, PrefixStore, Store, time_limit
 from slackline.errors import UsageError
 
 __all__ = ["Parent", "merged", "split"]

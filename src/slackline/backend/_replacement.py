@@ -4,8 +4,8 @@ from torch import distributed as dist
 
 from slackline.backend._context import create
 from slackline.backend._group import SlacklineGroup
-from slackline.backend._membership import Membership
 from slackline.backend._memory import slackline_group
+from slackline.backend._store_prefix import Membership
 from slackline.backend._torch import PrefixStore, Store
 from slackline.nic import Group
 

@@ -1,4 +1,4 @@
-"""A fresh prefix of keys in the store for each start of a group, free of values of earlier starts.
+"""A group's start in the store: a fresh prefix of keys, and the members by generation.
 
 torchrun restarts ranks with the same store, so a key may still hold a value of a dead process. Each
 process therefore chooses a random name, and rank 0's name becomes the prefix:
@@ -8,16 +8,21 @@ process therefore chooses a random name, and rank 0's name becomes the prefix:
                                        <──   to/<r's name> = rank 0's name
     here/<rank 0's name>/r = r's name  ──>   a rank that answers with rank 0's name is alive
                                        <──   all/<rank 0's name>, once all ranks are alive
+
+The members of the group are named by generation: each loss of ranks begins a new one.
 """
 
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from slackline.backend._torch import Store
 from slackline.errors import TimeoutError
+from slackline.nic import Group
 from slackline.nic.connect import absent_keys, answering, ranks_text, wait_until
 
-__all__ = ["agree_on_prefix"]
+__all__ = ["KeyValueStore", "Membership", "agree_on_prefix", "first_membership"]
 
 
 def agree_on_prefix(store: Store, rank: int, size: int, deadline_s: float) -> str:
@@ -109,3 +114,45 @@ def _wait(
             rank=rank,
             peer=ranks[0],
         )
+
+
+class KeyValueStore(Protocol):
+    """A shared key-value store with compare-and-set, such as torch's stores."""
+
+    def set(self, key: str, value: str, /) -> None: ...
+    def get(self, key: str, /) -> bytes: ...
+    def check(self, keys: list[str], /) -> bool: ...
+    def compare_set(self, key: str, expected: str, desired: str, /) -> bytes: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Membership:
+    """The members of one generation of a group, as the survivors of lost ranks have agreed."""
+
+    store: KeyValueStore
+    generation: int
+    me: int
+    members: tuple[int, ...]
+    """The members' ranks in the first group, in ascending order."""
+    lost: Callable[[], frozenset[int]]
+    """A function that returns the ranks of the first group that this rank has lost."""
+
+    @property
+    def key_prefix(self) -> str:
+        """The prefix, in the store, of the keys of this generation of the group."""
+        return f"slackline/generation/{self.generation}"
+
+    def next(self) -> "Membership":
+        """Return the next generation of the group, at first with the same members."""
+        return replace(self, generation=self.generation + 1)
+
+
+def first_membership(group: Group, store: KeyValueStore) -> Membership:
+    """Return the membership of a new group, whose members are all its ranks."""
+    return Membership(
+        store=store,
+        generation=0,
+        me=group.rank,
+        members=tuple(range(group.size)),
+        lost=group.lost,
+    )

@@ -1,14 +1,24 @@
-"""The adapter to torch's untyped interfaces: names whose types torch's stubs lack or get wrong."""
+"""The adapter to torch: names without types in torch's stubs, held Works, and time limits.
 
+A time limit of torch may be not set, longer than the engine can count, or not positive.
+"""
+
+import threading
+from collections.abc import Callable
 from datetime import timedelta
+from functools import wraps
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import distributed as dist
 from torch._C import _distributed_c10d as c10d
+from torch.distributed import distributed_c10d
+
+from slackline.errors import UsageError
 
 __all__ = [
+    "UNSET",
     "AllreduceOptions",
     "BackendOptions",
     "GroupOptions",
@@ -19,9 +29,14 @@ __all__ = [
     "c10d",
     "cloned_store",
     "excluded_from_compile",
+    "held",
     "reduction_number",
+    "serve_set_pg_timeout",
+    "time_limit",
+    "wait_limit",
     "work_results",
 ]
+
 
 _Kind = TypeVar("_Kind")
 
@@ -93,3 +108,87 @@ def excluded_from_compile(kind: type[_Kind]) -> type[_Kind]:
         if isinstance(function, FunctionType):
             frames.set_code_exec_strategy(function.__code__, skip)
     return kind
+
+
+class _Carrier(TorchGroup):
+    """A group that hands a Work to C++, so that C++ keeps the Work's Python object alive."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1)
+        self.work: Any = None
+
+    def broadcast(self, tensors: Any, opts: Any) -> Any:
+        work, self.work = self.work, None
+        return work
+
+
+_carriers = threading.local()
+
+
+def held(work: dist.Work) -> dist.Work:
+    """Return a Work that follows `work` and keeps it alive as long as torch's C++ code holds it."""
+    if not hasattr(_carriers, "carrier"):
+        _carriers.carrier = _Carrier()
+    _carriers.carrier.work = work
+    # Python calls C++, and C++ calls the carrier: a Work comes back that holds a Python object.
+    kept: dist.Work = dist.ProcessGroup.broadcast(_carriers.carrier, [], c10d.BroadcastOptions())
+    return kept
+
+
+UNSET = timedelta(milliseconds=-1)
+"""The mark by which torch says that an operation has no timeout of its own."""
+_LONGEST = timedelta(days=36_500)
+"""The engine counts nanoseconds in 64 bits, and torch counts microseconds."""
+
+
+def time_limit(timeout: timedelta) -> timedelta:
+    """Return a timeout that the engine can count: `timeout`, or 100 years in place of a longer one.
+
+    A float is a number of seconds, as it is in torch. Raises UsageError unless the timeout is
+    positive.
+    """
+    if isinstance(timeout, float) and timeout > 0:
+        return timedelta(seconds=min(timeout, _LONGEST.total_seconds()))
+    if not isinstance(timeout, timedelta):
+        raise UsageError(f"a timeout must be a positive datetime.timedelta, not {timeout!r}")
+    if timeout <= timedelta():
+        note = "; torch turns timedelta.max into this value: give 36,500 days"
+        raise UsageError(
+            f"a timeout must be positive, not {timeout}{note if timeout < -_LONGEST else ''}"
+        )
+    return min(timeout, _LONGEST)
+
+
+def wait_limit(timeout: timedelta) -> timedelta | None:
+    """Return the time limit of a wait; None, the operation's own limit, for torch's zero."""
+    return None if not timeout or timeout == UNSET else time_limit(timeout)
+
+
+def serve_set_pg_timeout() -> None:
+    """Have torch's `_set_pg_timeout` set the timeout of slackline's groups.
+
+    torch's function knows the classes of gloo and NCCL only: for all other groups it warns and does
+    nothing. A second call changes nothing.
+    """
+    untyped: Any = distributed_c10d
+    torchs = getattr(untyped, "_set_pg_timeout", None)
+    if torchs is not None and torchs not in _served:
+        untyped._set_pg_timeout = _with_groups(torchs)
+        _served.append(untyped._set_pg_timeout)
+
+
+_served: list[Callable[..., None]] = []
+"""The function in torch's place, once it is there."""
+
+
+def _with_groups(torchs: Callable[..., None]) -> Callable[..., None]:
+    @wraps(torchs)
+    def set_pg_timeout(timeout: timedelta, group: Any = None) -> None:
+        known: Any = distributed_c10d.group.WORLD if group is None else group
+        name = getattr(known, "stands_for", None)
+        if name is not None and name == known.name():
+            known.set_timeout(timeout)
+        else:  # including slackline's groups that stand for gloo's
+            torchs(timeout, group)
+
+    return set_pg_timeout

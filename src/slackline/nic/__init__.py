@@ -14,6 +14,7 @@ from slackline.nic._interface import (
     CompletionQueue,
     Group,
     Nic,
+    Posts,
     Prepared,
     Store,
     TimedTransfer,
@@ -21,17 +22,17 @@ from slackline.nic._interface import (
 )
 from slackline.nic._limits import clean_up, limits_named
 from slackline.nic._native_nic import NativeNic
-from slackline.nic._operation import Kind, Operation
-from slackline.nic._options import NicOptions
-from slackline.nic._posts import Posts
-from slackline.nic._tags import (
+from slackline.nic._operation import (
     CALLBACK_TAGS,
     PLACES,
+    Kind,
+    Operation,
     TagAllocator,
     callback_tag,
     in_callback,
     nested_callback_tag,
 )
+from slackline.nic._options import NicOptions
 
 __all__ = [
     "CALLBACK_TAGS",

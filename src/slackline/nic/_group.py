@@ -1,28 +1,42 @@
-"""A group of ranks on the native engine."""
+"""A group of ranks on the native engine: its epoch, its operations, and the release at the end.
+
+Every frame carries the epoch of its group, 32 bits drawn from the group's secret; a number stands
+for one group at a time. A number that is drawn again while an older group with it is open, or while
+frames of that group may still arrive, would mix the two groups up.
+
+torch's C++ code keeps some Python objects for longer than the interpreter: a process group by the
+caches of DTensor or by a tensor's hook, the Work of a functional collective that nobody waited for.
+A native object of the engine that such an object refers to would outlive the interpreter too, and
+nanobind would print it as leaked. So the native objects are released before the interpreter ends.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import slackline._native as _native
 from slackline.errors import ClosedError, UsageError
-from slackline.nic._first_links import CHAIN
-from slackline.nic._operation import Kind, Operation
-from slackline.nic._tags import TagAllocator, in_callback
+from slackline.nic._operation import Kind, Operation, TagAllocator, in_callback
+from slackline.nic._translation import nanoseconds
 from slackline.nic.collectives import (
+    CHAIN,
     DIRECT,
     STAR,
     Completions,
     NativeCompletionQueue,
+    NativeTransfer,
     Operations,
     PlanBook,
     Poster,
     Selected,
-    nanoseconds,
 )
 from slackline.plan.collective import Collective
 from slackline.wire import DType, ReduceOp
@@ -33,7 +47,54 @@ if TYPE_CHECKING:
     from slackline.nic.offload import Star
     from slackline.telemetry import LinkReport
 
-__all__ = ["NativeGroup"]
+__all__ = ["Epochs", "NativeGroup", "release_native_objects"]
+
+
+class UsesEpochs(Protocol):
+    """The method of the engine that the table calls."""
+
+    def uses_epoch(self, epoch: int) -> bool: ...
+
+
+class Epochs:
+    """The epochs that are in use on an engine: those the engine knows, and those of openings.
+
+    Any thread may call. `engine` is to be set as soon as there is one.
+    """
+
+    def __init__(self) -> None:
+        self.engine: UsesEpochs | None = None
+        self._lock = threading.Lock()
+        self._reserved = Counter[int]()
+
+    @contextmanager
+    def opening(self) -> Iterator[Callable[[Sequence[int]], int]]:
+        """Provide a function to reserve the candidates for the epoch of a group that is opened.
+
+        The function returns a bit mask of the candidates that the group cannot have, since another
+        group has them; bit i stands for candidate i. The candidates stay reserved until the end of
+        the context, by which the engine knows the one that was chosen.
+        """
+        mine = list[int]()
+
+        def reserve(candidates: Sequence[int]) -> int:
+            with self._lock:
+                taken = sum(
+                    1 << bit
+                    for bit, epoch in enumerate(candidates)
+                    if epoch in self._reserved
+                    or (self.engine is not None and self.engine.uses_epoch(epoch))
+                )
+                mine.extend(candidates)
+                self._reserved.update(candidates)
+            return taken
+
+        try:
+            yield reserve
+        finally:
+            with self._lock:
+                self._reserved -= Counter(mine)
+
 
 _CACHED_SHAPES = 4096
 Plans = dict[tuple[int, DType, ReduceOp], tuple[Poster, _native.Program]]
@@ -280,3 +341,21 @@ class _Gone:
 
     def __call__(self, *_: object) -> NoReturn:
         raise ClosedError("the engine is closed")
+
+
+_PROCESS = os.getpid()
+_HOLDERS = (NativeGroup, NativeTransfer, NativeCompletionQueue)
+"""The classes through which all other objects reach an engine."""
+
+
+def release_native_objects() -> None:
+    """Have all groups, transfers and queues of closed engines forget their native objects.
+
+    In a forked child the native objects belong to the parent and stay.
+    """
+    if os.getpid() != _PROCESS:
+        return
+    gc.unfreeze()  # The list below has no frozen objects.
+    for each in gc.get_objects():
+        if type(each) in _HOLDERS:
+            each.release()

@@ -1,4 +1,4 @@
-"""The interface of a NIC engine as Protocols: Nic, Group, Transfer, and the rendezvous Store.
+"""The interface of a NIC engine: Nic, Group, Transfer, Store; and the base class of all groups.
 
 Addresses are integers (a tensor's `data_ptr()`), and counts are numbers of elements. The caller
 keeps the buffers of a posted operation alive and untouched until its Transfer is done. The module
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import wraps
 from typing import Any, Protocol, runtime_checkable
 
-from slackline.nic._operation import Operation
-from slackline.nic._tags import TagAllocator
+from slackline.nic._operation import Operation, TagAllocator
 
 
 class Store(Protocol):
@@ -224,3 +224,46 @@ class Nic(Protocol):
 
     def close(self) -> None:
         """Close the engine and every group that is still open."""
+
+
+def _posts(make: Callable[..., Operation]) -> Callable[..., Any]:
+    """Return a method that posts the operation that `make` returns for the same arguments."""
+
+    @wraps(make)
+    def post(
+        self: Posts,
+        *args: Any,
+        timeout: timedelta | None = None,
+        blocking: bool = False,
+        **named: Any,
+    ) -> TimedTransfer:
+        return self.post(make(*args, **named), timeout=timeout, blocking=blocking)
+
+    return post
+
+
+class Posts:
+    """The base class of all groups: `group.send(...)` posts `Operation.send(...)`, and so on.
+
+    Each method takes the arguments of the constructor of its name, and those of `Prepared.post`.
+    """
+
+    def prepare(self, operation: Operation, /) -> Prepared:
+        raise NotImplementedError
+
+    def post(
+        self, operation: Operation, *, timeout: timedelta | None = None, blocking: bool = False
+    ) -> TimedTransfer:
+        return self.prepare(operation).post(timeout=timeout, blocking=blocking)
+
+    all_reduce = _posts(Operation.all_reduce)
+    reduce_scatter = _posts(Operation.reduce_scatter)
+    all_gather = _posts(Operation.all_gather)
+    broadcast = _posts(Operation.broadcast)
+    reduce = _posts(Operation.reduce)
+    gather = _posts(Operation.gather)
+    scatter = _posts(Operation.scatter)
+    all_to_all = _posts(Operation.all_to_all)
+    barrier = _posts(Operation.barrier)
+    send = _posts(Operation.send)
+    recv = _posts(Operation.recv)

@@ -16,16 +16,13 @@ import slackline._native as _native
 from slackline._process_end import process_end
 from slackline.env import Environment
 from slackline.errors import ClosedError, UsageError
-from slackline.nic._epochs import Epochs
-from slackline.nic._first_links import first_peers
-from slackline.nic._group import NativeGroup
+from slackline.nic._group import Epochs, NativeGroup, release_native_objects
 from slackline.nic._interface import Store
 from slackline.nic._limits import clean_up, limits_named, require_descriptors, run_all
 from slackline.nic._monitors import Monitors, Watch
 from slackline.nic._numa import SYSFS, on_the_nodes_processors
 from slackline.nic._options import NicOptions
-from slackline.nic._release import release_native_objects
-from slackline.nic.collectives import Completions, PlanBook, plan_number, starts
+from slackline.nic.collectives import Completions, PlanBook, first_peers, plan_number, starts
 from slackline.nic.connect import (
     Network,
     OpeningStore,

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import slackline._native as _native
-from slackline.nic._failures import FailureTuple, to_error
+from slackline.nic._translation import FailureTuple, to_error
 from slackline.report import (
     DEFAULT_HANG,
     MissingPart,

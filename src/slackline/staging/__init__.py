@@ -1,13 +1,11 @@
 """Host memory between an operation's tensors and the NIC engine.
 
 _buffers        the host memory of one operation: the tensors' memory, or copies of tensors;
-                _device_buffers of tensors on an accelerator
-_devices        the accelerators of the process
+                _device_buffers of tensors on an accelerator; the kinds of tensors
 _device         the interface of an accelerator: copies, events, gates (points where it waits)
 _cuda           the implementation on CUDA, with gates in _stream_memory
 _landing        the copies of results to the device, launched before or after the data arrive
 _pieces         long tensors, in pieces through a ring of blocks
-_plain          the kinds of tensors: which have memory that an operation can use
 _posting_queue  a thread that posts operations whose data is first copied to the host (_worker)
 _transfers      transfers made of other transfers
 """
@@ -17,13 +15,20 @@ from typing import TYPE_CHECKING
 from slackline._lazy import lazily
 
 if TYPE_CHECKING:
-    from slackline.staging._buffers import PIECE_BYTES, Buffers, HostBuffers, flat
+    from slackline.staging._buffers import (
+        PIECE_BYTES,
+        Buffers,
+        HostBuffers,
+        NeedsDispatcher,
+        device_of,
+        flat,
+        is_plain,
+        needs_dispatcher,
+    )
     from slackline.staging._device import Copies, Departures, Device, Event, Gate
     from slackline.staging._device_buffers import DeviceBuffers
-    from slackline.staging._devices import device_of
     from slackline.staging._landing import Landing, StagedTransfer
     from slackline.staging._pieces import BlockRing, Piece, pieces_of
-    from slackline.staging._plain import NeedsDispatcher, is_plain, needs_dispatcher
     from slackline.staging._posting_queue import PostingQueue
     from slackline.staging._torch import new_event
     from slackline.staging._transfers import AllOf, Callback, Continuation, DeferredTransfer
@@ -32,13 +37,14 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "_buffers": "PIECE_BYTES Buffers HostBuffers flat",
+            "_buffers": (
+                "PIECE_BYTES Buffers HostBuffers NeedsDispatcher device_of flat is_plain "
+                "needs_dispatcher"
+            ),
             "_device": "Copies Departures Device Event Gate",
             "_device_buffers": "DeviceBuffers",
-            "_devices": "device_of",
             "_landing": "Landing StagedTransfer",
             "_pieces": "BlockRing Piece pieces_of",
-            "_plain": "NeedsDispatcher is_plain needs_dispatcher",
             "_posting_queue": "PostingQueue",
             "_torch": "new_event",
             "_transfers": "AllOf Callback Continuation DeferredTransfer",
@@ -47,7 +53,6 @@ else:
     )
 
 __all__ = [
-    "NeedsDispatcher",
     "PIECE_BYTES",
     "AllOf",
     "BlockRing",
@@ -63,6 +68,7 @@ __all__ = [
     "Gate",
     "HostBuffers",
     "Landing",
+    "NeedsDispatcher",
     "Piece",
     "PostingQueue",
     "StagedTransfer",

@@ -7,9 +7,9 @@ import torch
 
 from slackline.errors import UsageError
 from slackline.nic import Transfer
+from slackline.staging._buffers import check_distinct, is_plain
 from slackline.staging._device import Copies, Device, Event
 from slackline.staging._landing import Landing, StagedTransfer
-from slackline.staging._plain import check_distinct, is_plain
 
 __all__ = ["DeviceBuffers"]
 

@@ -15,7 +15,7 @@ import torch
 from torch import distributed as dist
 from torch.futures import collect_all
 
-from slackline.backend.operations._places import GroupIdentity, Origin
+from slackline.backend.operations._callbacks import GroupIdentity, Origin
 from slackline.errors import TimeoutError
 from slackline.nic import CALLBACK_TAGS
 

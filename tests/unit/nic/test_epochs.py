@@ -1,6 +1,6 @@
 """Tests that two groups of an engine never have the same epoch at the same time."""
 
-from slackline.nic._epochs import Epochs
+from slackline.nic._group import Epochs
 
 
 class Engine:

@@ -18,8 +18,7 @@ import pytest
 
 import slackline._native as _native
 from slackline.nic import NicOptions
-from slackline.nic._first_links import first_peers
-from slackline.nic.collectives._plans import PlanBook
+from slackline.nic.collectives._plans import PlanBook, first_peers
 from slackline.plan.collective import Collective
 from slackline.wire import DType, ReduceOp
 

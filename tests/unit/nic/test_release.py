@@ -11,7 +11,7 @@ import pytest
 from slackline import _native
 from slackline.errors import ClosedError, PeerError, SlacklineError
 from slackline.nic import Group, NativeGroup, Transfer
-from slackline.nic._release import release_native_objects
+from slackline.nic._group import release_native_objects
 from slackline.testing import run_ranks
 from slackline.wire import DType, ReduceOp
 

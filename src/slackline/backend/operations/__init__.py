@@ -1,20 +1,17 @@
 """The operations that torch calls on a process group, by family, and their results.
 
-_reductions, _data_movement, _point_to_point ─ _posting ─ nic.Group
-          │            │                          │
-        _codes     _arguments                   _work (results)
-                                                  └ _staging: slackline.staging (copies)
+_reductions, _data_movement ─ _posting ─ nic.Group
+            │                    │
+        _arguments             _work (results)
+                                 └ _staging: slackline.staging (copies)
 
 _sparse         sums of sparse tensors
-_callbacks      the order in which callbacks of Futures start
-_places         the identities of operations that callbacks post
-_dispatching    what torch's dispatcher has of the calling thread's operations
+_callbacks      the order in which callbacks of Futures start, and the identities of operations that
+                callbacks post
 """
 
-from slackline.backend.operations._data_movement import DataMovement
-from slackline.backend.operations._dispatching import Call, current
-from slackline.backend.operations._point_to_point import PointToPoint
-from slackline.backend.operations._posting import DeviceOf
+from slackline.backend.operations._data_movement import DataMovement, PointToPoint
+from slackline.backend.operations._posting import Call, DeviceOf, in_dispatcher
 from slackline.backend.operations._reductions import Reductions
 from slackline.backend.operations._work import CoalescedWork, TransferWork
 
@@ -26,5 +23,5 @@ __all__ = [
     "PointToPoint",
     "Reductions",
     "TransferWork",
-    "current",
+    "in_dispatcher",
 ]

@@ -1,8 +1,13 @@
-"""The common path of all operations: torch's call, the nic's operation, and the returned Work."""
+"""The common path of all operations: torch's call, the nic's operation, and the returned Work.
+
+Each thread's operations that torch's dispatcher has and has not returned yet are kept here.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -11,11 +16,8 @@ from torch import distributed as dist
 
 from slackline._profile import Facts, profiling, recorded_work
 from slackline.backend._identity import Identity
-from slackline.backend._timeouts import UNSET, time_limit
-from slackline.backend._torch import Store, excluded_from_compile
-from slackline.backend.operations._callbacks import GroupCallbacks, Number
-from slackline.backend.operations._dispatching import check_modes
-from slackline.backend.operations._places import Order, current, placed
+from slackline.backend._torch import UNSET, Store, excluded_from_compile, time_limit
+from slackline.backend.operations._callbacks import GroupCallbacks, Number, Order, current, placed
 from slackline.backend.operations._work import (
     CoalescedWork,
     CompletedWork,
@@ -23,11 +25,43 @@ from slackline.backend.operations._work import (
     TransferWork,
 )
 from slackline.nic import Group, Kind, Operation, Prepared, Transfer
-from slackline.staging import AllOf, Continuation, HostBuffers
+from slackline.staging import AllOf, Continuation, HostBuffers, NeedsDispatcher
 
 if TYPE_CHECKING:
     from slackline.backend.operations._staging import GroupStaging
     from slackline.staging import Device, DeviceBuffers, StagedTransfer
+
+
+@dataclass(slots=True)
+class Call:
+    """An operation that the dispatcher has and has not yet given back."""
+
+    reduction: Any = None
+    """The operation's dist.ReduceOp; None without a reduction."""
+    works: list[dist.Work] = field(default_factory=list)
+    """The Works of the operations that reached a kernel: one for each part of a wrapper."""
+
+
+class InDispatcher(threading.local):
+    """The calling thread's operations within the dispatcher."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        """The operations that the dispatcher has, innermost last."""
+        self.kernels = 0
+        """The number of kernels that run, which have the operation's real tensors."""
+        self.shows = False
+        """Whether an operator is called only to be recorded by torch's tools."""
+
+
+in_dispatcher = InDispatcher()
+
+
+def check_modes() -> None:
+    """Raise NeedsDispatcher if a dispatch mode is active that has not seen the operation yet."""
+    if torch._C._len_torch_dispatch_stack() and not in_dispatcher.kernels:
+        raise NeedsDispatcher
+
 
 _DROPPED = 64
 """The dropped Works that stay alive for torch's C++ code, which may still wait for one of them.

@@ -11,19 +11,26 @@ from torch import distributed as dist
 from torch.autograd import profiler  # `allreduce` reads its flag without a call, which is fast
 
 from slackline._profile import observed
-from slackline.backend._timeouts import UNSET, time_limit
-from slackline.backend._torch import AllreduceOptions, excluded_from_compile, reduction_number
+from slackline.backend._torch import (
+    UNSET,
+    AllreduceOptions,
+    excluded_from_compile,
+    reduction_number,
+    time_limit,
+)
 from slackline.backend.operations._arguments import (
+    REDUCTIONS,
     apart,
     check_alike,
     first_of,
+    moved_as,
     only_list,
     only_tensor,
+    premultiplier,
+    reduced_as,
 )
-from slackline.backend.operations._codes import REDUCTIONS, moved_as, premultiplier, reduced_as
-from slackline.backend.operations._dispatching import check_modes
-from slackline.backend.operations._places import Order, current, running, tags_here
-from slackline.backend.operations._posting import Poster
+from slackline.backend.operations._callbacks import Order, current, running, tags_here
+from slackline.backend.operations._posting import Poster, check_modes
 from slackline.backend.operations._work import CompletedWork, TransferWork
 from slackline.errors import UsageError
 from slackline.nic import Operation

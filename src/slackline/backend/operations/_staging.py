@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from slackline.backend.operations._places import Order
+from slackline.backend.operations._callbacks import Order
 from slackline.errors import ClosedError
 from slackline.nic import Transfer
 from slackline.staging import (

@@ -12,17 +12,16 @@ import torch
 from torch import distributed as dist
 from torch.futures import Future
 
-from slackline.backend._held import held
-from slackline.backend._timeouts import wait_limit
-from slackline.backend._torch import excluded_from_compile, work_results
+from slackline.backend._torch import excluded_from_compile, held, wait_limit, work_results
 from slackline.backend.operations._callbacks import (
+    CallbackRun,
     Gates,
     GroupCallbacks,
     Number,
+    current,
     track,
     untracked_then,
 )
-from slackline.backend.operations._places import CallbackRun, current
 from slackline.errors import LinkError, PeerError, TimeoutError, UsageError
 from slackline.staging import AllOf
 

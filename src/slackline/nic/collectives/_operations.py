@@ -1,4 +1,7 @@
-"""The operations of a group on the native engine: their checks, and the choice of their plans."""
+"""The operations of a group on the engine: their checks, the choice of their plans, their posting.
+
+A prepared operation has its plan and its engine's arguments, and may be posted many times.
+"""
 
 from __future__ import annotations
 
@@ -11,35 +14,213 @@ from weakref import WeakSet
 
 import slackline._native as _native
 from slackline.errors import ClosedError, UsageError
-from slackline.nic._failures import to_error
-from slackline.nic._interface import Prepared, TimedTransfer
-from slackline.nic._operation import Kind, Operation
-from slackline.nic._posts import Posts
-from slackline.nic._tags import in_callback
-from slackline.nic.collectives._checks import (
-    check_collective_tag,
-    check_peer,
-    check_reduction,
-    check_root,
-    check_tag,
-    sum_counts,
-)
-from slackline.nic.collectives._chunks import Chunk, all_to_all, each_to_own, own_to_each
+from slackline.nic._interface import Posts, Prepared, TimedTransfer
+from slackline.nic._operation import Kind, Operation, in_callback
+from slackline.nic._translation import nanoseconds, to_error
 from slackline.nic.collectives._plans import DIRECT, MESH, PlanBook
-from slackline.nic.collectives._posting import nanoseconds
-from slackline.nic.collectives._prepared import (
-    PostBuffer,
-    Posted,
-    PostParts,
-    PreparedBuffer,
-    PreparedParts,
-    PreparedRun,
-)
+from slackline.nic.collectives._programs import Chunk, all_to_all, each_to_own, own_to_each
 from slackline.nic.collectives._transfer import DONE, Completions, NativeTransfer
 from slackline.plan.collective import Collective
 from slackline.wire import DType, ReduceOp
 
-__all__ = ["Operations", "Poster"]
+__all__ = [
+    "Operations",
+    "PostBuffer",
+    "PostParts",
+    "Posted",
+    "Poster",
+    "PreparedBuffer",
+    "PreparedParts",
+    "PreparedRun",
+    "check_collective_tag",
+    "check_peer",
+    "check_reduction",
+    "check_root",
+    "check_tag",
+    "sum_counts",
+]
+
+
+Posted = _native.Request | TimedTransfer | None
+"""What the engine returns for a posted operation; None if the operation is done already."""
+PostBuffer = Callable[[int, int, int, int, bool], Posted]
+"""Posts an operation: its source and target address, priority, limit in ns, blocking or not."""
+PostParts = Callable[[int, bool], Posted]
+"""Posts an operation with a limit in ns, blocking or not."""
+
+
+class PreparedRun(Protocol):
+    """An operation on one buffer, in the engine's form."""
+
+    @property
+    def post(self) -> PostBuffer: ...
+
+
+class Binder(Protocol):
+    """The group of a prepared operation, which chooses the operation's plan when it is posted."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def timeout_ns(self) -> int:
+        """The timeout of operations that are posted without a timeout."""
+
+    @property
+    def version(self) -> int:
+        """A number that changes when prepared operations must choose their plans again."""
+
+    def bind_buffer(self, operation: Operation) -> tuple[PostBuffer, bool]:
+        """Return what posts an operation on one buffer, and whether it lasts until `version`."""
+
+    def bind_parts(self, operation: Operation) -> PostParts:
+        """Return what posts an operation on parts, or a message."""
+
+    def handle(self, request: _native.Request | TimedTransfer, blocking: bool) -> TimedTransfer:
+        """Return the Transfer of a posted operation; if it was blocking, raise its error."""
+
+
+class PreparedBuffer:
+    """A prepared operation on one buffer; slackline.nic.Prepared states the contract."""
+
+    __slots__ = (
+        "__weakref__",
+        "_group",
+        "_post",
+        "_priority",
+        "_source",
+        "_target",
+        "_version",
+        "_writes",
+        "operation",
+    )
+
+    def __init__(self, group: Binder, operation: Operation) -> None:
+        self._group = group
+        self.operation = operation
+        (self._source,) = operation.sources
+        (self._target,) = operation.targets
+        self._writes = operation.kind is not Kind.REDUCE or operation.peer == group.rank
+        self._priority = operation.priority
+        self._version = -1
+        self._post: PostBuffer | None = None
+
+    def post(
+        self,
+        *,
+        at: int | None = None,
+        priority: int | None = None,
+        timeout: timedelta | None = None,
+        blocking: bool = False,
+    ) -> TimedTransfer:
+        group = self._group
+        chosen = self._version  # read before `_post`, which another thread may set meanwhile
+        post = self._post
+        if post is None or chosen != group.version:
+            now = group.version
+            post, lasts = group.bind_buffer(self.operation)
+            self._post, self._version = (post, now) if lasts else (None, -1)
+        limit = group.timeout_ns if timeout is None else nanoseconds(timeout)
+        urgency = self._priority if priority is None else priority
+        if at is None:
+            request = post(self._source, self._target, urgency, limit, blocking)
+        else:
+            request = post(at, at if self._writes else 0, urgency, limit, blocking)
+        return DONE if request is None else group.handle(request, blocking)
+
+    def post_at(self, at: int, timeout: timedelta | None, blocking: bool, /) -> TimedTransfer:
+        group, chosen, post = self._group, self._version, self._post
+        if post is None or chosen != group.version:
+            return self.post(at=at, timeout=timeout, blocking=blocking)
+        limit = group.timeout_ns if timeout is None else nanoseconds(timeout)
+        request = post(at, at if self._writes else 0, self._priority, limit, blocking)
+        return DONE if request is None else group.handle(request, blocking)
+
+    def forget(self) -> None:
+        """Let go of the engine's part of the operation, as its group has been closed."""
+        self._post = None
+
+
+class PreparedParts(Prepared):
+    """A prepared operation on several parts, or a message; see PreparedBuffer."""
+
+    __slots__ = ("_group", "operation")
+
+    def __init__(self, group: Binder, operation: Operation) -> None:
+        self._group = group
+        self.operation = operation
+
+    def post(
+        self,
+        *,
+        at: int | None = None,
+        priority: int | None = None,
+        timeout: timedelta | None = None,
+        blocking: bool = False,
+    ) -> TimedTransfer:
+        group = self._group
+        if at is not None:
+            raise UsageError(f"{self.operation.kind} has no one buffer to replace", rank=group.rank)
+        operation = self.operation
+        if priority is not None:
+            operation = operation._replace(priority=priority)
+        limit = group.timeout_ns if timeout is None else nanoseconds(timeout)
+        request = group.bind_parts(operation)(limit, blocking)
+        return DONE if request is None else group.handle(request, blocking)
+
+
+_MAX_TAG = 1 << 24
+_FLOATS = (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16, DType.BFLOAT16)
+_BITWISE = (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
+
+
+def check_reduction(rank: int, count: int, dtype: DType, op: ReduceOp) -> int:
+    """Return the size of `count` elements in bytes; raise UsageError for an undefined reduction."""
+    if op is ReduceOp.NONE:
+        raise UsageError("a reduction needs an operation, not NONE", rank=rank)
+    if dtype in _FLOATS and op in _BITWISE:
+        raise UsageError(f"{op.name} is not defined for {dtype.name.lower()}", rank=rank)
+    if dtype is DType.BOOL and op is ReduceOp.AVG:
+        raise UsageError("AVG is not defined for bool", rank=rank)
+    if count < 0:
+        raise UsageError(f"count must be at least 0, not {count}", rank=rank)
+    return count * dtype.itemsize
+
+
+def sum_counts(rank: int, size: int, name: str, counts: Sequence[int]) -> int:
+    """Return the sum of `counts`; raise UsageError unless each rank has a count of at least 0."""
+    if len(counts) != size:
+        raise UsageError(
+            f"{name} must have an entry for each of {size} ranks, not {len(counts)}", rank=rank
+        )
+    if min(counts) < 0:
+        raise UsageError(f"{name} must be at least 0, not {min(counts)}", rank=rank)
+    return sum(counts)
+
+
+def check_tag(rank: int, tag: int) -> int:
+    """Return `tag`; raise UsageError if it does not fit into a frame header."""
+    if not 0 <= tag < _MAX_TAG:
+        raise UsageError(f"tag must be 0 to {_MAX_TAG - 1}, not {tag}", rank=rank)
+    return tag
+
+
+def check_collective_tag(rank: int, tag: int) -> int:
+    """Return the tag, or the identity in a callback, of a collective; raise UsageError if wrong."""
+    return tag if in_callback(tag) else check_tag(rank, tag)
+
+
+def check_root(rank: int, size: int, root: int | None) -> None:
+    """Raise UsageError unless `root` is a rank of the group or None (no root)."""
+    if root is not None and not 0 <= root < size:
+        raise UsageError(f"root must be a rank below {size}, not {root}", rank=rank)
+
+
+def check_peer(rank: int, size: int, peer: int | None) -> None:
+    """Raise UsageError unless `peer` is another rank of the group or None (any rank)."""
+    if peer is not None and (not 0 <= peer < size or peer == rank):
+        raise UsageError(f"peer must be another rank below {size}, not {peer}", rank=rank)
+
 
 _EARLY = 16
 """The number of collectives of one kind with one tag, or without a tag, that a large group runs

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import slackline._native as _native
 from slackline.health import Balance
-from slackline.nic._failures import FailureTuple
+from slackline.nic._translation import FailureTuple
 
 __all__ = ["Epoch", "Exchange", "Series", "Slice"]
 

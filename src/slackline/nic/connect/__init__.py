@@ -1,12 +1,12 @@
 """Connections to other engines: rendezvous, handshake, listener, TLS, and the rails of links.
 
-_addresses, _netlink   the addresses of this host
+_addresses             the addresses of this host
 _opening_store         a group's store while it opens: waits with a deadline, failures that are told
-_rendezvous            endpoint descriptors, exchanged through the store of a group
+_rendezvous            endpoint descriptors, exchanged through the store of a group; the comparison
+                       of the ranks' kernels
 _paths, _rail_set      the rails that follow from the addresses of two engines
 _messages, _handshake, _handshake_channel   mutual authentication over one socket
-_congestion            TCP's congestion control, by the path's round trip
-_sockets               waits for sockets, and the end of sockets in a forked child
+_sockets               waits for sockets, their end in a forked child, TCP's congestion control
 _listener, _acceptor   listening sockets, and the admission of connections
 _peer, _links          accepted and dialled connections, by peer
 _address_space         sizes of registered memory that fit into limited address spaces
@@ -25,15 +25,12 @@ from slackline._lazy import lazily
 
 if TYPE_CHECKING:
     from slackline.nic.connect._address_space import as_large_as_possible, equal_arenas
-    from slackline.nic.connect._addresses import Interface, local_interfaces
+    from slackline.nic.connect._addresses import Interface, devices, local_interfaces
     from slackline.nic.connect._admissions import Admissions, Refusals
-    from slackline.nic.connect._congestion import check_congestion, control_congestion, is_named
     from slackline.nic.connect._connection_manager import ConnectionManager
     from slackline.nic.connect._handshake import HandshakeMessage, fresh_nonce
     from slackline.nic.connect._handshake_channel import HandshakeChannel, dial
-    from slackline.nic.connect._kernels import check_kernels
     from slackline.nic.connect._messages import MAC_BYTES, MAX_PAYLOAD
-    from slackline.nic.connect._netlink import devices
     from slackline.nic.connect._network import Network
     from slackline.nic.connect._opening_store import (
         OpeningStore,
@@ -47,34 +44,33 @@ if TYPE_CHECKING:
     from slackline.nic.connect._rendezvous import (
         EndpointDescriptor,
         Rendezvous,
+        check_kernels,
         exchange_descriptors,
         read_key,
         to_descriptor,
     )
-    from slackline.nic.connect._sockets import ready
+    from slackline.nic.connect._sockets import check_congestion, control_congestion, is_named, ready
 else:
     __getattr__ = lazily(
         __name__,
         {
             "_address_space": "as_large_as_possible equal_arenas",
-            "_addresses": "Interface local_interfaces",
+            "_addresses": "Interface devices local_interfaces",
             "_admissions": "Admissions Refusals",
-            "_congestion": "check_congestion control_congestion is_named",
             "_connection_manager": "ConnectionManager",
             "_handshake": "HandshakeMessage fresh_nonce",
             "_handshake_channel": "HandshakeChannel dial",
-            "_kernels": "check_kernels",
             "_messages": "MAC_BYTES MAX_PAYLOAD",
-            "_netlink": "devices",
             "_network": "Network",
             "_opening_store": (
                 "OpeningStore absent_keys answering ranks_text tell_failure wait_until"
             ),
             "_paths": "Attempt",
-            "_sockets": "ready",
             "_rendezvous": (
-                "EndpointDescriptor Rendezvous exchange_descriptors read_key to_descriptor"
+                "EndpointDescriptor Rendezvous check_kernels exchange_descriptors read_key "
+                "to_descriptor"
             ),
+            "_sockets": "check_congestion control_congestion is_named ready",
         },
     )
 
@@ -95,12 +91,12 @@ __all__ = [
     "absent_keys",
     "answering",
     "as_large_as_possible",
-    "equal_arenas",
     "check_congestion",
     "check_kernels",
     "control_congestion",
     "devices",
     "dial",
+    "equal_arenas",
     "exchange_descriptors",
     "fresh_nonce",
     "is_named",

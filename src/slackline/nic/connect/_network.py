@@ -23,19 +23,17 @@ from slackline.errors import ClosedError, UsageError
 from slackline.nic._limits import run_all
 from slackline.nic._options import NicOptions
 from slackline.nic.connect._address_space import left_address_space
-from slackline.nic.connect._addresses import Interface, local_interfaces, still_there
-from slackline.nic.connect._congestion import check_congestion
+from slackline.nic.connect._addresses import Interface, local_interfaces, open_monitor, still_there
 from slackline.nic.connect._connection_manager import ConnectionManager
-from slackline.nic.connect._kernels import kernel_checksums
 from slackline.nic.connect._listener import Listener
-from slackline.nic.connect._netlink import open_monitor
 from slackline.nic.connect._rendezvous import (
     EndpointDescriptor,
     Rendezvous,
     host_identity,
+    kernel_checksums,
     read_key,
 )
-from slackline.nic.connect._sockets import ready
+from slackline.nic.connect._sockets import check_congestion, ready
 
 if TYPE_CHECKING:
     from slackline.nic.connect._injector import Injector

@@ -22,12 +22,11 @@ import slackline._native as _native
 from slackline.errors import LinkError
 from slackline.nic.connect._address_space import unmapped_text
 from slackline.nic.connect._addresses import Interface, to_rows
-from slackline.nic.connect._congestion import AUTO, control_congestion
 from slackline.nic.connect._connection_manager import ConnectionManager
 from slackline.nic.connect._handshake import Session
 from slackline.nic.connect._messages import TransportParameters
 from slackline.nic.connect._paths import RailPlan
-from slackline.nic.connect._sockets import closed_in_children, ready
+from slackline.nic.connect._sockets import AUTO, closed_in_children, control_congestion, ready
 from slackline.units import format_bytes
 
 if TYPE_CHECKING:

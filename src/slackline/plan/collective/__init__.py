@@ -1,11 +1,9 @@
 """Plans of collectives: for each rank, a list of instructions that move and reduce chunks.
 
-_collective.py    the collectives, and which rank starts with and must end with which chunk
-_instruction.py   SEND, ADD, COPY, BUFFER, REDUCE_ALL and their one-token text
-_split.py         the rule that cuts a buffer into chunks, evenly or by weights
-_segments.py      the rule that cuts a chunk into segments
+_split.py         the rules that cut a buffer into chunks, and a chunk into segments
 _shares.py        the weights of a mesh's chunks where the ranks' ports are uneven
-_plan.py          a plan: the programs of all ranks, and one member's part of it
+_plan.py          a plan: the programs of all ranks, and one member's part of it; the collectives,
+                  and the instructions with their one-token text
 algorithms/       ring, chain, torus, halving-doubling, hierarchical, ...
 _table.py         the table of plans: a variant is a row
 _trace.py         an order in which a plan can run, receives matched to sends
@@ -19,13 +17,18 @@ from typing import TYPE_CHECKING
 from slackline._lazy import lazily
 
 if TYPE_CHECKING:
-    from slackline.plan.collective._collective import Collective
     from slackline.plan.collective._grid import grid
-    from slackline.plan.collective._instruction import NOBODY, Instruction, Kind
-    from slackline.plan.collective._plan import CollectivePlan, Part, Program
-    from slackline.plan.collective._segments import Cutting, cutting
+    from slackline.plan.collective._plan import (
+        NOBODY,
+        Collective,
+        CollectivePlan,
+        Instruction,
+        Kind,
+        Part,
+        Program,
+    )
     from slackline.plan.collective._shares import WHOLE, equal_shares, port_time, shares
-    from slackline.plan.collective._split import LINE_BYTES, split
+    from slackline.plan.collective._split import LINE_BYTES, Cutting, cutting, split
     from slackline.plan.collective._table import PLANS, Generator, generate, names, part
     from slackline.plan.collective._trace import Cell, Event, Trace, trace
     from slackline.plan.collective._validate import Fault, Verdict, check, validate
@@ -45,13 +48,10 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "_collective": "Collective",
             "_grid": "grid",
-            "_instruction": "NOBODY Instruction Kind",
-            "_plan": "CollectivePlan Part Program",
-            "_segments": "Cutting cutting",
+            "_plan": "NOBODY Collective CollectivePlan Instruction Kind Part Program",
             "_shares": "WHOLE equal_shares port_time shares",
-            "_split": "LINE_BYTES split",
+            "_split": "LINE_BYTES Cutting cutting split",
             "_table": "PLANS Generator generate names part",
             "_trace": "Cell Event Trace trace",
             "_validate": "Fault Verdict check validate",

@@ -1,15 +1,181 @@
-"""A plan of a collective: the list of instructions of each rank, as data."""
+"""A plan of a collective: the list of instructions of each rank, as data.
 
+A collective says with which chunks each rank starts and must end. An instruction is a step of one
+rank on one chunk, and has a text form of one word (token): "SEND_2C0" sends chunk 0 to rank 2.
+"""
+
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
+from enum import IntEnum
+from typing import Self, overload
 
 from slackline.errors import UsageError
-from slackline.plan.collective._collective import Collective
-from slackline.plan.collective._instruction import Instruction
 from slackline.plan.collective._split import check_weights
 
-__all__ = ["CollectivePlan", "LazyPrograms", "Part", "Program"]
+__all__ = [
+    "NOBODY",
+    "Collective",
+    "CollectivePlan",
+    "Instruction",
+    "Kind",
+    "LazyPrograms",
+    "Part",
+    "Program",
+]
+
+
+class Collective(IntEnum):
+    """A communication operation of a group; the values are the codes in the frame header."""
+
+    ALL_REDUCE = 1
+    REDUCE_SCATTER = 2
+    ALL_GATHER = 3
+    BROADCAST = 4
+    REDUCE = 5
+    GATHER = 6
+    SCATTER = 7
+    ALL_TO_ALL = 8
+    BARRIER = 9
+    POINT_TO_POINT = 10
+
+    @property
+    def label(self) -> str:
+        """The collective's name in texts and messages, such as "all_reduce"."""
+        return self.name.lower()
+
+    @property
+    def reduces(self) -> bool:
+        """Whether the collective combines the ranks' contributions; a barrier's are empty."""
+        return self in _REDUCING
+
+    @property
+    def splits(self) -> bool:
+        """Whether the chunks of the collective's plans are parts of one buffer."""
+        return self in _SPLITTING
+
+    @property
+    def rooted(self) -> bool:
+        """Whether the collective has a root; the root of POINT_TO_POINT is the sender."""
+        return self in _ROOTED
+
+    def has(self, rank: int, chunk: int, ranks: int, root: int | None) -> bool:
+        """Return whether `rank` has data for `chunk` before the first instruction."""
+        match self:
+            case Collective.ALL_GATHER | Collective.GATHER:
+                return rank == chunk
+            case Collective.BROADCAST | Collective.SCATTER | Collective.POINT_TO_POINT:
+                return rank == root
+            case Collective.ALL_TO_ALL:
+                return rank == chunk // ranks
+            case _:
+                return True
+
+    def due(self, rank: int, chunk: int, ranks: int, root: int | None) -> bool:
+        """Return whether `rank` must have the final value of `chunk` after the last instruction."""
+        match self:
+            case Collective.REDUCE_SCATTER | Collective.SCATTER:
+                return rank == chunk
+            case Collective.REDUCE | Collective.GATHER:
+                return rank == root
+            case Collective.ALL_TO_ALL:
+                return rank == chunk % ranks
+            case Collective.POINT_TO_POINT:
+                return rank != root
+            case _:
+                return True
+
+
+_REDUCING = {
+    Collective.ALL_REDUCE,
+    Collective.REDUCE_SCATTER,
+    Collective.REDUCE,
+    Collective.BARRIER,
+}
+_SPLITTING = {
+    Collective.ALL_REDUCE,
+    Collective.REDUCE,
+    Collective.BROADCAST,
+    Collective.BARRIER,
+    Collective.POINT_TO_POINT,
+}
+_ROOTED = {
+    Collective.BROADCAST,
+    Collective.REDUCE,
+    Collective.GATHER,
+    Collective.SCATTER,
+    Collective.POINT_TO_POINT,
+}
+
+
+NOBODY = -1
+"""The peer of an instruction that has no peer: -1."""
+
+
+class Kind(IntEnum):
+    """The operation of an instruction on "mine", the rank's current value of the chunk."""
+
+    SEND = 0
+    """Send the rank's value of the chunk: its own data, a partial or the final value."""
+    ADD = 1
+    """Receive a partial value and reduce it into the rank's own: mine = op(incoming, mine)."""
+    COPY = 2
+    """Receive the final value of the chunk and store it."""
+    BUFFER = 3
+    """Receive the peer's own contribution and buffer it for a later REDUCE_ALL."""
+    REDUCE_ALL = 4
+    """Reduce all buffered contributions and the rank's own in rank order; completes the chunk."""
+
+    @property
+    def receives(self) -> bool:
+        """Whether the instruction waits for its peer."""
+        return self in (Kind.ADD, Kind.COPY, Kind.BUFFER)
+
+
+_TOKEN = re.compile(
+    r"(?P<kind>[A-Z_]+)_(?P<peer>0|[1-9][0-9]*)?C(?P<chunk>0|[1-9][0-9]*)(?P<last>!)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """A step of a plan: do `kind` with `peer` to `chunk`.
+
+    A rank runs the instructions of one chunk in the order listed.
+    """
+
+    kind: Kind
+    peer: int
+    """The peer's rank; NOBODY in a REDUCE_ALL."""
+    chunk: int
+    last: bool = False
+    """Whether this ADD completes the chunk: averages divide and half types are rounded here."""
+
+    def __post_init__(self) -> None:
+        if self.kind is Kind.REDUCE_ALL and self.peer != NOBODY:
+            raise UsageError(f"a REDUCE_ALL has no peer: peer must be -1, not {self.peer}")
+        if self.kind is not Kind.REDUCE_ALL and self.peer < 0:
+            raise UsageError(f"peer must be a rank, not {self.peer}")
+        if self.chunk < 0:
+            raise UsageError(f"chunk must be at least 0, not {self.chunk}")
+        if self.last and self.kind is not Kind.ADD:
+            raise UsageError(f"only an ADD can be marked last, not a {self.kind.name}")
+
+    def __str__(self) -> str:
+        """Return the text form: "SEND_2C0", "REDUCE_ALL_C0"; "ADD_1C3!" where `last` is set."""
+        peer = "" if self.peer == NOBODY else self.peer
+        return f"{self.kind.name}_{peer}C{self.chunk}{'!' if self.last else ''}"
+
+    @classmethod
+    def parse(cls, token: str) -> Self:
+        """Parse an instruction's text form; raise UsageError that quotes an invalid text."""
+        match = _TOKEN.fullmatch(token)
+        if match is None or match["kind"] not in Kind.__members__:
+            kinds = ", ".join(Kind.__members__)
+            raise UsageError(f'"{token}" is no instruction like "ADD_1C3!"; kinds are {kinds}')
+        peer = NOBODY if match["peer"] is None else int(match["peer"])
+        return cls(Kind[match["kind"]], peer, int(match["chunk"]), match["last"] is not None)
+
 
 Program = tuple[Instruction, ...]
 """A rank's instructions; those of the same chunk run in the order listed."""

@@ -1,11 +1,18 @@
-"""The rule that cuts a buffer into chunks: at multiples of a cache line, evenly or by weights."""
+"""The rules that cut a buffer into chunks, and a chunk into segments.
+
+A buffer is cut at multiples of a cache line, evenly or by weights. By its segments a rank can
+forward the first part of a chunk early. Sender and receiver cut by the same rule, and so does the
+native engine.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from slackline.errors import UsageError
 
-__all__ = ["LINE_BYTES", "MOST_WEIGHT", "check_weights", "split"]
+__all__ = ["LINE_BYTES", "MOST_WEIGHT", "Cutting", "check_weights", "cutting", "split"]
+
 
 LINE_BYTES = 64
 """The unit of cutting: 64 bytes, a cache line and also the word of a 512-bit stream."""
@@ -56,3 +63,46 @@ def check_weights(weights: Sequence[int], parts: int) -> None:
         raise UsageError(f"every weight must be at least 0, not {min(weights)}")
     if not 0 < sum(weights) <= MOST_WEIGHT:
         raise UsageError(f"the sum of weights must be 1 to {MOST_WEIGHT}, not {sum(weights)}")
+
+
+_SMALLEST_BYTES = 16 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cutting:
+    """The rule by which the chunks of one plan are cut into segments."""
+
+    pieces: int = 8
+    """The number of segments that a chunk is cut into, unless they become too small."""
+    longest_bytes: int | None = None
+    """The longest segment of this plan; None: as long as the rail allows."""
+
+    def elements(self, count: int, itemsize: int, limit_bytes: int, *, forwards: bool) -> int:
+        """Return the number of elements in each segment of a chunk of `count` elements.
+
+        The last segment of the chunk may be shorter.
+
+        `itemsize`: bytes of an element on the wire. `limit_bytes`: the longest payload of a frame.
+        `forwards`: whether some rank sends part of a chunk after it has received part of that
+        chunk; if none does, segments are as long as the limit allows. Otherwise a chunk has about
+        `pieces` segments whose size is a power of two, and which are not made smaller than 16 KiB.
+        """
+        for name, value in (("itemsize", itemsize), ("limit_bytes", limit_bytes)):
+            if value < 1:
+                raise UsageError(f"{name} must be a positive integer, not {value}")
+        nbytes = limit_bytes
+        if forwards:
+            longest = min(self.longest_bytes or limit_bytes, limit_bytes)
+            wanted = count * itemsize // self.pieces + 1
+            power = 1 << (wanted - 1).bit_length()
+            nbytes = max(min(_SMALLEST_BYTES, longest), min(power, longest))
+        return max(1, nbytes // itemsize)
+
+
+def cutting(helpers: int) -> Cutting:
+    """Return the rule for a plan with `helpers` aggregators.
+
+    A plan with an aggregator has smaller segments, since the aggregator delays the result by the
+    time of one segment.
+    """
+    return Cutting(pieces=128, longest_bytes=32 << 10) if helpers else Cutting()

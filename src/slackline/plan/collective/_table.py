@@ -10,9 +10,14 @@ from types import MappingProxyType
 
 from slackline.errors import UsageError
 from slackline.plan.collective import algorithms
-from slackline.plan.collective._collective import Collective
-from slackline.plan.collective._instruction import Instruction
-from slackline.plan.collective._plan import CollectivePlan, LazyPrograms, Part, check_ranks
+from slackline.plan.collective._plan import (
+    Collective,
+    CollectivePlan,
+    Instruction,
+    LazyPrograms,
+    Part,
+    check_ranks,
+)
 
 __all__ = ["PLANS", "Generator", "generate", "names", "part"]
 

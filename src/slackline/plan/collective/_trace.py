@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from slackline.plan.collective._instruction import Instruction, Kind
-from slackline.plan.collective._plan import CollectivePlan
+from slackline.plan.collective._plan import CollectivePlan, Instruction, Kind
 
 __all__ = ["Cell", "Event", "Trace", "trace"]
 

@@ -9,10 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from slackline.errors import UsageError
-from slackline.plan.collective._collective import Collective
 from slackline.plan.collective._grid import grid
-from slackline.plan.collective._instruction import Instruction, Kind
-from slackline.plan.collective._plan import CollectivePlan
+from slackline.plan.collective._plan import Collective, CollectivePlan, Instruction, Kind
 from slackline.plan.collective._trace import Cell, Event, Trace, trace
 
 __all__ = ["Fault", "Verdict", "check", "validate"]

@@ -13,7 +13,7 @@ import pytest
 import slackline._native as _native
 from slackline.errors import MismatchError, PeerError, SlacklineError, TimeoutError
 from slackline.nic import Group, NicOptions
-from slackline.nic._failures import to_error
+from slackline.nic._translation import to_error
 from slackline.nic.collectives._shares import slice_bytes
 from slackline.plan.collective import WHOLE, Collective, generate, split
 from slackline.testing import run_ranks

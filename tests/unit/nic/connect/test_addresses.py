@@ -9,12 +9,12 @@ from slackline.errors import UsageError
 from slackline.nic._host_port import parse_address, show_address
 from slackline.nic.connect._addresses import (
     Interface,
+    devices,
     from_rows,
     local_interfaces,
     still_there,
     to_rows,
 )
-from slackline.nic.connect._netlink import devices
 
 LO = Interface(name="lo", address="127.0.0.1", prefix=8, index=1, cable="lo")
 

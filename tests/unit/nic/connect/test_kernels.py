@@ -4,7 +4,7 @@ import pytest
 
 from slackline._native import kernel_fingerprints
 from slackline.errors import UsageError
-from slackline.nic.connect._kernels import check_kernels, kernel_checksums
+from slackline.nic.connect._rendezvous import check_kernels, kernel_checksums
 from slackline.wire import DType, ReduceOp
 
 

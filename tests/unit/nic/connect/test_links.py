@@ -12,7 +12,7 @@ import pytest
 
 from slackline.errors import LinkError, PeerError
 from slackline.nic import Group, NicOptions
-from slackline.nic._first_links import first_peers
+from slackline.nic.collectives._plans import first_peers
 from slackline.nic.connect._paths import plan_rails
 from slackline.testing import MemoryStore, run_ranks
 from slackline.wire import DType, ReduceOp

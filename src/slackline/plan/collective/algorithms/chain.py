@@ -17,7 +17,7 @@ places where the buffer is cut.
 
 from collections.abc import Iterator
 
-from slackline.plan.collective._instruction import Instruction, Kind
+from slackline.plan.collective._plan import Instruction, Kind
 
 __all__ = ["all_reduce_chain", "broadcast_chain", "reduce_chain"]
 

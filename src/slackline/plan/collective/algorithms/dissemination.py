@@ -13,7 +13,7 @@ Two algorithms for barrier synchronization, 1988).
 
 from collections.abc import Iterator
 
-from slackline.plan.collective._instruction import Instruction, Kind
+from slackline.plan.collective._plan import Instruction, Kind
 
 __all__ = ["barrier_dissemination"]
 

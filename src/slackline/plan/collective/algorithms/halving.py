@@ -17,7 +17,7 @@ MPICH, 2005, section 4.5).
 
 from collections.abc import Iterator
 
-from slackline.plan.collective._instruction import Instruction, Kind
+from slackline.plan.collective._plan import Instruction, Kind
 
 __all__ = ["all_reduce_halving_doubling", "halving_chunks"]
 

@@ -21,9 +21,7 @@ so that with thousands of ranks only the programs in use are in memory.
 from collections.abc import Iterator
 
 from slackline.errors import UsageError
-from slackline.plan.collective._collective import Collective
-from slackline.plan.collective._instruction import Instruction
-from slackline.plan.collective._plan import CollectivePlan, LazyPrograms
+from slackline.plan.collective._plan import Collective, CollectivePlan, Instruction, LazyPrograms
 from slackline.plan.collective.algorithms.torus import torus_program
 
 __all__ = ["all_reduce_hierarchical", "hierarchical"]

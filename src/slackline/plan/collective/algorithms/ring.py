@@ -11,7 +11,7 @@ algorithms, 2009).
 
 from collections.abc import Iterator
 
-from slackline.plan.collective._instruction import Instruction, Kind
+from slackline.plan.collective._plan import Instruction, Kind
 
 __all__ = ["all_gather_ring", "all_reduce_ring", "reduce_scatter_ring"]
 

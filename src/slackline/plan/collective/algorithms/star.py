@@ -13,7 +13,7 @@ segment is on its way back while the last segment has not been sent.
 
 from collections.abc import Iterator
 
-from slackline.plan.collective._instruction import NOBODY, Instruction, Kind
+from slackline.plan.collective._plan import NOBODY, Instruction, Kind
 
 __all__ = ["all_reduce_star"]
 

@@ -6,7 +6,7 @@ of several others.
 
 from collections.abc import Iterator
 
-from slackline.plan.collective._instruction import NOBODY, Instruction, Kind
+from slackline.plan.collective._plan import NOBODY, Instruction, Kind
 
 __all__ = [
     "all_gather_mesh",

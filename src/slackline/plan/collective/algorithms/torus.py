@@ -18,7 +18,7 @@ A prime number of ranks makes one row, which is the ring.
 import math
 from collections.abc import Iterator
 
-from slackline.plan.collective._instruction import Instruction, Kind
+from slackline.plan.collective._plan import Instruction, Kind
 
 __all__ = ["all_reduce_torus", "torus_program", "torus_shape"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from slackline.errors import UsageError
-from slackline.plan.collective._collective import Collective
+from slackline.plan.collective._plan import Collective
 from slackline.plan.collective._table import generate, names
 from slackline.units import format_bytes
 

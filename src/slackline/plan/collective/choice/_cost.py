@@ -24,9 +24,7 @@ from dataclasses import dataclass
 from operator import truediv
 
 from slackline.errors import UsageError
-from slackline.plan.collective._collective import Collective
-from slackline.plan.collective._instruction import Kind
-from slackline.plan.collective._plan import CollectivePlan
+from slackline.plan.collective._plan import Collective, CollectivePlan, Kind
 from slackline.plan.collective._split import split
 from slackline.plan.collective._trace import trace
 

@@ -1,8 +1,14 @@
-"""Translation of the engine's failures into the exceptions of slackline.errors."""
+"""Translation of the engine's values: failures to exceptions, time limits to nanoseconds."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import lru_cache
 
 import slackline.errors as errors
 
-__all__ = ["FailureTuple", "interrupted", "to_error"]
+__all__ = ["FailureTuple", "interrupted", "nanoseconds", "to_error"]
+
 
 FailureTuple = tuple[int, str, int, int, int, int]
 """The engine's form of a failure: (fault, message, rank, peer, tag, sequence); -1 for none."""
@@ -34,3 +40,13 @@ def to_error(failure: FailureTuple) -> errors.SlacklineError:
 def interrupted(rank: int, what: str) -> FailureTuple:
     """Return the failure of an operation whose blocking call a signal handler has ended."""
     return (3, f"a signal interrupted rank {rank} in {what}", rank, -1, -1, -1)
+
+
+_LONGEST_NS = 100 * 365 * 86400 * 10**9
+"""A hundred years: the engine adds a timeout to its clock, in 64 bits."""
+
+
+@lru_cache(maxsize=256)  # a program has few timeouts, and the division takes a microsecond
+def nanoseconds(timeout: timedelta) -> int:
+    """Return `timeout` in nanoseconds, the unit of the engine; longer ones as a hundred years."""
+    return min(timeout // timedelta(microseconds=1) * 1000, _LONGEST_NS)
