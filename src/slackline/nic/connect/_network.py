@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 import slackline._native as _native
+from slackline._lazy import collection_paused
 from slackline.errors import ClosedError, UsageError
 from slackline.nic._limits import run_all
 from slackline.nic._options import NicOptions
@@ -144,8 +145,9 @@ class Network:
     def _new_links(self, engine: _native.Engine) -> Links:
         # Here and not above: a group of one rank needs no links, and their modules take long to
         # import. They are all imported now, so that no failure of a link waits for an import.
-        from slackline.nic.connect._links import Links
-        from slackline.nic.connect._rail_handle import LocalContext
+        with collection_paused():
+            from slackline.nic.connect._links import Links
+            from slackline.nic.connect._rail_handle import LocalContext
 
         if self._identity is not None:
             from slackline.nic.connect._tls_proxy import TlsProxy  # Most jobs do not encrypt.
