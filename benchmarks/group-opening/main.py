@@ -1,4 +1,8 @@
-"""Measure the time until a new process group can be used, and the resources that it takes."""
+"""Measure the time until a new process group can be used, and the resources that it takes.
+
+The ranks are processes that have just started, with all imports, and processes that have opened
+groups before.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,8 @@ from _harness.ranks import Ranks
 from _harness.report import Report, Row, Scalar, Target
 from _harness.rounds import in_turns
 from _harness.summary import Summary
+from fresh import PARTS as FRESH_PARTS
+from fresh import fresh_cells, fresh_rows, fresh_targets, measure_fresh
 from performer import TIMEOUT, Holdings, Performer, Turn
 from rich.table import Table
 
@@ -103,7 +109,7 @@ def rows_of(size: int, samples: dict[str, Sample]) -> list[Row]:
     """Return the report's rows for one number of ranks."""
     rows = []
     for name, sample in samples.items():
-        labels: dict[str, Scalar] = {"ranks": size, "contestant": name}
+        labels: dict[str, Scalar] = {"processes": "warm", "ranks": size, "contestant": name}
         rows += [
             Row(labels={**labels, "part": part}, values=sample.summary(part).values())
             for part in PARTS
@@ -113,13 +119,13 @@ def rows_of(size: int, samples: dict[str, Sample]) -> list[Row]:
     return rows
 
 
-def main() -> None:
-    options = parse("time until a new process group is of use: slackline and gloo")
-    machine = describe_machine()
+def measure_warm(options: Options) -> tuple[list[Row], list[Target], Table]:
+    """Measure groups in processes that have opened groups before; return rows, targets, a table."""
     rows, targets = list[Row](), list[Target]()
     table = Table(
         "ranks", "contestant", *PARTS, "over gloo", "memory", "descriptors", "threads",
-        title="from the first rank's call to the last rank's end; the rest is held by one rank",
+        title="warm processes, from the first rank's call to the last rank's end; the rest is held "
+        "by one rank",
     )  # fmt: skip
     for size in QUICK_SIZES if options.quick else SIZES:
         samples = measure(size, options)
@@ -141,7 +147,33 @@ def main() -> None:
                 targets.append(
                     Target(name=about, target=OVER_GLOO, measured=ratio, bound="at most")
                 )
-    Report(machine=machine, rows=rows, targets=targets).print([table], options)
+    return rows, targets, table
+
+
+def main() -> None:
+    options = parse(
+        "time until a new process group is of use: slackline and gloo", parts=("fresh", "warm")
+    )
+    machine = describe_machine()
+    rows, targets, tables = list[Row](), list[Target](), list[Table]()
+    if options.part != "warm":
+        found = measure_fresh(quick=options.quick)
+        rows += fresh_rows(found)
+        targets += fresh_targets(found)
+        table = Table(
+            "ranks", "contestant", *FRESH_PARTS, "processor", "over gloo", "since exec",
+            title="fresh processes, from the barrier after the import of torch to the last rank's "
+            "end; processor time of a rank; the ratios to gloo, without and with the import",
+        )  # fmt: skip
+        for cells in fresh_cells(found):
+            table.add_row(*cells)
+        tables.append(table)
+    if options.part != "fresh":
+        more, bounds, table = measure_warm(options)
+        rows += more
+        targets += bounds
+        tables.append(table)
+    Report(machine=machine, rows=rows, targets=targets).print(tables, options)
 
 
 if __name__ == "__main__":
