@@ -1,4 +1,4 @@
-"""Packages that import each of their modules at the first use of a name from the module.
+"""Imports that cost little: modules at first use, a paused collector, dataclasses made fast.
 
 A rank that opens a group needs few of slackline's modules; a package that imported all of its own
 would make each rank of a job pay for the tools too.
@@ -9,8 +9,11 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import MISSING, FrozenInstanceError, dataclass, fields
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
-__all__ = ["collection_paused", "lazily"]
+__all__ = ["collection_paused", "lazily", "record"]
 
 
 def lazily(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
@@ -52,3 +55,89 @@ def collection_paused() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as record
+else:
+
+    def record(*, frozen, kw_only=False, slots=False):
+        """Make a class a frozen dataclass, in a third of the time of `dataclasses.dataclass`.
+
+        The class has the fields, constructor, comparison, hash and text that dataclasses gives it,
+        and works with its functions. dataclasses compiles seven methods of each class at the
+        import, which took half of the time of all imports of an opening. Here only the constructor
+        is compiled; the other methods are the same functions for all classes. All fields must be
+        arguments of the constructor, and a default must be a value.
+        """
+        assert frozen
+
+        def make(kind):
+            made = dataclass(init=False, repr=False, eq=False, kw_only=kw_only, slots=slots)(kind)
+            made.__init__ = _constructor(made)
+            for name, method in (_SHARED | _methods_of(made)).items():
+                if name not in vars(made):
+                    setattr(made, name, method)
+            return made
+
+        return make
+
+    def _constructor(made):
+        """Compile the constructor, which sets each field and then calls `__post_init__`."""
+        known = fields(made)
+        arguments = ["self", *(["*"] if known[0].kw_only else [])]
+        space = {"set_field": object.__setattr__}
+        lines = []
+        for each in known:
+            assert each.init
+            assert each.default_factory is MISSING
+            default = ""
+            if each.default is not MISSING:
+                default = f"=default_{each.name}"
+                space[f"default_{each.name}"] = each.default
+            arguments.append(each.name + default)
+            lines.append(f"set_field(self, {each.name!r}, {each.name})")
+        if hasattr(made, "__post_init__"):
+            lines.append("self.__post_init__()")
+        exec(f"def __init__({', '.join(arguments)}):\n " + "\n ".join(lines), space)
+        constructor = space["__init__"]
+        constructor.__module__ = made.__module__
+        constructor.__qualname__ = f"{made.__qualname__}.__init__"
+        constructor.__annotations__ = {**{each.name: each.type for each in known}, "return": None}
+        return constructor
+
+    def _methods_of(made):
+        """Return the methods of a class that depend on its fields, by name."""
+        names = tuple(each.name for each in fields(made))
+        get = attrgetter(*names)  # One name gives a value, several names give a tuple.
+
+        def equal(self, other):
+            if other.__class__ is not self.__class__:
+                return NotImplemented
+            return get(self) == get(other)
+
+        def hashed(self):
+            return hash(get(self))
+
+        def text(self):
+            values = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+            return f"{self.__class__.__qualname__}({values})"
+
+        return {"__eq__": equal, "__hash__": hashed, "__repr__": text}
+
+    def _refuse_assignment(self, name, value):
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def _refuse_deletion(self, name):
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def _state(self):
+        """Return the values of the fields, for copies of the object."""
+        return [getattr(self, each.name) for each in fields(self)]
+
+    def _set_state(self, state):
+        for each, value in zip(fields(self), state, strict=True):
+            object.__setattr__(self, each.name, value)
+
+    _SHARED = {"__setattr__": _refuse_assignment, "__delattr__": _refuse_deletion}
+    _SHARED |= {"__getstate__": _state, "__setstate__": _set_state}

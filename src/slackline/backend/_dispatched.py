@@ -19,7 +19,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, wraps
 from typing import Any, TypeVar
@@ -27,6 +26,7 @@ from typing import Any, TypeVar
 import torch
 from torch import distributed as dist
 
+from slackline._lazy import record
 from slackline._profile import observed, profiling
 from slackline.backend._identity import Identity
 from slackline.backend._torch import c10d, held
@@ -371,7 +371,7 @@ def _reduction(op: Any) -> Any:
     return kind if given is None or given != kind else given
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Kernel:
     """An operator's call of a group's method.
 
@@ -410,7 +410,7 @@ def _monitored_barrier(
     group.monitored_barrier(limit, wait_all_ranks)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Message:
     """An operator's call of a group's method for one message."""
 

@@ -14,9 +14,10 @@ The members of the group are named by generation: each loss of ranks begins a ne
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
+from slackline._lazy import record
 from slackline.backend._torch import Store
 from slackline.errors import TimeoutError
 from slackline.nic import Group
@@ -125,7 +126,7 @@ class KeyValueStore(Protocol):
     def compare_set(self, key: str, expected: str, desired: str, /) -> bytes: ...
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Membership:
     """The members of one generation of a group, as the survivors of lost ranks have agreed."""
 

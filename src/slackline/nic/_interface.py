@@ -8,11 +8,11 @@ does not depend on torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import wraps
 from typing import Any, Protocol, runtime_checkable
 
+from slackline._lazy import record
 from slackline.nic._operation import Operation, TagAllocator
 
 
@@ -69,7 +69,7 @@ class TimedTransfer(Transfer, Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Completion:
     """The end of an operation that a completion queue watched."""
 

@@ -7,12 +7,12 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 import slackline._native as _native
+from slackline._lazy import record
 from slackline._process_end import process_end
 from slackline.env import Environment
 from slackline.errors import ClosedError, UsageError
@@ -50,7 +50,7 @@ the processor on to each other."""
 _CLOSE_NS = 1_000_000_000
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class _Running:
     """The engine of a nic after its start."""
 
@@ -58,7 +58,7 @@ class _Running:
     completions: Completions
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class _Met:
     """The ranks of a new group that have met, with the links between them."""
 

@@ -1,10 +1,11 @@
 """Options of a NIC engine."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
+from slackline._lazy import record
 from slackline.env import LISTEN, NICS, ORDERS, RAILS, SHARES, TLS, Environment, parse_circuit
 from slackline.errors import UsageError
 from slackline.plan.collective import Collective, generate, names
@@ -19,7 +20,7 @@ _LARGEST_SEGMENT = 16 << 20
 _SMALLEST_ARENA = 16 << 20
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class NicOptions:
     """Options of a NIC engine.
 

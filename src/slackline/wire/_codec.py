@@ -1,10 +1,11 @@
 """The codec of frame headers: to bytes and back, with the layout taken from the table of fields."""
 
 import struct
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import IntEnum
 from typing import TypeVar
 
+from slackline._lazy import record
 from slackline.errors import FrameError, UsageError
 from slackline.wire._codes import Collective, DType, FrameFlag, FrameKind, ReduceOp
 from slackline.wire._crc32c import crc32c
@@ -19,7 +20,7 @@ _NO_FLAGS = FrameFlag(0)
 _Code = TypeVar("_Code", bound=IntEnum)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Header:
     """The header fields that a sender sets; the codec adds magic number, version and checksum.
 

@@ -1,6 +1,6 @@
 """The table of the frame header: 64 bytes, little endian, every field naturally aligned."""
 
-from dataclasses import dataclass
+from slackline._lazy import record
 
 __all__ = ["FIELDS", "HEADER_BYTES", "MAGIC", "VERSION", "WIDTHS", "Field"]
 
@@ -14,7 +14,7 @@ WIDTHS = {"u8": 1, "u16": 2, "u32": 4, "u64": 8}
 """The size in bytes of each type that a field may have."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Field:
     """A row of the table: one field of the header."""
 

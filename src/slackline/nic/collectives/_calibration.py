@@ -10,9 +10,9 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from slackline._lazy import record
 from slackline.plan.collective import CostParameters, Timing, expected_ns, split
 from slackline.wire import DType
 
@@ -186,7 +186,7 @@ def expected_timings(
     return timings_from(names, expected)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Terms:
     """The work of the busiest rank in the plan "mesh", counted as `estimate` counts it."""
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 import slackline._native as _native
+from slackline._lazy import record
 from slackline.errors import UsageError
 from slackline.nic._options import NicOptions
 from slackline.nic.collectives._programs import BY_HOST, compile_program, starts
@@ -111,7 +111,7 @@ not the rounded sum divided by the ranks. Half types need rank order, where the 
 fp32 until the end, as devices do."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Selected:
     """The chosen plan of an operation, compiled for this rank, with the reason for the choice."""
 

@@ -9,11 +9,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 
 import slackline._native as _native
 import slackline.errors as errors
+from slackline._lazy import record
 from slackline.errors import ClosedError, SlacklineError, UsageError
 from slackline.nic._interface import Completion, Transfer
 from slackline.nic._translation import FailureTuple, nanoseconds, to_error
@@ -46,7 +46,7 @@ class _Done:
 DONE = _Done()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Ended:
     """The result of an operation, in place of the record of an engine that has been closed."""
 

@@ -12,10 +12,10 @@ import errno
 import os
 import resource
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from slackline._lazy import record
 from slackline.units import format_bytes
 
 __all__ = [
@@ -42,7 +42,7 @@ _TOO_LARGE = (errno.ENOMEM, errno.EFBIG)
 Made = TypeVar("Made")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Mapper:
     """A process of a host that maps the arenas of all processes of the host."""
 

@@ -13,9 +13,10 @@ import socket
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
+from slackline._lazy import record
 from slackline.errors import UsageError
 from slackline.nic.connect._sockets import closed_in_children
 
@@ -64,7 +65,7 @@ _REPLY_BYTES = 1 << 17
 _TRIES = 10
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Address:
     """An IPv4 or IPv6 address of a device, with the length of its subnet's prefix in bits."""
 
@@ -72,7 +73,7 @@ class Address:
     prefix: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Device:
     """A network device of this host: a NIC, or a virtual device of the kernel."""
 
@@ -229,7 +230,7 @@ _MOST_ADDRESSES = 64
 _LAST_PORT = 65535
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Interface:
     """An address of a host's network device, with the port that the engine listens on."""
 

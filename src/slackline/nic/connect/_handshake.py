@@ -28,8 +28,8 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 
+from slackline._lazy import record
 from slackline.errors import LinkError
 from slackline.nic.connect._messages import (
     MAC_BYTES,
@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class HandshakeMessage:
     """A handshake message: the payload of a HELLO frame, and file descriptors that follow it."""
 
@@ -68,7 +68,7 @@ class HandshakeMessage:
     """Whether no reply is expected."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Session:
     """The result of a handshake, after both ends have authenticated themselves."""
 

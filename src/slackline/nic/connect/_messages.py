@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TypeVar
 
+from slackline._lazy import record
 from slackline.errors import FrameError, LinkError
 from slackline.wire import HEADER_BYTES, FrameKind, Header, crc32c, decode, encode
 
@@ -42,7 +43,7 @@ def _require(good: bool, what: str) -> None:
         raise LinkError(f"a HELLO has a wrong {what}")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Hello:
     """The first message of the connecting engine: both engines' names and the wanted rail."""
 
@@ -69,7 +70,7 @@ class Hello:
         _require(_HEX.fullmatch(self.certificate) is not None, "certificate")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Answer:
     """The handshake reply of the listening engine to a Hello message."""
 
@@ -82,7 +83,7 @@ class Answer:
         _require(_HEX.fullmatch(self.certificate) is not None, "certificate")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class TransportParameters:
     """The transport parameters of one end of a rail, sent only to an authenticated peer."""
 
@@ -112,7 +113,7 @@ class TransportParameters:
         _require(0 <= self.packet_bytes < 1 << 16, "packet size")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Mapped:
     """The last message of a caller over shared memory: whether it has mapped the other arena."""
 

@@ -14,9 +14,10 @@ A NIC may have several addresses. Two NICs get one path, whatever number of addr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 
+from slackline._lazy import record
 from slackline.nic.connect._addresses import Interface
 
 __all__ = [
@@ -34,7 +35,7 @@ _NEAR_ONLY = "none but loopback"
 _MOST_TRIALS = 16
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Attempt:
     """A connection attempt to make, from an address of this host to a listener."""
 
@@ -51,7 +52,7 @@ class Attempt:
     """Whether to try only while the link has no rail."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Path:
     """A path from a NIC of the caller to a NIC of the listener, or a search for one."""
 
@@ -72,7 +73,7 @@ class Path:
     where the listener has several devices in one subnet; 0 leaves the choice to the routes."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class RailPlan:
     """A planned rail: its index at both ends, its kind and its path."""
 
@@ -210,7 +211,7 @@ def why_no_path(mine: Sequence[Interface], theirs: Sequence[Interface]) -> str:
     )
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Side:
     """The usable addresses of both ends, or of their NICs that still have no path."""
 

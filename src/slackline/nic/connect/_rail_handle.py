@@ -15,10 +15,10 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import slackline._native as _native
+from slackline._lazy import record
 from slackline.errors import LinkError
 from slackline.nic.connect._address_space import unmapped_text
 from slackline.nic.connect._addresses import Interface, to_rows
@@ -55,7 +55,7 @@ class NoSharedMemoryError(LinkError):
     """Two processes of one host cannot map each other's registered memory; the text says why."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class LocalContext:
     """The local context of all links: the engine, its event loop, and its TLS objects."""
 

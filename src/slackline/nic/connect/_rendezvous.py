@@ -14,13 +14,14 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache, reduce
 from operator import or_
 from pathlib import Path
 from typing import Any
 
 import slackline._native as _native
+from slackline._lazy import record
 from slackline.errors import UsageError
 from slackline.nic.connect._address_space import Mapper, new_arena
 from slackline.nic.connect._addresses import Interface, devices, from_rows, to_rows
@@ -112,7 +113,7 @@ rank 0 reads the descriptors and publishes them together: n ranks then make 3 n 
 n * n."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class EndpointDescriptor:
     """The endpoint descriptor of an engine, which each rank sends to the others."""
 
@@ -176,7 +177,7 @@ class EndpointDescriptor:
         return {**told, "interfaces": to_rows(self.interfaces)}
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Rendezvous:
     """The result of a rendezvous, equal on all ranks: a secret and all endpoint descriptors."""
 

@@ -6,10 +6,10 @@ rank on one chunk, and has a text form of one word (token): "SEND_2C0" sends chu
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Self, overload
 
+from slackline._lazy import record
 from slackline.errors import UsageError
 from slackline.plan.collective._split import check_weights
 
@@ -137,7 +137,7 @@ _TOKEN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Instruction:
     """A step of a plan: do `kind` with `peer` to `chunk`.
 
@@ -181,7 +181,7 @@ Program = tuple[Instruction, ...]
 """A rank's instructions; those of the same chunk run in the order listed."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class LazyPrograms(Sequence[Program]):
     """The programs of all members of a plan; each access to a program generates it anew."""
 
@@ -207,7 +207,7 @@ class LazyPrograms(Sequence[Program]):
         return (self[member] for member in range(self.members))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class CollectivePlan:
     """The programs of all ranks of one collective; `validate` checks that they compute its result.
 
@@ -264,7 +264,7 @@ class CollectivePlan:
                 yield rank, index, instruction
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Part:
     """A member's program, with the properties of the whole plan that the member must know."""
 

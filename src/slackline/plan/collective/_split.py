@@ -6,9 +6,9 @@ native engine.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from slackline._lazy import record
 from slackline.errors import UsageError
 
 __all__ = ["LINE_BYTES", "MOST_WEIGHT", "Cutting", "check_weights", "cutting", "split"]
@@ -68,7 +68,7 @@ def check_weights(weights: Sequence[int], parts: int) -> None:
 _SMALLEST_BYTES = 16 << 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Cutting:
     """The rule by which the chunks of one plan are cut into segments."""
 

@@ -5,9 +5,9 @@ runs no algorithm, and most jobs run few.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from slackline._lazy import record
 from slackline.errors import UsageError
 from slackline.plan.collective import algorithms
 from slackline.plan.collective._plan import (
@@ -22,7 +22,7 @@ from slackline.plan.collective._plan import (
 __all__ = ["PLANS", "Generator", "generate", "names", "part"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Generator:
     """A row of the table: the generator of each member's program, and the plan's properties."""
 

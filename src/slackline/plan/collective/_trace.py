@@ -9,8 +9,8 @@ therefore stands for all possible orders.
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from slackline._lazy import record
 from slackline.plan.collective._plan import CollectivePlan, Instruction, Kind
 
 __all__ = ["Cell", "Event", "Trace", "trace"]
@@ -19,7 +19,7 @@ Cell = tuple[int, int]
 """The position of an instruction in a plan: (rank, index in its program)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Event:
     """An instruction that ran in a trace, with the SEND that it received from."""
 
@@ -29,7 +29,7 @@ class Event:
     """For a receive, the position of the SEND whose message it got."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Trace:
     """The result of a run: the instructions that ran, in a possible order, and those left."""
 

@@ -20,9 +20,9 @@ The model gives a helper (a member without data of its own) one port for each ra
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import truediv
 
+from slackline._lazy import record
 from slackline.errors import UsageError
 from slackline.plan.collective._plan import Collective, CollectivePlan, Kind
 from slackline.plan.collective._split import split
@@ -33,7 +33,7 @@ __all__ = ["CostParameters", "Estimate", "estimate"]
 _SECOND_NS = 10**9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class CostParameters:
     """The speed of the network and the machines of a group."""
 
@@ -72,7 +72,7 @@ class CostParameters:
         return max(alone_ns, self.ranks_per_processor * mean * self.per_message_overhead_ns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """The terms of a plan's cost and their sum."""
 

@@ -5,9 +5,9 @@ each spend seconds on that trace before their first all_reduce. The formulas tak
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from slackline._lazy import record
 from slackline.errors import UsageError
 from slackline.plan.collective.algorithms.halving import halving_chunks
 from slackline.plan.collective.algorithms.torus import torus_shape
@@ -16,7 +16,7 @@ from slackline.plan.collective.choice._cost import CostParameters
 __all__ = ["expected_ns"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Terms:
     """The work of the busiest rank, in terms of `Estimate`; bytes are fractions of the buffer."""
 

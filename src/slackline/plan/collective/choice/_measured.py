@@ -6,9 +6,9 @@ therefore count alike: the plan with the smallest product of the two is chosen.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from slackline._lazy import record
 from slackline.errors import UsageError
 from slackline.plan.collective.choice._choose import Choice
 from slackline.units import format_bytes
@@ -23,7 +23,7 @@ The factor for rings is larger, since measurements over a wire are noisier.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Timing:
     """The measured time of one plan at two sizes."""
 
