@@ -46,12 +46,15 @@ class Header:
     payload_checksum: int = 0
 
     def __post_init__(self) -> None:
-        widths = {field.name: field.width for field in FIELDS} | {"flags": 1, "plan_id": 1}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            bits = 8 * widths.get(field.name, 1)
+        for name, bits in _BITS.items():
+            value = getattr(self, name)
             if value is not None and not 0 <= value < 1 << bits:
-                raise UsageError(f"{field.name} must fit in {bits} bits, not be {value}")
+                raise UsageError(f"{name} must fit in {bits} bits, not be {value}")
+
+
+_WIDTHS = {field.name: field.width for field in FIELDS} | {"flags": 1, "plan_id": 1}
+_BITS = {field.name: 8 * _WIDTHS.get(field.name, 1) for field in fields(Header)}
+"""The size of each field of a Header, in bits."""
 
 
 def encode(header: Header) -> bytes:
