@@ -3,12 +3,13 @@
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
 from typing import Self
 
+from slackline._lazy import record
 from slackline.errors import UsageError
 from slackline.units import parse_bytes, parse_duration_ns
 
@@ -106,7 +107,7 @@ def runtime_folders(source: Mapping[str, str] | None = None) -> tuple[Path, ...]
     return (shared,) if own is None else (own / "slackline", shared)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Environment:
     """The settings from the environment; None for a setting whose default is defined elsewhere.
 
