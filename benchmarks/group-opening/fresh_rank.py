@@ -1,4 +1,4 @@
-"""One rank of a job that has just started: import torch, wait for the others, open a group.
+"""A rank of a new job, which imports torch, waits for the other ranks and opens a group.
 
 The conductor starts this program with the rank, the number of ranks, the port of the store and the
 backend. The rank writes a line once torch is imported, and begins at the answer. It writes its

@@ -223,7 +223,7 @@ OWN_CLASSES = {"backend/_hooked.py", "backend/_served.py"}
 
 
 def test_a_module_that_loads_late_changes_nothing_by_its_import() -> None:
-    """What an import registers would be missing in each process that has not needed the module."""
+    """Otherwise a process that never imports the module would lack what the import registers."""
     acting = {
         str(path.relative_to(SOURCE))
         for path in SOURCE.rglob("*.py")
