@@ -1,8 +1,9 @@
 """Measure pipelines over slow links: PyTorch's schedules over two backends, and slackline.pipeline.
 
-Each rank is a host of a lab and one stage of the pipeline. Stages sleep where they would compute,
-so that eight of them fit on two cores. Autograd, messages and runtimes are real. Every iteration
-begins at the same moment on all ranks, and ends with the last rank.
+In the part "computing" the stages are blocks of a small GPT, and the links are those of one host.
+In all other parts each rank is a host of a lab and one stage of the pipeline. Stages sleep where
+they would compute, so that eight of them fit on two cores. Autograd, messages and runtimes are
+real. Every iteration begins at the same moment on all ranks, and ends with the last rank.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import computing
 import replay
 from _harness.machine import describe_machine
 from _harness.options import Options, parse
@@ -105,7 +107,7 @@ def chosen(options: Options) -> list[Case]:
 
 
 def main() -> None:
-    options = parse("pipelines over slow links", parts=PARTS)
+    options = parse("pipelines over slow links", parts=(*PARTS, computing.PART))
     results = Results()
     machine = describe_machine()
     cases = chosen(options)
@@ -121,8 +123,16 @@ def main() -> None:
     for part in PARTS:
         if options.quick and options.part in (None, part) and part != PARTS[0]:
             results.skip({"part": part}, "left out by --quick")
-    report = Report(machine=machine, rows=results.rows(), targets=targets(results))
-    report.print(results.tables(), options, notes=results.notes())
+    computed = computing.Computed()
+    if options.part in (None, computing.PART):
+        computed = computing.measure(options)
+    report = Report(
+        machine=machine,
+        rows=[*computed.rows(), *results.rows()],
+        targets=[*computed.targets(), *targets(results)],
+    )
+    tables = [*computed.tables(), *results.tables()]
+    report.print(tables, options, notes=[*computed.notes, *results.notes()])
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from slackline.testing.timed_stage import Wait
 @pytest.fixture(scope="module")
 def benchmark() -> Iterator[ModuleType]:
     """Provide the benchmark's modules by name."""
-    with modules_of("pipeline-straggler", "cases", "path", "replay") as found:
+    with modules_of("pipeline-straggler", "cases", "computing", "path", "replay") as found:
         yield found
 
 
@@ -72,3 +72,21 @@ def test_the_replayed_trace_keeps_the_proportions_of_the_recorded_one(
     assert len(slow) == len(replay.EVENTS)
     assert {phase.iterations for phase in slow} == {replay.LASTS // replay.SCALE}
     assert [phase.nic_fails for phase in replay.phases()].count(True) == 1
+
+
+def test_torchs_best_is_compared_round_by_round_and_the_fastest_row_stands_first(
+    benchmark: ModuleType,
+) -> None:
+    computing = benchmark.computing
+    setting = computing.SETTINGS[0]
+    slow, fast = (each.name for each in computing.CONTESTANTS[:2])
+    times = {slow: (30.0, 30.0, 30.0), fast: (9.0, 19.0, 8.0), computing.AUTO: (10.0, 20.0, 10.0)}
+    found = computing.Computed()
+    for name, wall_ms in times.items():
+        found.steps[setting, name] = computing.Steps(wall_ms=wall_ms, processor_ms=wall_ms)
+    assert found.ratio(setting) == 0.9
+    assert [row.labels["contestant"] for row in found.rows()] == [fast, computing.AUTO, slow]
+    assert [(each.measured, each.met) for each in found.targets()[:2]] == [
+        (0.9, False),
+        (None, None),
+    ]
