@@ -29,13 +29,15 @@ class RankParameters:
     full_backward: bool
     effort: float
     forecast: bool
+    split: bool | None
+    """Whether the rank keeps B and W apart: `split_backward` of the configuration."""
     mine: tuple[int, ...]
     """The indices of this rank's stages."""
     clock: str
     """The name of this rank's monotonic clock; ranks with the same name share one clock."""
 
 
-_OWN = ("mine", "clock")
+_OWN = ("split", "mine", "clock")
 
 
 def checked_stages(stages: object) -> list[Stage]:
@@ -77,12 +79,13 @@ def checked_stages(stages: object) -> list[Stage]:
 
 def agree(
     parameters: RankParameters, group: dist.ProcessGroup | None
-) -> tuple[tuple[int, ...], list[str]]:
+) -> tuple[tuple[int, ...], list[str], bool]:
     """Check that all ranks gave a schedule the same parameters, and find the rank of each stage.
 
-    Returns the rank of each stage, and the name of each rank's monotonic clock. Blocks until
-    every rank of the group has made the call. Raises MismatchError if the parameters differ, and
-    UsageError if no rank or more than one rank has a stage.
+    Returns the rank of each stage, the name of each rank's monotonic clock, and whether all ranks
+    leave open if B and W are apart. Blocks until every rank of the group has made the call. Raises
+    MismatchError if the parameters differ, and UsageError if no rank or more than one rank has a
+    stage.
     """
     gathered: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(gathered, asdict(parameters), group=group)
@@ -107,7 +110,8 @@ def agree(
                 f"the pipeline has {parameters.num_stages} stages, but no rank has stage {stage}"
             )
     placement = tuple(owners[stage] for stage in range(parameters.num_stages))
-    return placement, [other["clock"] for other in gathered]
+    leave_open = all(other["split"] is None for other in gathered)
+    return placement, [other["clock"] for other in gathered], leave_open
 
 
 def clock_name() -> str:

@@ -34,7 +34,8 @@ class ScheduleConfig:
     split_backward: bool | None = None
     """Whether the backward for the inputs (B) is separate from the backward for the weights (W).
 
-    None separates B and W on stages on which no value is then computed twice.
+    None separates B and W on stages on which no value is then computed twice. If all ranks have
+    None, the schedule "auto" also tries plans with backwards in one piece.
     """
     delegation: str | None = None
     """Whether the engine ("always") or the computing thread ("never") sends messages.

@@ -94,7 +94,8 @@ class StepRecord:
     reductions_ns: tuple[tuple[int, int], ...] = ()
     """The start of the first reduction over replicas of each stage: (stage, time)."""
     change: str = ""
-    """The reason why the plan is not the previous step's plan; empty if both are the same."""
+    """The reason why the plan is not the previous step's plan, or why a trial of plans begins or
+    ends; empty otherwise."""
     core_times: CoreTimes | None = None
     """The times of the step for which the computing thread ran on a core, and waited for one;
     None where they are not known."""

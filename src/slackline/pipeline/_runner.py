@@ -45,7 +45,8 @@ class StepConfig:
     """The memory caps of the stages; also their times, if `waits_ps` are known."""
     policy: str
     change: str = ""
-    """The reason why the plan is not the previous step's plan; empty if both are the same."""
+    """The reason why the plan is not the previous step's plan, or why a trial of plans begins or
+    ends; empty otherwise."""
     waits_ps: tuple[int, ...] = ()
     """The planned idle time of this rank before each of its instructions, in picoseconds.
 

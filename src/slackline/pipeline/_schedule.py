@@ -124,10 +124,11 @@ class Schedule:
             full_backward=config.full_backward,
             effort=config.plan_effort,
             forecast=config.forecast,
+            split=config.split_backward,
             mine=tuple(stage.stage_index for stage in mine),
             clock=clock_name(),
         )
-        placement, clocks = agree(parameters, mine[0].group)
+        placement, clocks, joins = agree(parameters, mine[0].group)
         plan = plan_for(schedule, placement, scenario, config)
         if self._policy.within_plan(schedule):
             scenario = own_caps(plan, scenario)
@@ -145,6 +146,7 @@ class Schedule:
                 metrics,
                 tag=tag + 1,
                 effort=config.plan_effort,
+                joins=joins,
                 forecaster=forecaster,
             )
         self._forwards = forward_only(placement, n_microbatches)

@@ -31,6 +31,8 @@ from slackline.plan.pipeline import Instruction, Kind, PipelinePlan
 __all__ = ["LossFunction", "Worker", "check_apart"]
 
 LossFunction = Callable[..., Tensor]
+_REMEMBERED = 8
+"""The number of plans that are known to be checked: more than a trial has."""
 
 
 class _Kept:
@@ -83,6 +85,8 @@ class Worker:
         self._needing: list[bool] = []
         self._plan: PipelinePlan | None = None
         self._checks = False
+        self._checked: dict[int, PipelinePlan] = {}
+        """The plans by identity of which a step was checked, with the parameters as they are."""
         self._gradients = Gradients(
             microbatches,
             scale=scale,
@@ -122,8 +126,13 @@ class Worker:
         if self._sharded is not None:
             self._sharded.free()
         if training:
-            self._checks = self._read_parameters() or plan is not self._plan
             self._plan = plan
+            if self._read_parameters():
+                self._checked.clear()
+            self._checks = id(plan) not in self._checked
+            self._checked[id(plan)] = plan
+            if len(self._checked) > _REMEMBERED:
+                del self._checked[next(iter(self._checked))]
             self._gradients.begin(list(self._parameters.values()), reduces=self._synchronizes)
         if self._sharded is not None:
             self._sharded.gather()
@@ -220,9 +229,11 @@ class Worker:
                     found = kept.divided.for_inputs()
                 elif whole or waits:
                     with self._adding(microbatch, kept):
+                        # A gradient that autograd adds to has memory of its own already.
+                        new = [each for _, each in self.trained() if each.grad is None]
                         found = backward_of(kept.outputs, kept.gradients, inputs)
-                        if not self.first:
-                            found = apart(found, [each.grad for _, each in self.trained()])
+                        if new and not self.first:
+                            found = apart(found, [each.grad for each in new])
                     kept.done = True
         if kept.done or kept.divided is not None or kept.runner is not None:
             kept.outputs = kept.inputs = ()

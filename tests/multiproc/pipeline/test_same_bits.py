@@ -59,14 +59,17 @@ def test_all_ranks_change_their_plans_at_the_same_step_and_for_the_same_reason(j
     assert found[1:] == found[:1] * 2
     for plans, changes in found[0]:
         for step, change in enumerate(changes[1:], start=1):
-            assert (plans[step] != plans[step - 1]) == bool(change)
+            assert (plans[step] != plans[step - 1]) <= bool(change)
+            assert plans[step] != plans[step - 1] or not change or "a trial" in change
     reasons = []
     for name, (_, changes) in zip(("auto", "adaptra"), found[0], strict=True):
         reasons.append(f'"{name}" was asked for; the policy "{name}" follows from the schedule')
         reasons += [change for change in changes if change]
     promises = [each for each in read_directory(tmp_path) if isinstance(each, Promise)]
     assert {(each.rank, each.source) for each in promises} == {(0, "schedule")}
-    assert len(promises) >= sum(bool(change) for _, changes in found[0] for change in changes)
+    # The two steps that measure backwards in one piece have no plan of their own.
+    of_plans = [each for _, changes in found[0] for each in changes if "in one piece" not in each]
+    assert len(promises) >= sum(map(bool, of_plans))
     # Each activation and each gradient crosses the slow link.
     assert min(each.wall_ns for each in promises) >= 60_000_000
     for rank in range(3):
@@ -109,7 +112,8 @@ def test_plans_of_several_stages_a_rank_follow_a_slow_link(job):
     name, plans, changes = found[0]
     assert name == "auto"
     for step, change in enumerate(changes[1:], start=1):
-        assert (plans[step] != plans[step - 1]) == bool(change)
+        assert (plans[step] != plans[step - 1]) <= bool(change)
+        assert plans[step] != plans[step - 1] or not change or "a trial" in change
 
 
 @pytest.mark.parametrize("wire", [pytest.param("shm", marks=SLOW), "slow"])

@@ -48,6 +48,11 @@ class StepMetrics:
     """The delay of activations from each stage to the next one."""
     up: tuple[int, ...]
     """The delay of gradients to each stage from the next one."""
+    wall: int = 0
+    """The time of the step on the rank on which it took longest."""
+    core_wait: float = 0.0
+    """The share of the step in which the computing threads waited for a core, averaged over the
+    ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +101,12 @@ class ReplanState:
             worse=0,
             better=0,
             other=0,
+        )
+
+    def following(self, planned: Scenario, plan: PipelinePlan) -> "ReplanState":
+        """Return the state without measurements, for a `plan` that the next measured step ran."""
+        return replace(
+            self, planned=planned, warm_up=warm_up(plan), recent=(), worse=0, better=0, other=0
         )
 
 

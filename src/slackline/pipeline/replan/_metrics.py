@@ -18,6 +18,9 @@ from slackline.wire import DType
 __all__ = ["MetricsExchange"]
 
 _AHEAD = 2
+_HEAD = 3
+"""The values before the rows: the size of a new plan, the time of the step and the wait for a core.
+"""
 _COLUMNS = 6
 """The columns of a row: stage, times of F, B and W, delay of activations, delay of gradients."""
 
@@ -38,7 +41,7 @@ class MetricsExchange:
         self._clocks = clocks
         self._tag = tag
         most = max(list(placement).count(rank) for rank in range(nic.size))
-        self._count = 1 + most * _COLUMNS
+        self._count = _HEAD + most * _COLUMNS
         self._under_way: deque[tuple[int, Transfer, Tensor]] = deque()
         # The queue keeps the buffers of pending transfers, also when the schedule is dropped.
         self._pending = nic.completion_queue()
@@ -48,7 +51,8 @@ class MetricsExchange:
 
         `plan_bytes` is the size of a new plan that this rank offers to all ranks; 0 without one.
         """
-        rows = [plan_bytes]
+        waited = 0 if record.core_times is None else record.core_times.delay_ns
+        rows = [plan_bytes, record.wall_ns, waited]
         for stage, _ in record.peak_held:
             down = record.delay_ns(stage, backward=False)
             up = record.delay_ns(stage, backward=True)
@@ -79,10 +83,11 @@ class MetricsExchange:
         transfer.wait()
         self._pending.poll()
         rows: list[list[int]] = sorted(
-            row for row in found[:, 1:].reshape(-1, _COLUMNS).tolist() if row[0] >= 0
+            row for row in found[:, _HEAD:].reshape(-1, _COLUMNS).tolist() if row[0] >= 0
         )
         links = range(len(rows) - 1)
         delays = [self._delays(link, rows[link + 1][4], rows[link][5]) for link in links]
+        walls, waits = found[:, 1].tolist(), found[:, 2].tolist()
         metrics = StepMetrics(
             step=step,
             forward=tuple(row[1] for row in rows),
@@ -90,6 +95,8 @@ class MetricsExchange:
             weights=tuple(row[3] for row in rows),
             down=tuple(down for down, _ in delays),
             up=tuple(up for _, up in delays),
+            wall=max(walls),
+            core_wait=sum(waits) / max(1, sum(walls)),
         )
         return metrics, int(found[:, 0].max())
 

@@ -43,11 +43,13 @@ class PlanSearch:
         *,
         effort: float,
         reason: str,
+        whole: Scenario | None = None,
+        core_wait: float = 0.0,
     ) -> None:
-        """Start the search for the plan of `schedule` for the scenario; do not block.
+        """Start the search for the plans of `schedule` for the scenario; do not block.
 
         `placement` is the rank of each stage. `effort` multiplies the search's budget. `reason`
-        becomes part of the answer.
+        becomes part of the answer. `whole` and `core_wait` are those of `rivals`.
         """
         request = json.dumps(
             {
@@ -55,6 +57,8 @@ class PlanSearch:
                 "effort": effort,
                 "placement": list(placement),
                 "scenario": scenario_numbers(scenario),
+                "whole": None if whole is None else scenario_numbers(whole),
+                "core_wait": core_wait,
                 "reason": reason,
             }
         ).encode()
@@ -68,7 +72,7 @@ class PlanSearch:
     def answer(self) -> tuple[bytes, str] | None:
         """Return the answer of a finished search; None while the search runs. Do not block.
 
-        The answer is an encoded PlanUpdate and an empty text, or no bytes and a sentence that says
+        The answer is encoded PlanUpdates and an empty text, or no bytes and a sentence that says
         why there is no plan.
         """
         if self._thread is None or self._thread.is_alive():

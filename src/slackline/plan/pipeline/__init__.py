@@ -8,6 +8,7 @@ _validate.py      the check that a plan runs to its end within memory, or the fi
 _grid.py          a plan printed as a grid
 _dispatch.py      the rule by which runtime and simulator choose a rank's next computation
 _table.py         the table of schedules: a variant is a row
+_rivals.py        the plans that are worth a trial
 formats/          JSON, PyTorch's CSV, bytes
 orders/           the orders of the literature, list scheduling, slack
 search/           the search for the shortest plan
@@ -25,11 +26,14 @@ from slackline.plan.pipeline._replay import (
     planned_waits_ps,
     replay,
 )
+from slackline.plan.pipeline._rivals import in_one_piece, rivals
 from slackline.plan.pipeline._scenario import PS_PER_MS, Scenario, StageMemory
 from slackline.plan.pipeline._table import SCHEDULES, Options, Schedule, generate, names
 from slackline.plan.pipeline._validate import Fault, check, validate
 from slackline.plan.pipeline.formats import (
     PlanUpdate,
+    decode_updates,
+    encode_updates,
     from_torch_csv,
     parse_scenario,
     read_block,
@@ -85,14 +89,17 @@ __all__ = [
     "adaptra_plan",
     "auto",
     "check",
+    "decode_updates",
     "dual_pipe_v",
     "duration_ps",
+    "encode_updates",
     "expected_extra_ps",
     "from_torch_csv",
     "generate",
     "gpipe",
     "grid",
     "held_after",
+    "in_one_piece",
     "interleaved_1f1b",
     "link_slacks",
     "looped",
@@ -107,6 +114,7 @@ __all__ = [
     "read_block",
     "ready_plan",
     "replay",
+    "rivals",
     "scenario_from",
     "scenario_numbers",
     "slack_needed",

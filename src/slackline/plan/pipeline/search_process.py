@@ -3,8 +3,9 @@
     python -m slackline.plan.pipeline.search_process
 
 Requests and answers are blocks of `formats`. A request on standard input is a JSON object: the
-schedule's name, the effort, the placement, the scenario and the reason. The answer on standard
-output is "+" and an encoded PlanUpdate, or "-" and the text of the error if the scenario has no
+schedule's name, the effort, the placement, the scenario, the scenario of backwards in one piece or
+null, the share of waits for a core, and the reason. The answer on standard output is "+" and the
+encoded PlanUpdates that are worth a trial, or "-" and the text of the error if the scenario has no
 such plan. The process ends when standard input closes, and ends its search when its parent process
 has ended.
 """
@@ -14,9 +15,11 @@ import os
 import sys
 
 from slackline.errors import UsageError
+from slackline.plan.pipeline._rivals import rivals
 from slackline.plan.pipeline._table import Options, generate
 from slackline.plan.pipeline.formats import (
     PlanUpdate,
+    encode_updates,
     read_block,
     scenario_from_numbers,
     write_block,
@@ -40,11 +43,17 @@ def answer(request: bytes, parent: int) -> bytes:
         placement=tuple(asked["placement"]),
         stop=lambda: os.getppid() != parent,
     )
+    reason = asked["reason"]
+    whole = None if asked["whole"] is None else scenario_from_numbers(asked["whole"])
     try:
-        plan = generate(asked["schedule"], scenario, options)
+        if asked["schedule"] == "auto":
+            found = rivals(scenario, whole, reason, options, core_wait=asked["core_wait"])
+        else:
+            plan = generate(asked["schedule"], scenario, options)
+            found = [PlanUpdate.of(plan, scenario, reason)]
     except UsageError as error:
         return b"-" + str(error).encode()
-    return b"+" + PlanUpdate.of(plan, scenario, asked["reason"]).encode()
+    return b"+" + encode_updates(found)
 
 
 def main() -> None:

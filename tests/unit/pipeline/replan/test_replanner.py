@@ -89,6 +89,60 @@ def test_ranks_with_several_stages_adopt_a_plan_for_a_slow_link():
     assert seen[-1][1] == "link 0-1 has 40.00 ms; the plan was made for 0.00 ms"
 
 
+def plans_tried(times_ms):
+    """Run steps on two ranks until a trial has ended; return each rank's plans and reasons.
+
+    `times_ms(names)` is the time of a step with a plan whose name is the argument.
+    """
+    placement = one_each(2)
+    scenario = Scenario.uniform(2, 4)
+    start = generate("auto", scenario, Options(effort=0.1))
+
+    def work(group):
+        rank = group.rank
+        metrics = MetricsExchange(group, placement, ["one"] * 2, tag=7)
+        replanner = Replanner(
+            POLICIES["auto"], start, scenario, group, metrics, tag=8, effort=0.1, joins=True
+        )
+        seen = []
+        while not any("a trial, ms a step" in reason for _, reason in seen):
+            reason = replanner.next()
+            name = replanner.plan.name
+            seen.append((name, reason))
+            ended = record(rank, placement, len(seen) - 1, 0)
+            spans = ended.spans
+            if "BW" in name:  # A backward in one piece takes 16 ms, not 20.
+                spans = (spans[0], Span(Instruction(rank, Kind.BW, 0), 10 * MS, 26 * MS))
+            wall_ns = round(times_ms(name) * MS) - rank
+            replanner.publish(replace(ended, spans=spans, wall_ns=wall_ns))
+        return seen, replanner.plan
+
+    return run_ranks(2, work)
+
+
+def test_all_ranks_measure_backwards_in_one_piece_try_the_same_plans_and_keep_the_fastest():
+    found = plans_tried(lambda name: {"auto": 50.0, "zb-h1": 60.0}.get(name, 40.0))
+    assert found[0] == found[1]
+    seen, plan = found[0]
+    assert [name for name, _ in seen[:7]] == ["auto"] * 4 + ["auto with BW"] * 2 + ["auto"]
+    assert [reason for _, reason in seen[:7]] == [
+        *[""] * 4,
+        "the times of backwards in one piece are measured",
+        "",
+        "the times of backwards in one piece have been measured",
+    ]
+    first = next(reason for _, reason in seen[7:] if reason)
+    assert first.startswith("the stages' times are known: ")
+    assert " a trial of " in first
+    assert plan.name.endswith("with BW")
+    assert seen[-1][1].startswith(f"a trial, ms a step: {plan.name} 40.0, ")
+
+
+def test_a_plan_with_b_and_w_apart_wins_where_it_is_faster():
+    (_, plan), _ = plans_tried(lambda name: 40.0 if name == "auto" else 50.0)
+    assert plan.name == "auto"
+
+
 PERIOD, SLOW, STEP_MS = 30, 10, 400
 """The numbers of steps of a period and of its slow time, and the duration of a step."""
 

@@ -5,7 +5,14 @@ import signal
 import subprocess
 
 from slackline.pipeline.replan._search import PlanSearch, _end
-from slackline.plan.pipeline import Options, PlanUpdate, Scenario, generate, vee
+from slackline.plan.pipeline import (
+    Options,
+    PlanUpdate,
+    Scenario,
+    decode_updates,
+    generate,
+    vee,
+)
 
 MS = 10**9
 
@@ -23,7 +30,7 @@ def test_the_process_finds_the_plan_that_this_process_would_find():
         data, error = found(search, "auto", scenario, placement)
         plan = generate("auto", scenario, Options(effort=0.1, placement=placement))
         assert error == ""
-        assert PlanUpdate.decode(data) == PlanUpdate.of(plan, scenario, "for a test")
+        assert decode_updates(data)[0] == PlanUpdate.of(plan, scenario, "for a test")
         assert not search.running
 
 

@@ -11,12 +11,16 @@ from slackline.plan.pipeline.formats._scenario import parse_scenario, scenario_f
 from slackline.plan.pipeline.formats._torch_csv import from_torch_csv, to_torch_csv
 from slackline.plan.pipeline.formats._update import (
     PlanUpdate,
+    decode_updates,
+    encode_updates,
     scenario_from_numbers,
     scenario_numbers,
 )
 
 __all__ = [
     "PlanUpdate",
+    "decode_updates",
+    "encode_updates",
     "from_torch_csv",
     "parse_scenario",
     "read_block",

@@ -8,8 +8,9 @@ Each instruction of each rank takes three int64 values; the planned waits of all
 import json
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from typing import Any, Self
 
 from slackline.errors import UsageError
@@ -17,8 +18,15 @@ from slackline.plan.pipeline._instruction import Instruction, Kind
 from slackline.plan.pipeline._plan import PipelinePlan
 from slackline.plan.pipeline._replay import planned_waits_ps
 from slackline.plan.pipeline._scenario import Scenario, StageMemory
+from slackline.plan.pipeline.formats._blocks import read_block, write_block
 
-__all__ = ["PlanUpdate", "scenario_from_numbers", "scenario_numbers"]
+__all__ = [
+    "PlanUpdate",
+    "decode_updates",
+    "encode_updates",
+    "scenario_from_numbers",
+    "scenario_numbers",
+]
 
 _KINDS = tuple(Kind)
 _CODES = {kind: code for code, kind in enumerate(_KINDS)}
@@ -90,6 +98,25 @@ class PlanUpdate:
             reason=head["reason"],
             waits_ps=waits,
         )
+
+
+def encode_updates(updates: Sequence[PlanUpdate]) -> bytes:
+    """Return several updates as bytes: blocks, of which each holds one update."""
+    stream = BytesIO()
+    for each in updates:
+        write_block(stream, each.encode())
+    return stream.getvalue()
+
+
+def decode_updates(data: bytes) -> list[PlanUpdate]:
+    """Return the updates that `encode_updates` wrote; raise UsageError for other bytes."""
+    stream, found = BytesIO(data), []
+    while stream.tell() < len(data):
+        block = read_block(stream)
+        if block is None:
+            raise UsageError(f"{len(data)} bytes end within a plan of a pipeline")
+        found.append(PlanUpdate.decode(block))
+    return found
 
 
 def scenario_numbers(scenario: Scenario) -> dict[str, Any]:
