@@ -243,8 +243,19 @@ def backward_of(
         if each.requires_grad and each.is_leaf
     ]
     try:
-        if outputs:
-            torch.autograd.backward(list(outputs), None if gradients is None else list(gradients))
+        if gradients:
+            # The worker has compared the shapes, which torch.autograd.backward would do again.
+            _engine_run_backward(
+                tuple(outputs),
+                tuple(gradients),
+                False,
+                False,
+                (),
+                allow_unreachable=True,
+                accumulate_grad=True,
+            )
+        elif outputs:
+            torch.autograd.backward(list(outputs))
     finally:
         for handle in handles:
             handle.remove()

@@ -14,6 +14,7 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -34,6 +35,7 @@ __all__ = [
 
 HEADER_BYTES = 1024
 _WORDS = HEADER_BYTES // 8
+_Memory = ctypes.c_char * HEADER_BYTES
 _LINE = 64
 _MAGIC = 0x534C4B50
 _FIXED = 6
@@ -109,10 +111,8 @@ def entries_of(tensors: Sequence[Tensor | None], what: str) -> tuple[Entry, ...]
             raise UsageError(f"{what}: tensor {place} must be dense, not {tensor.layout}")
         if tensor.dtype not in _CODES:
             raise UsageError(f"{what}: tensor {place} is {tensor.dtype}, which cannot be sent")
-        shape = tuple(tensor.shape)
-        stride = tuple(tensor.stride()) if _is_dense(tensor) else _contiguous(shape)
-        found.append(Entry(tensor.dtype, shape, stride, tensor.requires_grad, False))
-    words = _FIXED + sum(3 + 2 * len(entry.shape) for entry in found)
+        found.append(_entry(tensor.dtype, tensor.shape, tensor.stride(), tensor.requires_grad))
+    words = _FIXED + sum([3 + 2 * len(entry.shape) for entry in found])
     if words > _WORDS:
         raise UsageError(
             f"{what}: the shapes of {len(found)} tensors need {words * 8} bytes, but the header "
@@ -134,7 +134,7 @@ def write_header(address: int, header: Header) -> None:
     for entry in header.entries:
         flags = entry.absent * _ABSENT | entry.needs_grad * _NEEDS_GRAD
         words += (_CODES[entry.dtype], flags, len(entry.shape), *entry.shape, *entry.stride)
-    memory = (ctypes.c_char * HEADER_BYTES).from_address(address)
+    memory = _Memory.from_address(address)
     struct.pack_into(f"<{len(words)}q", memory, 0, *words)
 
 
@@ -145,11 +145,19 @@ def stamp(address: int, sent_ns: int) -> None:
 
 def read_header(address: int) -> Header:
     """Read the message header at `address`; raise InternalError if none is there."""
-    words = struct.unpack(f"<{_WORDS}q", ctypes.string_at(address, HEADER_BYTES))
+    data = ctypes.string_at(address, HEADER_BYTES)
+    words = struct.unpack_from(f"<{_FIXED}q", data)
     if words[0] != _MAGIC:
         raise InternalError(f"a pipeline message begins with {words[0]:#x}, not {_MAGIC:#x}")
-    entries, at = [], _FIXED
-    for _ in range(words[4]):
+    return Header(words[1], words[2], words[3], _entries_in(words[4], data[8 * _FIXED :]))
+
+
+@lru_cache(maxsize=256)  # The shapes are the same in most steps, and reading them takes longer.
+def _entries_in(count: int, data: bytes) -> tuple[Entry, ...]:
+    """Return the descriptions of `count` tensors, with which the rest of a header begins."""
+    words = struct.unpack(f"<{_WORDS - _FIXED}q", data)
+    entries, at = [], 0
+    for _ in range(count):
         code, flags, dimensions = words[at : at + 3]
         at += 3
         shape = words[at : at + dimensions]
@@ -157,7 +165,16 @@ def read_header(address: int) -> Header:
         at += 2 * dimensions
         absent, needs_grad = bool(flags & _ABSENT), bool(flags & _NEEDS_GRAD)
         entries.append(Entry(_DTYPES[code], shape, stride, needs_grad, absent))
-    return Header(words[1], words[2], words[3], tuple(entries))
+    return tuple(entries)
+
+
+@lru_cache(maxsize=256)
+def _entry(
+    dtype: torch.dtype, shape: Sequence[int], stride: Sequence[int], needs_grad: bool
+) -> Entry:
+    """Return the description of a tensor; that of one with gaps has the strides of one without."""
+    kept = tuple(stride) if _is_dense(shape, stride) else _contiguous(shape)
+    return Entry(dtype, tuple(shape), kept, needs_grad, False)
 
 
 def pack(body: Tensor, entries: Sequence[Entry], tensors: Sequence[Tensor | None]) -> None:
@@ -184,14 +201,14 @@ def unpack(body: Tensor, entries: Sequence[Entry]) -> list[Tensor | None]:
     return found
 
 
-def _is_dense(tensor: Tensor) -> bool:
+def _is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+    for stride, size in sorted(zip(strides, shape, strict=True)):
         if size != 1:
             if stride != expected:
                 return False
             expected *= size
-    return tensor.numel() > 0
+    return expected > 0
 
 
 def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:

@@ -24,6 +24,11 @@ class PlanTelemetry:
         """Write all further records to the rank's file in `directory`, up to a size in bytes."""
         self._writer = Writer(directory, self._rank, limit_bytes=limit_bytes)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a file, to which records are written."""
+        return self._writer is not None
+
     def write(self, record: Record) -> None:
         """Write a record, if there is a file."""
         if self._writer is not None:

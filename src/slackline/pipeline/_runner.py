@@ -132,6 +132,9 @@ class Runner:
         self._inline = inline
         self._reductions: dict[int, int] = {}
         self._begin_ns = 0
+        self._form: tuple[PipelinePlan, Order, bool] | None = None
+        """The plan and the kind of the latest step, to which the order of messages belongs."""
+        self._orders: dict[tuple[int, bool], list[int]] = {}
 
     def reduction_started(self, stage: int) -> None:
         """Record that the first of a stage's parameters is complete, so that reductions start."""
@@ -175,7 +178,11 @@ class Runner:
         try:
             if training and len(self._workers) > 1:
                 check_apart(self._workers.values())
-            self._transport.begin(step, self._channels(config, training=training))
+            form = (plan, config.order, training)
+            if form != self._form:
+                self._form = form
+                self._orders = self._channels(config, training=training)
+            self._transport.begin(step, self._orders)
             while True:
                 self._throttle.catch_up()
                 came += [self._note(each, dispatcher, begin) for each in self._transport.poll()]

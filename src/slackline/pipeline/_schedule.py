@@ -396,7 +396,8 @@ class Schedule:
     def _keep_record(self, record: StepRecord) -> None:
         self._records.append(record)
         self._delegation.learn(record)
-        self._telemetry.write(telemetry_of(record, self._job_rank))
+        if self._telemetry.is_open:
+            self._telemetry.write(telemetry_of(record, self._job_rank))
         if self._config.on_step is not None:
             self._config.on_step(record)
         del self._records[: -self._config.keep_records]

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 
 from torch import Tensor
@@ -135,7 +135,7 @@ class Transport:
         Blocks until the send has ended only if `inline`.
         """
         stage, _, microbatch = address
-        entries = entries_of(tensors, name_of(_sender(address)))
+        entries = entries_of(tensors, _sender_name(address))
         header = Header(0, self._step, microbatch, entries)
         capacity, nbytes = self._capacity(address), header.body_bytes
         buffer = self._buffers.outgoing(HEADER_BYTES + capacity)
@@ -252,12 +252,12 @@ class Transport:
         peer, part = self._placement[_sender(address).stage], int(header is not None)
         tag = self._tag(address, part)
         operation = Operation.recv(buffer.data_ptr(), buffer.numel(), DType.UINT8, peer, tag)
-        posting = partial(self._nic.post, operation, timeout=_NO_LIMIT)
         if profiling():
+            posting = partial(self._nic.post, operation, timeout=_NO_LIMIT)
             facts = self._facts(address, part, peer)
             transfer = recorded_transfer("recv", posting, False, [buffer], facts)
         else:
-            transfer = posting()
+            transfer = self._nic.post(operation, timeout=_NO_LIMIT)
         self._receives.add(transfer, receive)
 
     def _post(
@@ -284,12 +284,12 @@ class Transport:
             return transfer
 
         self._sends.poll()
-        handing = partial(self._buffers.post, buffer, post, inline=inline)
         if profiling():
+            handing = partial(self._buffers.post, buffer, post, inline=inline)
             facts = self._facts(address, part, peer)
             recorded_transfer("send", handing, inline, [buffer], facts)
         else:
-            handing()
+            self._buffers.post(buffer, post, inline=inline)
 
     def _facts(self, address: Address, part: int, peer: int) -> Facts:
         """Return the names and values that a profile shows for one part of a message."""
@@ -308,10 +308,14 @@ class Transport:
         )
 
     def _capacity(self, address: Address) -> int:
-        return max(self._past.get(address, (0,)))
+        past = self._past.get(address)
+        return 0 if past is None else max(past)
 
     def _remember(self, address: Address, nbytes: int) -> None:
-        self._past.setdefault(address, deque(maxlen=_REMEMBERED)).append(nbytes)
+        past = self._past.get(address)
+        if past is None:
+            past = self._past[address] = deque(maxlen=_REMEMBERED)
+        past.append(nbytes)
 
 
 def name_of(instruction: Instruction) -> str:
@@ -319,6 +323,13 @@ def name_of(instruction: Instruction) -> str:
     return f"stage {instruction.stage}, {instruction.in_stage}"
 
 
+@lru_cache(maxsize=4096)
+def _sender_name(address: Address) -> str:
+    """Return the name of the instruction that computes a message, for error messages."""
+    return name_of(_sender(address))
+
+
+@lru_cache(maxsize=4096)
 def _sender(address: Address) -> Instruction:
     stage, backward, microbatch = address
     if backward:

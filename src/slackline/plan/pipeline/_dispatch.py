@@ -74,6 +74,8 @@ class Dispatcher:
             self._queues.setdefault((each.stage, _RANKING[each.kind]), []).append((index, each))
         for queue in self._queues.values():
             queue.sort(key=lambda entry: entry[1].microbatch, reverse=True)
+        self._needs = [needs(each, plan.stages) for each in self._program]
+        """The messages and computations that each instruction of the program depends on."""
         self._there: set[tuple[int, bool, int]] = set()
         self._held = dict.fromkeys(self._stages(), 0)
         self._flying = dict.fromkeys(self._stages(), 0)
@@ -145,7 +147,7 @@ class Dispatcher:
         if self._position == len(self._program):
             return None
         instruction = self._program[self._position]
-        if not self._has_inputs(instruction):
+        if not self._has_inputs(self._position):
             return None
         self._position += 1
         return instruction
@@ -155,7 +157,7 @@ class Dispatcher:
             return None
         instruction = self._program[self._position]
         queue = self._queues[instruction.stage, _RANKING[instruction.kind]]
-        if queue[-1][0] != self._position or not self._may_start(instruction):
+        if queue[-1][0] != self._position or not self._may_start(self._position, instruction):
             return None
         self._started[self._position] = True
         return queue.pop()[1]
@@ -176,12 +178,12 @@ class Dispatcher:
             if not queue:
                 continue
             index, instruction = queue[-1]
-            if (best is None or (ranking, index) < best) and self._may_start(instruction):
+            if (best is None or (ranking, index) < best) and self._may_start(index, instruction):
                 best, source = (ranking, index), queue
         return source
 
-    def _may_start(self, instruction: Instruction) -> bool:
-        if not self._has_inputs(instruction):
+    def _may_start(self, index: int, instruction: Instruction) -> bool:
+        if not self._has_inputs(index):
             return False
         if instruction.kind is not Kind.F:
             return True
@@ -191,16 +193,8 @@ class Dispatcher:
             return False
         return memory.cap is None or self._held[stage] + memory.activation <= memory.cap
 
-    def _has_inputs(self, instruction: Instruction) -> bool:
-        stage, microbatch = instruction.stage, instruction.microbatch
-        match instruction.kind:
-            case Kind.F:
-                return stage == 0 or (stage - 1, False, microbatch) in self._there
-            case Kind.W:
-                return (stage, True, microbatch) in self._there
-        if (stage, False, microbatch) not in self._there:
-            return False
-        return stage + 1 == self._plan.stages or (stage + 1, True, microbatch) in self._there
+    def _has_inputs(self, index: int) -> bool:
+        return self._there.issuperset(self._needs[index])
 
     def _stages(self) -> list[int]:
         return [stage for stage, rank in enumerate(self._plan.placement) if rank == self._rank]
