@@ -310,8 +310,9 @@ class Replanner:
             if not (shorter or smaller):
                 return
         names = frozenset(each.plan.name for each in updates)
-        if (known := self._winners.get(names)) is not None:
-            updates = [each for each in updates if each.plan.name == known]
+        for tried, winner in self._winners.items():
+            if names <= tried and winner in names:
+                updates = [each for each in updates if each.plan.name == winner]
         self._trying = names
         self._found = encode_updates(updates)
 
