@@ -69,9 +69,13 @@ class Sample:
     """The resources of each rank after the first turn; later turns reuse memory of earlier ones."""
 
     def add(self, turns: Sequence[Turn]) -> None:
-        """Add the turns that all ranks took at the same time."""
-        self.parts.append(parts_of(turns))
-        if not self.held:
+        """Add the turns that all ranks took at the same time.
+
+        The first turn gives the resources only, since it imports the modules of the contestant.
+        """
+        if self.held:
+            self.parts.append(parts_of(turns))
+        else:
             self.held = [turn.held for turn in turns]
 
     def summary(self, part: str) -> Summary:
@@ -96,8 +100,8 @@ def measure(size: int, options: Options) -> dict[str, Sample]:
     with Ranks(Performer, size, environment=environment) as ranks:
         ranks.ask("join", store.port)
         turn, started = 0, time.monotonic()
-        for number in range(QUICK_ROUNDS if options.quick else ROUNDS):
-            if options.quick and number and time.monotonic() - started > QUICK_SIZE_SECONDS:
+        for number in range(1 + (QUICK_ROUNDS if options.quick else ROUNDS)):
+            if options.quick and number > 1 and time.monotonic() - started > QUICK_SIZE_SECONDS:
                 break
             for each in in_turns(CONTESTANTS, number):
                 samples[each.name].add(ranks.ask("turn", each.backend, each.rails, turn))

@@ -124,7 +124,9 @@ def main() -> None:
         if options.quick and options.part in (None, part) and part != PARTS[0]:
             results.skip({"part": part}, "left out by --quick")
     computed = computing.Computed()
-    if options.part in (None, computing.PART):
+    if options.quick and options.part is None:
+        results.skip({"part": computing.PART}, "left out by --quick")
+    elif options.part in (None, computing.PART):
         computed = computing.measure(options)
     report = Report(
         machine=machine,
