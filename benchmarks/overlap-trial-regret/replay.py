@@ -37,10 +37,13 @@ class Series:
         count = row["rounds"]
         variants = [key for key in row if key.startswith(("one parameter each", "groups of "))]
         columns = [_in_rounds(row[key], count) for key in variants]
+        found = [_variant_of(key) for key in variants]
+        # A trial only compares the numbers of groups, and larger groups are fewer.
+        sizes = sorted({each.group_bytes for each in found}, reverse=True)
         return cls(
             name=name,
-            variants=[_variant_of(key) for key in variants],
-            groups=list(range(len(variants), 0, -1)),
+            variants=found,
+            groups=[1 + sizes.index(each.group_bytes) for each in found],
             rounds=[[column[turn] for column in columns] for turn in range(count)],
         )
 
