@@ -233,6 +233,65 @@ TEST("packets that contradict themselves or another are refused") {
   CHECK_EQUAL(end.protocol.duplicates(), 2u);
 }
 
+// Receive the packets `first` to `last` of a frame that is cut into units of 1,000 bytes, and
+// return the number of ACKs that leave meanwhile.
+int acks_of(Alone& end, const Bytes& frame, std::uint32_t first, std::uint32_t last) {
+  int acks = 0;
+  for (std::uint32_t number = first; number <= last; ++number) {
+    const std::uint32_t offset = 1000 * number;
+    const auto total = static_cast<std::uint32_t>(frame.size());
+    const std::size_t length = std::min<std::size_t>(1000, total - offset);
+    end.receive(end.data(number, 0, 1000, total, offset, piece(frame, offset, length)));
+    for (UdpPacket packet; end.protocol.next(packet, end.now); ++acks)
+      CHECK(packet.header.kind == UdpKind::kAck);
+  }
+  return acks;
+}
+
+TEST("one ACK reports the packets of a frame that arrive together") {
+  Alone end;
+  const Bytes frame = frame_bytes(1, 4000);
+  CHECK_EQUAL(acks_of(end, frame, 0, 3), 0);
+  CHECK_EQUAL(end.protocol.due_ns(), end.now + 25'000);
+  CHECK_EQUAL(acks_of(end, frame, 4, 4), 1);
+  CHECK_EQUAL(end.sink.seen.size(), 1u);
+  CHECK(end.protocol.due_ns() == UdpSender::kNever);
+}
+
+TEST("the packets of a frame that comes slowly are reported before its end") {
+  Alone late, many;
+  const Bytes frame = frame_bytes(1, 60'000);
+  CHECK_EQUAL(acks_of(late, frame, 0, 3), 0);
+  late.now += 25'000;
+  CHECK_EQUAL(acks_of(late, frame, 4, 4), 1);
+  CHECK_EQUAL(acks_of(many, frame, 0, 15), 0);
+  CHECK_EQUAL(acks_of(many, frame, 16, 16), 1);
+}
+
+TEST("a gap between the packets of a frame is reported at once") {
+  Alone end;
+  const Bytes frame = frame_bytes(1, 60'000);
+  CHECK_EQUAL(acks_of(end, frame, 0, 3), 0);
+  CHECK_EQUAL(acks_of(end, frame, 5, 5), 1);
+}
+
+TEST("the ACK of a short frame leaves with data, not alone because data left before") {
+  Alone end;
+  UdpSender& sender = end.protocol.sender();
+  const auto kinds = [&] {
+    std::vector<UdpKind> found;
+    for (UdpPacket packet; end.protocol.next(packet, end.now);) found.push_back(packet.header.kind);
+    return found;
+  };
+  sender.enqueue(data_header(1, 100), payload_of(1), 100);
+  CHECK(kinds() == std::vector{UdpKind::kData});
+  end.receive(end.data(0, 0, 1448, 164, 0, frame_bytes(1, 100)));
+  CHECK(kinds().empty());
+  CHECK_EQUAL(end.protocol.due_ns(), end.now + 50'000);
+  sender.enqueue(data_header(2, 100), payload_of(2), 100);
+  CHECK((kinds() == std::vector{UdpKind::kData, UdpKind::kAck}));
+}
+
 TEST("what a peer may leave half sent over UDP is bounded") {
   Alone end;
   end.sink.lands = false;

@@ -43,6 +43,27 @@ TEST("frames of all sizes pass both ways through UDP sockets") {
   exchange(kUdpMinPacket);
 }
 
+TEST("what a UDP rail has to say leaves in one system call, at the flush") {
+  const auto [x, y] = udp_pair();
+  UdpEnd a(x), b(y);
+  a.last = 1;
+  a.length = [](std::uint32_t) { return 65'536; };
+  until(
+      [&] {
+        a.work();
+        b.rail->poll(b.link, b.sink, now_ns());
+        if (b.rail->due_ns() <= now_ns()) b.rail->tick(now_ns());
+        return b.sink.seen.size() == 1;
+      },
+      "the frame");
+  CHECK_EQUAL(b.rail->counters().packets_sent, 0u);
+  b.rail->enqueue(data_header(1, 100), payload_of(1), 100);
+  const std::uint64_t calls = b.rail->counters().system_calls;
+  b.rail->flush(now_ns());
+  CHECK_EQUAL(b.rail->counters().system_calls, calls + 1);
+  CHECK_EQUAL(b.rail->counters().packets_sent, 2u);  // the ACK, and the data
+}
+
 TEST("a UDP rail runs over IPv6") {
   std::array<int, 2> fds;
   std::array<sockaddr_in6, 2> places{};
