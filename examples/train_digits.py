@@ -246,8 +246,14 @@ def ratio(first_s: list[float], other_s: list[float]) -> dict[str, float]:
     return {"median": statistics.median(ratios), "low": low, "high": high}
 
 
-def known(contestants: list[Contestant], warm_up: int) -> bool:
+def warm_up_of(contestants: list[Contestant]) -> int:
+    """Return the number of rounds that are not timed, the same on every rank."""
+    return max(WARM_UP, *(each.trial_rounds for each in contestants))
+
+
+def known(contestants: list[Contestant]) -> bool:
     """Return whether the ratios of all step times are known; all ranks call this together."""
+    warm_up = warm_up_of(contestants)
     first_s, *others_s = (slowest(each.step_s, warm_up) for each in contestants)
     return all(
         found["high"] - found["median"] <= KNOWN * found["median"]
@@ -371,8 +377,7 @@ def main() -> None:
     least = given.epochs or EPOCHS
     most = MOST_EPOCHS if given.epochs is None and given.compare else least
     for epoch in range(most):
-        warm_up = max(WARM_UP, *(each.trial_rounds for each in contestants), 0)
-        if epoch >= least and known(contestants, warm_up):
+        if epoch >= least and known(contestants):
             break
         batches = digits.epoch(epoch, rank, ranks)
         turn = [*contestants, alone]
@@ -383,7 +388,7 @@ def main() -> None:
             more = "" if most == least else " or more"
             print(f"epoch {epoch + 1:>2} of {least}{more}  {losses}", flush=True)
 
-    warm_up = max(WARM_UP, *(each.trial_rounds for each in contestants), 0)
+    warm_up = warm_up_of(contestants)
     alone_s = slowest(alone.step_s, warm_up)
     first_s = slowest(contestants[0].step_s, warm_up)
     results = [measure(each, first_s, alone_s, digits, warm_up) for each in contestants]

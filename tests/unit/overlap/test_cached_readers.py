@@ -143,6 +143,27 @@ def test_step_waits_for_parameters_whose_memory_is_shared(wrap, chain, batch, sh
         group.forget()
 
 
+def test_memory_that_a_parameter_got_later_is_looked_at_too(wrap, chain, batch):
+    plain = copy.deepcopy(chain)
+    model, optimizer, group = wrap(chain, adam(chain))
+    reference = adam(plain)
+    both = ((model, optimizer), (plain, reference))
+    kept: list[torch.Tensor] = []
+    for step in range(4):
+        for net, opt in both:
+            backward(net, batch)
+            opt.step()
+            opt.zero_grad()
+        assert group.waits == ([2] if kept else [])
+        for mine in kept:
+            assert torch.equal(mine, plain[1].weight)
+        model.synchronize()
+        group.forget()
+        if step == 1:  # the program gives the parameter other memory and keeps a tensor of it
+            kept = [chain[1].weight.detach().clone()]
+            chain[1].weight.data = kept[0]
+
+
 def test_parameters_that_share_memory_with_each_other_do_not_wait_in_step(wrap, batch):
     module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     flat = torch.randn(2, 4, 4)
