@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
 import torch
@@ -18,7 +18,14 @@ from torch.optim import AdamW
 import slackline
 from slackline.overlap.exchange import Average
 from slackline.overlap.reduction.tuning import _tuning
-from slackline.overlap.reduction.tuning._trial import TURN, Candidate, Outcome, Trial, Variant
+from slackline.overlap.reduction.tuning._trial import (
+    LENGTHS,
+    WARM_UP,
+    Candidate,
+    Outcome,
+    Trial,
+    Variant,
+)
 
 TIMEOUT = timedelta(seconds=100)
 BATCH, LENGTH, VOCABULARY = 16, 32, 256
@@ -39,12 +46,13 @@ class Survey(Trial):
         Survey.latest = self
         super().__init__(candidates, average, first=first)
 
-    def _stages(self, candidates: list[Candidate]) -> Iterator[Candidate | None]:
-        yield from [None] * 3
+    def _steps(self, candidates: Sequence[Candidate]) -> Iterator[tuple[Candidate | None, bool]]:
+        yield from [(None, False)] * WARM_UP
         for turn in range(self.rounds):
             for candidate in candidates if turn % 2 == 0 else reversed(candidates):
-                yield from [candidate] * TURN
-            yield None
+                yield candidate, False
+                yield from [(candidate, True)] * LENGTHS.turn
+            yield None, False  # the time of the last step is known in this step
             self.times.append([list(each.step_ns) for each in candidates])
             for each in candidates:
                 each.step_ns.clear()

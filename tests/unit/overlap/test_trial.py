@@ -5,15 +5,7 @@ import torch
 from torch import nn, optim
 
 from slackline.overlap import DataParallel
-from slackline.overlap.reduction.tuning._trial import (
-    LATER,
-    TURN,
-    TURNS,
-    WARM_UP,
-    Candidate,
-    Trial,
-    Variant,
-)
+from slackline.overlap.reduction.tuning._trial import LENGTHS, WARM_UP, Candidate, Trial, Variant
 
 FIRST = 1 << 20
 
@@ -71,9 +63,9 @@ def test_a_trial_of_all_variants_ends_within_130_steps():
 def test_candidates_take_turns_between_which_the_first_groups_are_used():
     trial = Trial(candidates(0, 7), alone, first=variant(FIRST))
     used = run(trial, lambda size, _: size + 1)
-    first, second = [0] * TURN, [7] * TURN
+    first, second = [0] * LENGTHS.turn, [7] * LENGTHS.turn
     turns = first + second + second + first + first + second + second + first + first + second
-    assert used == [*[FIRST] * (WARM_UP + 1), *turns, *[FIRST] * (LATER + 1), 0]
+    assert used == [*[FIRST] * (WARM_UP + 1), *turns, *[FIRST] * (LENGTHS.later + 1), 0]
 
 
 def test_the_first_stage_counts_in_the_second_one():
@@ -87,7 +79,7 @@ def test_the_first_stage_counts_in_the_second_one():
 
     sizes = (0, 1, 2, 3, 4)
     trial = Trial(candidates(*sizes), average, first=variant(FIRST))
-    begun = WARM_UP + len(sizes) * TURNS[0] * TURN + 1
+    begun = WARM_UP + len(sizes) * LENGTHS.turns[0] * LENGTHS.turn + 1
 
     def cost(size, step):
         return 1_000_000 * (10 + size if step <= begun else 100 - size)

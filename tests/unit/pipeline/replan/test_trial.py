@@ -2,10 +2,12 @@
 
 import pytest
 
-from slackline.pipeline.replan._trial import FINALISTS, LATER, TURN, TURNS, Trial
+from slackline.pipeline.replan._trial import LENGTHS, Trial
 from slackline.plan.pipeline import PlanUpdate, Scenario, gpipe, one_f_one_b, zb_h1, zb_h2
 
 SCENARIO = Scenario.uniform(2, 4)
+GAP = 2
+"""The steps after a stage until its times are known."""
 UPDATES = [
     PlanUpdate.of(plan, SCENARIO, "for a test")
     for plan in (one_f_one_b(2, 4), gpipe(2, 4), zb_h1(2, 4), zb_h2(2, 4))
@@ -35,15 +37,20 @@ def test_the_fastest_plan_wins_and_the_reason_has_all_times() -> None:
     trial, seen = run(UPDATES, lambda name, step: times[name] * 1e6)
     assert trial.winner.update.plan.name == "zb-h1"
     assert trial.reason == "a trial, ms a step: zb-h1 20.0, gpipe 25.0, 1f1b 30.0, zb-h2 40.0"
-    assert len(seen) == TURN * (4 * TURNS[0] + FINALISTS * TURNS[1]) + 2 * LATER + 1
-    assert set(seen[4 * TURN * TURNS[0] + LATER : -1 - LATER]) == {"zb-h1", "gpipe"}
+    assert (
+        len(seen)
+        == LENGTHS.turn * (4 * LENGTHS.turns[0] + LENGTHS.finalists * LENGTHS.turns[1])
+        + 2 * GAP
+        + 1
+    )
+    assert set(seen[4 * LENGTHS.turn * LENGTHS.turns[0] + GAP : -1 - GAP]) == {"zb-h1", "gpipe"}
     assert seen[-1] == trial.next()[0].update.plan.name == "zb-h1"
 
 
 def test_a_load_that_comes_with_the_steps_hits_all_plans_alike() -> None:
     times = {"1f1b": 1.0, "gpipe": 1.02}
     trial, seen = run(UPDATES[:2], lambda name, step: times[name] * (1e6 + 1e5 * step))
-    assert len(seen) == TURN * 2 * sum(TURNS) + LATER + 1
+    assert len(seen) == LENGTHS.turn * 2 * sum(LENGTHS.turns) + GAP + 1
     assert trial.winner.update.plan.name == "1f1b"
 
 

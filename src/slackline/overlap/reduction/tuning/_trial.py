@@ -1,8 +1,6 @@
 """A trial, during training, that finds the variant of a step that is shortest.
 
-The candidates run in turns of a few steps each, since the load of a shared machine changes. The
-slower candidates are dropped; the others run again, and their first times still count. The variant
-in use depends only on the step's number, so all ranks switch at the same step. A small reduction
+The first steps warm up. The variants then run in turns (see `slackline._turns`). A small reduction
 averages the ranks' times. Its result is read some steps later, so that no rank waits.
 
     step   0      3                            59        68                    104       113
@@ -10,26 +8,20 @@ averages the ranks' times. Its result is read some steps later, so that no rank 
 """
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from slackline._turns import Lengths, take_turns
 from slackline.overlap.exchange import Average
 
-__all__ = ["Candidate", "Outcome", "Trial", "Variant"]
+__all__ = ["LENGTHS", "WARM_UP", "Candidate", "Outcome", "Trial", "Variant"]
 
 WARM_UP = 3
 """The steps before the first candidate, in which memory is touched and connections warm up."""
-TURN = 4
-"""The steps of a turn. The first is not timed: it waits for the previous candidate's reductions."""
-TURNS = (2, 3)
-"""The turns of each candidate in the first and the second stage. Step times of ranks that share
-cores vary by a fifth. With the turns of both stages the choice is on average 1 % slower than the
-best candidate, with two turns 2 to 3 %."""
-FINALISTS = 3
-"""The number of candidates in the second stage. A trial with at most this many candidates has one
-stage, with the turns of both stages."""
-LATER = 8
-"""The steps from the end of a stage to the use of its averages, which arrive long before."""
+LENGTHS = Lengths(turn=4, turns=(2, 3), finalists=3, later=8)
+"""The lengths of a trial. Step times of ranks that share cores vary by a fifth. With the turns of
+both stages the choice is on average 1 % slower than the best candidate, with two turns 2 to 3 %.
+The averages arrive long before they are used."""
 NEARLY = 1.02
 """The factor of the best time within which the candidate with the fewest groups is chosen."""
 
@@ -105,37 +97,26 @@ class Trial:
         self.outcome: Outcome | None = None
         self._average = average
         self._first = first
-        self._plan = self._stages(list(candidates))
+        self._plan = self._steps(candidates)
         self._current: Candidate | None = None
-        self._fresh = True
+        self._timed = False
 
     def step(self, elapsed_ns: int) -> Variant:
         """Record a training step's time; return the variant for the next step."""
-        if self._current is not None and not self._fresh:
+        if self._current is not None and self._timed:
             self._current.step_ns.append(elapsed_ns)
-        before = self._current
-        self._current = next(self._plan, None)
-        self._fresh = self._current is not before
+        self._current, self._timed = next(self._plan, (None, False))
         if self.outcome is not None:
             return self.outcome.variant
         return self._first if self._current is None else self._current.variant
 
-    def _stages(self, candidates: list[Candidate]) -> Iterator[Candidate | None]:
-        yield from [None] * WARM_UP
-        times: list[float] = []
-        stages = TURNS if len(candidates) > FINALISTS else (sum(TURNS),)
-        for turns in stages if len(candidates) > 1 else ():
-            if times:
-                order = sorted(range(len(candidates)), key=times.__getitem__)
-                candidates = [candidates[k] for k in sorted(order[:FINALISTS])]
-            for turn in range(turns):
-                for candidate in candidates if turn % 2 == 0 else reversed(candidates):
-                    yield from [candidate] * TURN
-            yield None  # the time of the final turn's last step is recorded in this step
-            averages = self._average([statistics.median(each.step_ns) for each in candidates])
-            yield from [None] * LATER
-            times = averages()
-        self.outcome = _choose(candidates, times)
+    def _steps(self, candidates: Sequence[Candidate]) -> Iterator[tuple[Candidate | None, bool]]:
+        yield from [(None, False)] * WARM_UP
+        rivals, times = yield from take_turns(candidates, LENGTHS, self._measure)
+        self.outcome = _choose(rivals, times)
+
+    def _measure(self, rivals: Sequence[Candidate]) -> Callable[[], list[float]]:
+        return self._average([statistics.median(each.step_ns) for each in rivals])
 
 
 def _choose(candidates: Sequence[Candidate], times: Sequence[float]) -> Outcome:
