@@ -30,7 +30,7 @@ class _Finish:
         self._parameters = parameters
 
     def __call__(self, module: nn.Module, arguments: Any) -> None:
-        if self._tracker is not None and self._tracker.busy:
+        if self._tracker is not None and self._tracker.model.busy:
             self._tracker.use(self._parameters)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ from slackline.overlap._recorder import Recorder
 from slackline.overlap.exchange import Exchange, is_dense
 from slackline.overlap.reduction import (
     GradientReducer,
+    Grouping,
     ParameterState,
     ReadTracker,
     clear_grad,
@@ -81,12 +82,11 @@ class ModelGradients:
             GradientReducer(
                 optimizer,
                 exchange,
-                self.tracker,
+                Grouping(exchange, recorder, key=key + 1, average=average, group_bytes=group_bytes),
+                self.tracker.model,
                 recorder,
                 key=key,
                 eager=eager,
-                average=average,
-                group_bytes=group_bytes,
             )
             for optimizer, recorder, key in zip(optimizers, recorders, keys, strict=True)
         ]
@@ -103,12 +103,12 @@ class ModelGradients:
     @property
     def group_bytes(self) -> int:
         """The most bytes of gradients in one reduction of the first optimizer."""
-        return self._reducers[0].group_bytes
+        return self._reducers[0].tuning.group_bytes
 
     @property
     def trial_result(self) -> str:
         """The result of the first optimizer's latest trial of group sizes."""
-        return self._reducers[0].trial_result
+        return self._reducers[0].tuning.result
 
     def adopt(self) -> None:
         """Create a ParameterState for each trainable parameter of an optimizer that has none yet.

@@ -18,7 +18,7 @@ from slackline.errors import UsageError
 from slackline.overlap._choice import Choice, StepFacts, choose, steps_alone
 from slackline.overlap._partial_step import raw_groups
 from slackline.overlap._recorder import Recorder
-from slackline.overlap.reduction import Clear, GradientReducer, LazyGroup, ReadTracker, clear_grad
+from slackline.overlap.reduction import GradientReducer, LazyGroup, ReadTracker, clear_grad
 
 __all__ = ["OptimizerPatch"]
 
@@ -177,7 +177,7 @@ class OptimizerPatch:
             scaled=any(value is not None for value in scale),
             differentiable=bool(optimizer.defaults.get("differentiable", False)),
             reduced=self._reducer.reduced,
-            steps_together=self._reducer.steps_together,
+            steps_together=not self._reducer.tuning.variant.deferred,
         )
 
     def _reducing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
@@ -197,7 +197,7 @@ class OptimizerPatch:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear all gradients; a gradient that a pending step needs is cleared after that step."""
-        self._reducer.clear(Clear.NONE if set_to_none else Clear.ZERO)
+        self._reducer.clear(set_to_none=set_to_none)
         for group in self._optimizer.param_groups:
             for parameter in dict.__getitem__(group, "params"):
                 if id(parameter) not in self._tracker.owners:

@@ -11,7 +11,7 @@ from torch import nn, optim
 from slackline.errors import UsageError
 from slackline.overlap import DataParallel
 from slackline.overlap.reduction import _parameter_state
-from slackline.overlap.reduction._arrivals import STEADY_STEPS
+from slackline.overlap.reduction._hooks import STEADY_STEPS
 
 
 class Branches(nn.Module):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from slackline.errors import UsageError
-from slackline.overlap.reduction._arrivals import STEADY_STEPS
+from slackline.overlap.reduction._hooks import STEADY_STEPS
 
 TOGETHER = 1 << 20
 

@@ -12,7 +12,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from slackline.errors import UsageError
 from slackline.overlap import DataParallel
-from slackline.overlap.reduction import _deferred, _parameter_state
+from slackline.overlap.reduction._watched_parameters import WatchedParameters
 
 
 def backward(model, batch):
@@ -231,8 +231,8 @@ def test_a_moving_average_over_a_list_is_right_and_alike_on_all_ranks(ranks, bat
 
 
 def test_without_watched_classes_the_average_is_wrong(wrap, chain, batch, monkeypatch):
-    monkeypatch.setattr(_parameter_state.ParameterState, "watch", lambda state: None)
-    monkeypatch.setattr(_deferred, "kept_elsewhere", lambda states: [])
+    monkeypatch.setattr(WatchedParameters, "watch", lambda watched, parameter: None)
+    monkeypatch.setattr(WatchedParameters, "kept_elsewhere", lambda watched, states: [])
     pair = Pair(wrap, chain, batch)  # No reduction ends before a wait for it.
     first, right = ([torch.zeros_like(p) for p in kept] for kept in pair.kept)
     for means, kept in zip((first, right), pair.kept, strict=True):

@@ -8,7 +8,7 @@ from torch import nn
 from torch._dynamo import compiled_autograd, config
 
 from slackline.errors import UsageError
-from slackline.overlap.reduction._arrivals import STEADY_STEPS
+from slackline.overlap.reduction._hooks import STEADY_STEPS
 
 
 @pytest.fixture(autouse=True)

@@ -14,11 +14,48 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from slackline.errors import UsageError
 from slackline.overlap.exchange import Exchange, Pending
 from slackline.overlap.reduction._parameter_state import ParameterState, Use
 
-__all__ = ["GradientGroup", "count_groups", "cut"]
+__all__ = ["GradientGroup", "Posting", "count_groups", "cut"]
+
+
+class Posting:
+    """A reduction of a group's gradients that has been posted and not been awaited yet."""
+
+    __slots__ = ("group", "parity", "pending", "states")
+
+    def __init__(
+        self,
+        group: "GradientGroup",
+        states: Sequence[ParameterState],
+        pending: Pending,
+        parity: int,
+    ) -> None:
+        self.group = group
+        self.states = states
+        """The members of the group that take part: those that required gradients at the post."""
+        self.pending = pending
+        self.parity = parity
+        """The parity of the number of the step that posted the reduction."""
+
+    def done(self) -> bool:
+        """Return whether the reduction has ended, so that `wait` returns at once."""
+        return self.pending.done()
+
+    def wait(self) -> None:
+        """Block until the reduction has ended; raise its error, with the names of gradients."""
+        try:
+            self.pending.wait()
+        except Exception as error:
+            error.add_note(self._note())
+            raise
+
+    def _note(self) -> str:
+        first, others = self.states[0].name, len(self.states) - 1
+        if not others:
+            return f"while the gradient of {first!r} was reduced"
+        return f"while the gradients of {first!r} and {others} more were reduced"
 
 
 class GradientGroup:
@@ -30,29 +67,12 @@ class GradientGroup:
         `reduce` posts the reduction of all their buffers; its argument is the priority.
         """
         self.states = tuple(states)
-        self.posted = False
-        """True if a reduction of the group has been posted since the latest step."""
-        self.complete = False
-        """True if the gradients of all members have arrived since the latest step."""
-        self.missing = 0
-        """The members without a gradient in this step; valid after `arm`, `arrive` or `look`."""
-        self.last: ParameterState | None = None
-        """The member whose gradient arrived last and so completed the group."""
-        self.usual: ParameterState | None = None
-        """The member whose gradient completed the group in each of the latest `steady` steps."""
-        self.steady = 0
-        self.hooked_last: ParameterState | None = None
-        """The only member with a hook; None while all members have hooks."""
+        self.nbytes = sum(state.nbytes for state in states)
+        """The bytes of a reduction of the group."""
         self.changes: tuple[list[tuple[ParameterState, Use]], ...] = ([], [])
         """Members whose Use has changed, with the new Use; one list for each parity of the step."""
-        self._parity = 0
         self._learns = len(states) > 1 and states[0].flat.device.type == "cpu"
         self._reduce = reduce
-        self._nbytes = sum(state.nbytes for state in states)
-        self._pending: Pending | None = None
-        self._in_flight: Sequence[ParameterState] = ()
-        self._members: Sequence[ParameterState] | None = None
-        self.restart()
 
     @property
     def key(self) -> int:
@@ -69,66 +89,16 @@ class GradientGroup:
         """The parameters of the group that require gradients now; the user may freeze some."""
         return [state for state in self.states if state.parameter.requires_grad]
 
-    def restart(self) -> None:
-        """Reset for the next training step: no gradient has arrived or been posted yet."""
-        self.posted = self.complete = False
-        self._members = None
-        for state in self.states:
-            state.posted = state.extra = state.arrived = state.armed = False
-
-    def arm(self) -> None:
-        """Let the hooks of the group's parameters count arrivals by themselves, until `disarm`."""
-        if self.posted:
-            return
-        for state in self._count():
-            state.armed = not state.arrived
-
-    def disarm(self) -> None:
-        """Let the hooks of the group's parameters report each gradient to the reducer again."""
-        for state in self._members or ():
-            state.armed = False
-
-    def arrive(self, state: ParameterState) -> bool:
-        """Record the arrival of one parameter's gradient; return whether the group is complete."""
-        self._count()
-        if not state.arrived:
-            state.arrived, state.armed = True, False
-            self.missing -= 1
-        self.last = state
-        return self.missing == 0
-
-    def look(self) -> bool:
-        """Check which parameters of the group have a gradient; return whether none is missing."""
-        members = self._count()
-        late = [state for state in members if state.parameter.grad is None]
-        self.missing = len(late)
-        if late:
-            for state in members:
-                state.arrived = state.parameter.grad is not None
-        return not late
-
     def has_gradients(self) -> bool:
         """Return whether some parameter of the group has a gradient."""
         return any(state.parameter.grad is not None for state in self.states)
 
-    def _count(self) -> Sequence[ParameterState]:
-        """Return the parameters that belong to the group in this step.
-
-        The first call of a step also sets `missing` to their number.
-        """
-        if self._members is None:
-            self._members = self.members
-            self.missing = len(self._members)
-        return self._members
-
-    def post(self, parity: int = 0) -> int:
+    def post(self, members: Sequence[ParameterState], parity: int) -> Posting:
         """Post the reduction of the group's gradients, with zeros for gradients that are None.
 
-        `parity` is the parity of the step's number. Returns the bytes of the reduction. The
-        exchange owns the buffers until `wait` returns.
+        `members` are the parameters that required gradients at the step's beginning, and `parity`
+        is the parity of the step's number. The exchange owns the buffers until the reduction ends.
         """
-        self._parity = parity
-        self._in_flight = members = self._count()
         targets: list[Tensor] = []
         sources: list[Tensor] = []
         for state in members:
@@ -136,52 +106,17 @@ class GradientGroup:
         if targets:
             with torch.no_grad():
                 torch._foreach_copy_(targets, sources)
-        self._pending = self._reduce(self.priority)
-        self.posted = True
+        posting = Posting(self, members, self._reduce(self.priority), parity)
         for state in members:
-            state.post(self)
-        return self._nbytes
+            state.posted()
+        return posting
 
-    @property
-    def pending(self) -> Pending | None:
-        """The group's latest reduction; None once `wait` has returned."""
-        return self._pending
-
-    def done(self) -> bool:
-        """Return whether the group's reduction has ended, so that `wait` returns at once."""
-        return self._pending is None or self._pending.done()
-
-    def wait(self) -> None:
-        """Block until the reduction is done, then store the results as the parameters' `grad`.
-
-        Raises the reduction's error, or UsageError if a gradient was written to meanwhile.
-        """
-        if self._pending is None:
-            return
-        try:
-            self._pending.wait()
-        except Exception as error:
-            error.add_note(self._note())
-            raise
-        self._pending = None
-        written = None
-        for state in self._in_flight:
-            try:
-                state.reduced()
-            except UsageError as error:
-                written = error
+    def learn(self, posting: Posting) -> None:
+        """Record which members' Use has changed, as a reduction that has just ended tells."""
         if self._learns:
-            self.changes[self._parity].extend(
-                (state, use) for state in self._in_flight if (use := state.told()) is not state.use
+            self.changes[posting.parity].extend(
+                (state, use) for state in posting.states if (use := state.told()) is not state.use
             )
-        if written is not None:
-            raise written
-
-    def _note(self) -> str:
-        first, others = self._in_flight[0].name, len(self._in_flight) - 1
-        if not others:
-            return f"while the gradient of {first!r} was reduced"
-        return f"while the gradients of {first!r} and {others} more were reduced"
 
 
 def cut(

@@ -23,13 +23,16 @@ from torch.optim import Optimizer
 
 from slackline.overlap._recorder import Recorder
 from slackline.overlap.exchange import Exchange
-from slackline.overlap.reduction._arrivals import Arrivals
 from slackline.overlap.reduction._compiled_autograd import refuse_compiled_autograd
-from slackline.overlap.reduction._deferred import DeferredSteps
 from slackline.overlap.reduction._gradient_group import GradientGroup
-from slackline.overlap.reduction._grouping import Grouping
-from slackline.overlap.reduction._parameter_state import Clear, ParameterState, Phase
-from slackline.overlap.reduction._read_tracker import ReadTracker
+from slackline.overlap.reduction._gradient_step import GradientStep
+from slackline.overlap.reduction._grouping import Change, Grouping
+from slackline.overlap.reduction._hooks import Hooks
+from slackline.overlap.reduction._model_state import ModelState
+from slackline.overlap.reduction._parameter_state import ParameterState, Phase
+from slackline.overlap.reduction._pending_updates import PendingUpdates
+from slackline.overlap.reduction._reductions import Reductions
+from slackline.overlap.reduction.tuning import Tuning
 
 __all__ = ["GradientReducer"]
 
@@ -37,7 +40,7 @@ _log = logging.getLogger("slackline.overlap")
 
 
 class GradientReducer:
-    """The reductions of one optimizer's gradients.
+    """The reductions of one optimizer's gradients: it acts on what the hooks and the user report.
 
     The training thread and autograd's thread use the object in turn, never at the same time.
     """
@@ -46,44 +49,33 @@ class GradientReducer:
         self,
         optimizer: Optimizer,
         exchange: Exchange,
-        tracker: ReadTracker,
+        grouping: Grouping,
+        model: ModelState,
         recorder: Recorder,
         *,
         key: int,
         eager: bool,
-        average: bool,
-        group_bytes: int | None,
     ) -> None:
         """Create a reducer without parameters, which `add` registers.
 
-        `key` identifies the exchange's `agree` operations, and `key + 1` the averages that tune the
-        groups; no parameter has either key. With `eager` False, nothing is posted before
-        `post_missing`. `group_bytes` None finds the size of groups by trial.
+        `key` identifies the exchange's `agree` operations; no parameter has this key. With `eager`
+        False, nothing is posted before `post_missing`.
         """
         self._exchange = exchange
-        self._tracker = tracker
+        self._grouping = grouping
+        self._model = model
         self._recorder = recorder
         self._key = key
         self._eager = eager
-        self._deferred = DeferredSteps(optimizer, recorder)
-        self._grouping = Grouping(
-            exchange,
-            recorder,
-            self.finish,
-            key=key + 1,
-            average=average,
-            group_bytes=group_bytes,
-        )
-        self._arrivals = Arrivals(self.finish, self._unnoticed)
-        self._expecting: set[ParameterState] = set()
-        self._opened = False
+        self._reductions = Reductions(recorder)
+        self._updates = PendingUpdates(optimizer, self._reductions, model.watched, recorder)
+        self._step = GradientStep(model, in_order=not exchange.matches_by_key)
+        self._hooks = Hooks(self)
+        self._set_aside: set[ParameterState] = set()
+        """The gradients whose reduced values wait for an addition by the running backward."""
         self._watching = False
-        """True while reads of gradients that are not reduced are reported to the tracker."""
+        """True while reads of gradients that are not reduced are reported."""
         self._told = False
-        self._task = -1
-        self._backwards = self._backwards_before = 0
-        self._by_hand = 0
-        self._agreed = self._extra = self._observed = False
 
     @property
     def states(self) -> list[ParameterState]:
@@ -91,67 +83,82 @@ class GradientReducer:
         return self._grouping.states
 
     @property
-    def open(self) -> bool:
-        """True if gradients that all ranks must reduce have arrived since the latest step."""
-        self._arrivals.look()
-        return self._opened
+    def tuning(self) -> Tuning:
+        """The variant of the steps: the size of groups, and the way of the update."""
+        return self._grouping.tuning
 
     @property
-    def busy(self) -> bool:
-        """True if a gradient may wait for its reduction, or a parameter for its optimizer step."""
-        return self._opened or self._arrivals.watching or bool(self._deferred)
+    def open(self) -> bool:
+        """True if gradients that all ranks must reduce have arrived since the latest step."""
+        self._look()
+        return self._step.opened
 
     @property
     def reduced(self) -> bool:
         """True if all gradients of this step have been posted and their reductions awaited."""
-        return all(state.posted and state.phase is Phase.REDUCED for state in self.states)
+        posted = self._step.gradient_posted
+        return all(posted(state) and state.phase is Phase.REDUCED for state in self.states)
 
     @property
     def needs_agreement(self) -> bool:
-        """True if `wait_reduced` would block until the other ranks call it as well.
+        """True if `wait_reduced` would block until the other ranks call it as well."""
+        return self._step.needs_agreement
 
-        All ranks get the same value, since all ranks call backward equally often, whatever
-        parameters a backward pass reaches. The passes through the wrapper's forward are counted; if
-        there was none, the calls of `expect`, or the passes that reached this optimizer's
-        parameters, are counted instead.
-        """
-        through_forward = self._tracker.backwards - self._backwards_before
-        several = (through_forward or self._by_hand or self._backwards) > 1 or self._extra
-        return several and not self._agreed
+    def pending(self, state: ParameterState) -> bool:
+        """Return whether the update of this parameter is pending."""
+        return state in self._updates
 
-    @property
-    def group_bytes(self) -> int:
-        """The most bytes of gradients in one reduction."""
-        return self._grouping.tuning.group_bytes
-
-    @property
-    def steps_together(self) -> bool:
-        """True if a step that updates all parameters together is tried, or has proved faster."""
-        return not self._grouping.tuning.variant.deferred
-
-    @property
-    def trial_result(self) -> str:
-        """The result of the latest trial; empty if no trial has ended."""
-        return self._grouping.tuning.result
-
-    def add(self, states: Iterable[ParameterState]) -> None:
+    def add(self, states: Sequence[ParameterState]) -> None:
         """Register hooks on more parameters; every rank passes them in the same order."""
-        new = list(states)
-        for state in new:
-            state.before_gradient, state.on_gradient = self._before_gradient, self._on_gradient
-            state.on_last_gradient = self._whole
-            state.watched_class = self._tracker.watched.of(type(state.parameter))
-        self._arrivals.add(new)
-        self._grouping.add(new)
-        self._arrivals.follow(self._grouping.groups)
+        self._hooks.add(states)
+        self._grouping.add(states)
+        self._follow()
 
     def begin_backward(self, task: int) -> None:
         """Prepare for the backward pass of a forward pass that was made through the wrapper.
 
         Called before autograd computes any gradient. `task` is the number of autograd's graph task.
         """
-        self._arrivals.begin(task)
-        self._tracker.refresh()
+        if self._updates:
+            for state in self._hooks.with_one_hook():
+                if state in self._updates:
+                    self.finish(state)
+        if self._hooks.begin(task):
+            torch.autograd.Variable._execution_engine.queue_callback(self._look)
+        self._note_busy()
+
+    def before_gradient(self, state: ParameterState) -> None:
+        """Prepare for autograd's addition to the gradient; a hook calls this."""
+        if state.phase is Phase.LOCAL and state not in self._updates:
+            return
+        refuse_compiled_autograd()
+        if self._make_room(state):
+            self._set_aside.add(state)
+            torch.autograd.Variable._execution_engine.queue_callback(self._unstash)
+
+    def gradient_arrived(self, state: ParameterState) -> None:
+        """Post the groups that this gradient, which autograd has just added, completes.
+
+        A hook calls this.
+        """
+        refuse_compiled_autograd()
+        step = self._step
+        if self._set_aside:
+            self._set_aside.discard(state)
+        synchronize = self._model.synchronize
+        if not step.opened:
+            if not synchronize:
+                return
+            self._open()
+        step.count_backward(torch._C._current_graph_task_id())
+        if self._grouping.observing:
+            self._grouping.note(state)
+        if step.gradient_posted(state):
+            step.arrive_again(state)
+        elif synchronize and self._eager:
+            self._hooks.check(state, step)
+            for group in step.arrive(state):
+                self._post(group)
 
     def expect(self) -> None:
         """Prepare all gradients for additions outside autograd, which no hook reports.
@@ -159,8 +166,7 @@ class GradientReducer:
         Counts as a backward pass, which every rank makes, whatever gradients it then computes.
         """
         self.unwatch()
-        self._by_hand += 1
-        self._agreed = False
+        self._step.expect()
         for state in self.states:
             self._make_room(state)
 
@@ -175,29 +181,26 @@ class GradientReducer:
         if state.parameter.grad is None:
             return
         self._grouping.note(state)
-        if state.posted:
-            state.extra = self._extra = True
-            self._agreed = False
+        if self._step.gradient_posted(state):
+            self._step.arrive_again(state)
         elif self._eager:
-            self._arrive(state)
+            self._hooks.check(state, self._step)
+            for group in self._step.arrive(state):
+                self._post(group)
 
     def post_missing(self) -> None:
         """Post all gradient groups that this rank has not yet posted in this step.
 
         Blocks on the other ranks if `needs_agreement`. Every rank calls this method in every step.
         """
-        self._arrivals.look()
-        missing = [(g, g.members) for g in self._grouping.groups if not g.posted]
-        watching = (any(members for _, members in missing) or self.needs_agreement) and (
-            self.unwatch()
-        )
-        for group, members in missing:
-            if members:
-                for state in members:
-                    self._make_local(state)
-                self._post(group)
+        self._look()
+        missing = self._step.missing()
+        watching = (missing or self.needs_agreement) and self.unwatch()
+        for group in missing:
+            for state in group.members:
+                self._make_local(state)
+            self._post(group)
         if self.needs_agreement:
-            self._agreed = True
             self._post_extras()
         if watching:
             self.watch()
@@ -236,12 +239,12 @@ class GradientReducer:
         self.finish_all()
         self._observe()
         self.post_missing()
-        self._deferred.defer(sorted(self.states, key=attrgetter("priority")))
+        self._updates.defer(sorted(self.states, key=attrgetter("priority")))
         self._recorder.stepped()
         self.reset_step()
         self._sweep()
         self._finish_kept_elsewhere()
-        self._regroup()
+        self._change(self._grouping.decide())
 
     def reduce_all(self) -> None:
         """Block until all gradients are reduced, before a step of all parameters together."""
@@ -251,20 +254,17 @@ class GradientReducer:
 
     def step_taken(self) -> None:
         """Record that the optimizer has just updated all parameters together."""
-        if not self._observed:
-            self._arrivals.observe(regular=False)
+        if not self._step.observed:
+            self._hooks.observe(self._step, regular=False)
         self._recorder.stepped()
         self.reset_step()
-        self._regroup()
+        self._change(self._grouping.decide())
 
     def reset_step(self) -> None:
         """Begin another training step, after the gradients were used or discarded."""
         self.unwatch()
-        self._arrivals.restart()
-        self._grouping.restart()
-        self._backwards, self._backwards_before = 0, self._tracker.backwards
-        self._by_hand = 0
-        self._agreed = self._extra = self._opened = self._observed = False
+        self._hooks.restart()
+        self._step.restart()
         self._settle()
 
     def finish(self, state: ParameterState, companions: Iterable[ParameterState] = ()) -> None:
@@ -273,16 +273,20 @@ class GradientReducer:
         The parameters in `companions` whose gradients are reduced are updated in the same optimizer
         call.
         """
-        posting = state.posting
+        due = state in self._updates
+        posting = self._reductions.of(state)
         if posting is not None:
             if not posting.done():
                 self._sweep()
-                began, count = self._recorder.clock(), len(posting.states)
+                began, count = self._recorder.clock(), len(posting.group.states)
                 posting.wait()
-                self._recorder.waited(began, parameters=count, late=state.due, group=posting.key)
-            posting.wait()
-        if state.due:
-            self._deferred.take(state, companions)
+                self._recorder.waited(began, parameters=count, late=due, group=posting.group.key)
+            self._reductions.end(posting, show=not due)
+            if not due:
+                for each in posting.states:
+                    self._model.watched.unwatch(each.parameter)
+        if due:
+            self._updates.take(state, companions)
             self._settle()
 
     def watch(self) -> None:
@@ -290,8 +294,8 @@ class GradientReducer:
         if self.open and not self._watching:
             self._watching = True
             for state in self.states:
-                if not state.posted or state.phase is not Phase.REDUCED:
-                    state.watch()
+                if state.phase is not Phase.REDUCED or not self._step.gradient_posted(state):
+                    self._model.watched.watch(state.parameter)
 
     def unwatch(self) -> bool:
         """Let gradients be read without a report; return whether reads were reported before.
@@ -301,29 +305,40 @@ class GradientReducer:
         watching, self._watching = self._watching, False
         if watching:
             for state in self.states:
-                if not state.due:
-                    state.unwatch()
+                if state not in self._updates:
+                    self._model.watched.unwatch(state.parameter)
         return watching
 
     def finish_all(self) -> None:
         """Block until every pending optimizer step is taken."""
-        while self._deferred:
-            self.finish(self._deferred.first())
+        while self._updates:
+            self.finish(self._updates.first())
 
-    def clear(self, how: Clear) -> None:
+    def clear(self, *, set_to_none: bool) -> None:
         """Clear all gradients; a gradient that a pending step needs is cleared after that step."""
         if self.open:
             self.wait_reduced()
             self.reset_step()
         with torch._C.DisableTorchFunctionSubclass():  # pending parameters report their reads
             for state in self.states:
-                if not state.due:
-                    state.clear_gradient(how)
-                elif how is Clear.NONE:
-                    state.clear_later = how
-                    state.parameter.grad = None
-                elif state.clear_later is Clear.NO:
-                    state.clear_later = how
+                if state in self._updates:
+                    self._updates.clear_later(state, set_to_none=set_to_none)
+                else:
+                    state.clear_gradient(set_to_none=set_to_none)
+
+    def hook_each(self) -> None:
+        """Place hooks on every parameter again: the next backward may differ from earlier ones."""
+        self._look()
+        self._hooks.hook_each()
+
+    @property
+    def kept(self) -> dict[str, Any] | None:
+        """The gradient groups that a checkpoint must save; None if sums do not depend on them."""
+        return self._grouping.kept
+
+    def keep(self, kept: Mapping[str, Any]) -> None:
+        """Use the gradient groups that a checkpoint has saved, from the next gradients on."""
+        self._change(self._grouping.keep(kept, now=not self.open))
 
     def close(self) -> None:
         """Take every pending optimizer step, then remove the hooks, even if a step raises."""
@@ -332,11 +347,12 @@ class GradientReducer:
             self._grouping.close()
         finally:
             for state in self.states:
-                state.unwatch()
-            self._arrivals.remove()
+                self._model.watched.forget(state)
+            self._hooks.remove()
             for state in self.states:
                 state.detach()
             self.states.clear()
+            self._note_busy()
 
     def abandon(self) -> bool:
         """Remove the hooks, discard gradients and pending steps; do not wait.
@@ -344,26 +360,26 @@ class GradientReducer:
         Returns whether all reductions had ended, so that their memory may be freed.
         """
         for state in self.states:
-            state.unwatch()
-        self._arrivals.remove()
+            self._model.watched.forget(state)
+        self._hooks.remove()
         for state in self.states:
             state.parameter.grad = None
-        ended = self._grouping.done()
+        ended = self._grouping.done() and self._reductions.done()
         self.states.clear()
-        self._deferred.drop()
-        self._opened = False
+        self._updates.drop()
+        self._step.restart()
+        self._note_busy()
         return ended
 
-    def _before_gradient(self, state: ParameterState) -> None:
-        refuse_compiled_autograd()
-        if self._make_room(state):
-            state.armed = False
-            self._expecting.add(state)
-            torch.autograd.Variable._execution_engine.queue_callback(self._unstash)
+    def _look(self) -> None:
+        """Find the gradients of a backward pass that no hook has reported."""
+        if self._hooks.look(self._step):
+            self._open()
+            self._step.count_backward(self._hooks.task)
 
     def _make_room(self, state: ParameterState) -> bool:
         """Prepare a gradient for additions; return whether its reduced value was set aside."""
-        if state.due:
+        if state in self._updates:
             self.finish(state)
         if state.phase is Phase.POSTED:
             # Waiting could deadlock: another rank may post this gradient only in its `step`.
@@ -378,78 +394,8 @@ class GradientReducer:
 
         autograd.grad, for example, runs a parameter's hook but does not accumulate its gradient.
         """
-        while self._expecting:
-            self._expecting.pop().unstash()
-
-    def _on_gradient(self, state: ParameterState) -> None:
-        refuse_compiled_autograd()
-        self._expecting.discard(state)
-        if self._tracker.synchronize:
-            self._open()
-        if not self._opened:
-            return
-        self._count_backward(torch._C._current_graph_task_id())
-        self._grouping.note(state)
-        if state.posted:
-            state.extra = self._extra = True
-        elif self._tracker.synchronize and self._eager:
-            if not self._grouping.observing:
-                self._arrivals.arm()
-            self._arrive(state)
-
-    def _count_backward(self, task: int) -> None:
-        if task != self._task:
-            self._task = task
-            self._backwards += 1
-            self._agreed = False
-
-    def _unnoticed(self, task: int) -> None:
-        """Record a backward pass whose gradients arrived without a call of a hook."""
-        self._open()
-        self._count_backward(task)
-
-    def hook_each(self) -> None:
-        """Place hooks on every parameter again: the next backward may differ from earlier ones."""
-        self._arrivals.look()
-        self._arrivals.disarm()
-        self._arrivals.hook_each()
-
-    @property
-    def kept(self) -> dict[str, Any] | None:
-        """The gradient groups that a checkpoint must save; None if sums do not depend on them."""
-        return self._grouping.kept
-
-    def keep(self, kept: Mapping[str, Any]) -> None:
-        """Use the gradient groups that a checkpoint has saved, from the next gradients on."""
-        if self._grouping.keep(kept, now=not self.open):
-            self._arrivals.follow(self._grouping.groups)
-
-    def _regroup(self) -> None:
-        """Form other gradient groups for the next step, if the order, size or use has changed."""
-        if self._grouping.step():
-            self._arrivals.follow(self._grouping.groups)
-
-    def _arrive(self, state: ParameterState) -> None:
-        """Count a gradient of this rank; post its gradient group if all gradients have arrived."""
-        if self._arrivals.arrive(state):
-            self._whole(state.gradient_group)
-
-    def _whole(self, group: GradientGroup) -> None:
-        """Post a complete gradient group, and groups that had to be posted after it."""
-        group.complete = True
-        for each in self._grouping.whole(group):
-            self._post(each)
-
-    def _observe(self) -> None:
-        """Record, before the missing groups are posted, how this step's gradients have arrived."""
-        through_forward = self._tracker.backwards - self._backwards_before
-        whole = not self._arrivals.watching
-        if not whole or self.needs_agreement or not self._grouping.posted:
-            self.unwatch()
-        self._arrivals.look()
-        regular = whole and through_forward == 1 >= self._backwards and not self._extra
-        self._arrivals.observe(regular=regular and self._eager)
-        self._observed = True
+        while self._set_aside:
+            self._set_aside.pop().unstash()
 
     def _make_local(self, state: ParameterState) -> None:
         self.finish(state)
@@ -457,38 +403,63 @@ class GradientReducer:
             state.stash()
 
     def _open(self) -> None:
-        if not self._opened:
-            self._opened = True
-            self._tracker.refresh()
+        if not self._step.opened:
+            self._step.opened = True
+            self._note_busy()
+
+    def _observe(self) -> None:
+        """Record, before the missing groups are posted, how this step's gradients have arrived."""
+        whole = not self._hooks.watching
+        if not whole or self.needs_agreement or not self._step.all_posted:
+            self.unwatch()
+        self._look()
+        regular = whole and self._step.regular and self._eager
+        self._hooks.observe(self._step, regular=regular)
+        self._step.observed = True
 
     def _post(self, group: GradientGroup) -> None:
+        """Post the reduction of a group; finish gradients that an earlier step has posted first."""
         self._open()
         for state in group.states:
-            if state.posting is not None:  # a group of an earlier step owns the buffer
+            if state.phase is Phase.POSTED:
                 self.finish(state)
-        nbytes, count = group.post(self._grouping.parity), len(group.states)
-        self._recorder.posted(nbytes, count, group=group.key, pending=group.pending)
+        self._reductions.post(group, self._step.members(group), self._grouping.parity)
+        self._step.post(group)
 
     def _post_extras(self) -> None:
-        bits = torch.tensor([state.extra for state in self.states], dtype=torch.uint8, device="cpu")
+        """Agree with all ranks on the gradients to reduce once more, and post each alone."""
+        extras = self._step.take_extras(self.states)
+        bits = torch.tensor(extras, dtype=torch.uint8, device="cpu")
         began = self._recorder.clock()
         self._exchange.agree(self._key, bits)
         self._recorder.waited(began, parameters=0)
         for state, again in zip(self.states, bits.tolist(), strict=True):
             if again:
                 self._make_local(state)
-                state.extra = False
-                self._post(self._grouping.alone(state))
+                alone = self._grouping.alone(state)
+                self._reductions.post(alone, alone.members, self._grouping.parity)
+
+    def _change(self, change: Change) -> None:
+        """Form other gradient groups, if `change` asks for them."""
+        for state in change.order or ():
+            self.finish(state)
+        if change:
+            self._grouping.apply(change)
+            self._follow()
+
+    def _follow(self) -> None:
+        self._step.follow(self._grouping.groups)
+        self._hooks.follow(self._grouping.groups)
 
     def _sweep(self) -> None:
         """Take all pending optimizer steps whose gradients are reduced; do not block."""
-        if self._deferred:
-            self._deferred.sweep()
+        if self._updates:
+            self._updates.sweep()
             self._settle()
 
     def _finish_kept_elsewhere(self) -> None:
         """Take the steps of parameters that the program can read without notice."""
-        kept = self._deferred.kept_elsewhere()
+        kept = self._updates.kept_elsewhere()
         for state in kept:
             self.finish(state)
         if kept and not self._told:
@@ -501,6 +472,11 @@ class GradientReducer:
             )
 
     def _settle(self) -> None:
-        if not self._deferred:
+        if not self._updates:
             self._recorder.settled()
-        self._tracker.refresh()
+        self._note_busy()
+
+    def _note_busy(self) -> None:
+        """Let reads be reported while a gradient may be unreduced or an update pending."""
+        busy = self._step.opened or self._hooks.watching or bool(self._updates)
+        self._model.set_busy(self, busy)

@@ -16,14 +16,16 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from slackline.overlap.reduction._model_state import ModelState
+
 __all__ = ["LazyGroup", "LazyParameters", "Reader"]
 
 
 class Reader(Protocol):
     """An object that lazy dicts notify before parameters are read."""
 
-    busy: bool
-    """True while reads must be reported; False while no reduction or step is pending."""
+    model: ModelState
+    """The state that tells whether reads must be reported now."""
 
     def read(self, parameter: nn.Parameter, siblings: "LazyParameters") -> None:
         """Handle the lookup of one parameter; `siblings` are the parameters of the same module."""
@@ -37,11 +39,11 @@ class LazyParameters(dict[str, nn.Parameter | None]):
 
     def __init__(self, plain: dict[str, nn.Parameter | None], reader: Reader) -> None:
         super().__init__(plain)
-        self._reader = reader
+        self._reader, self._model = reader, reader.model
 
     def __getitem__(self, name: str) -> nn.Parameter | None:
         parameter = dict.__getitem__(self, name)
-        if self._reader.busy and parameter is not None:
+        if self._model.busy and parameter is not None:
             self._reader.read(parameter, self)
         return parameter
 
@@ -86,7 +88,7 @@ class LazyParameters(dict[str, nn.Parameter | None]):
         return dict, (self.plain(),)
 
     def _finish(self) -> None:
-        if self._reader.busy:
+        if self._model.busy:
             self._reader.read_all(self.peek())
 
 
@@ -95,10 +97,10 @@ class LazyGroup(dict[str, Any]):
 
     def __init__(self, plain: dict[str, Any], reader: Reader) -> None:
         super().__init__(plain)
-        self._reader = reader
+        self._reader, self._model = reader, reader.model
 
     def __getitem__(self, key: str) -> Any:
-        if key == "params" and self._reader.busy:
+        if key == "params" and self._model.busy:
             self._reader.read_all(iter(super().__getitem__(key)))
         return super().__getitem__(key)
 

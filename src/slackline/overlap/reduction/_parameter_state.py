@@ -12,19 +12,15 @@ posts the buffer's reduction and waits for its end, alone or together with adjac
 """
 
 import ctypes
-from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from slackline.errors import UsageError
 
-if TYPE_CHECKING:
-    from slackline.overlap.reduction._gradient_group import GradientGroup
-
-__all__ = ["Clear", "ParameterState", "Phase", "Use", "clear_grad", "flat_request"]
+__all__ = ["ParameterState", "Phase", "Use", "clear_grad", "flat_request"]
 
 
 class Phase(Enum):
@@ -41,14 +37,6 @@ class Use(Enum):
     EVERYWHERE = "all ranks, in every step"
     NOWHERE = "no rank, in any step since the first that told"
     SOMEWHERE = "some ranks, or in some steps"
-
-
-class Clear(Enum):
-    """The clearing that `zero_grad` has requested while a pending step still needs the gradient."""
-
-    NO = "nothing"
-    NONE = "set it to None"
-    ZERO = "fill it with zeros"
 
 
 _LONG = 1 << 16
@@ -105,38 +93,9 @@ class ParameterState:
         self.group = group
         """The index of the parameter's group in the optimizer's `param_groups`."""
         self.parameter = parameter
-        self.storage = parameter.untyped_storage()
-        """The parameter's memory when its users were counted last (see `kept_elsewhere`)."""
-        self.watched_class: type
-        """The class with which the parameter reports reads; the GradientReducer sets it."""
-        self._own_class = type(parameter)
-        self._watched = False
         self.priority = index
         self.phase = Phase.LOCAL
-        self.posted = False
-        """True if the gradient's reduction has been posted since the latest step."""
-        self.arrived = False
-        """True if autograd has computed a gradient since the latest step."""
-        self.armed = False
-        """True while the hook only counts the next gradient and calls no callback."""
-        self.gradient_group: GradientGroup
-        """The group in which the gradient is reduced; the GradientReducer sets it."""
-        self.before_gradient: Callable[[ParameterState], None]
-        """The reducer's callback before autograd adds to a posted or reduced gradient."""
-        self.on_gradient: Callable[[ParameterState], None]
-        """The reducer's callback after autograd has added a gradient, unless `armed`."""
-        self.on_last_gradient: Callable[[GradientGroup], None]
-        """The reducer's callback when all gradients of an armed group have arrived."""
-        self.posting: GradientGroup | None = None
-        """The group that has posted the gradient and has not been awaited yet, or None."""
         self.block = block
-        self.extra = False
-        """True if gradients arrived in this step after the reduction had been posted."""
-        self.due = False
-        """True while an optimizer step of this parameter is pending."""
-        self.batch: list[ParameterState] = []
-        """The parameters that take a pending step together with this one."""
-        self.clear_later = Clear.NO
         self.use = Use.EVERYWHERE
         self.grad: Tensor | None = None
         """The gradient that the step uses: the reduced one, or None if no rank has any."""
@@ -164,7 +123,7 @@ class ParameterState:
 
         The parameter's `grad` must not be a view of the old buffer.
         """
-        assert self.posting is None
+        assert self.phase is not Phase.POSTED
         self.flat = flat
         self.grad = None
         self._view = self._make_view()
@@ -177,22 +136,6 @@ class ParameterState:
     def nbytes(self) -> int:
         """The bytes of the gradient's buffer, which a reduction carries."""
         return self._nbytes
-
-    def watch(self) -> None:
-        """Let reads of the parameter object be reported, until `unwatch`."""
-        if not self._watched:
-            self._watched = True
-            self.parameter.__class__ = self.watched_class
-
-    def unwatch(self) -> None:
-        """Let the parameter object be read without a report again."""
-        if self._watched:
-            self._watched = False
-            self.parameter.__class__ = self._own_class
-
-    def done(self) -> bool:
-        """Return whether the gradient's reduction has ended, so that `wait` returns at once."""
-        return self.posting is None or self.posting.done()
 
     def copy(self) -> None:
         """Copy a gradient that has just arrived to its buffer, unless it is there already."""
@@ -245,42 +188,29 @@ class ParameterState:
         targets.append(view)
         sources.append(grad.detach() if grad.requires_grad else grad)
 
-    def post(self, posting: "GradientGroup") -> None:
-        """Record that the group `posting` has posted the buffer that `load` has prepared."""
-        self.posting = posting
+    def posted(self) -> None:
+        """Record that the buffer that `load` has prepared is being reduced, until `reduced`."""
         self._version = self._view._version
         self.phase = Phase.POSTED
-        self.posted = True
 
-    def wait(self) -> None:
-        """Block until the gradient's reduction is done; the result is the parameter's `grad`."""
-        if self.posting is not None:
-            self.posting.wait()
+    def reduced(self, *, show: bool) -> bool:
+        """Take the result of a finished reduction as the gradient that the step uses.
 
-    def reduced(self) -> None:
-        """Make the result of a finished reduction the parameter's `grad`.
-
-        If more gradients of this rank have arrived meanwhile, the result is set aside instead.
-        Raises UsageError if the gradient was written to while it was reduced.
+        With `show` it becomes the parameter's `grad`, too. Without, the caller does that before it
+        updates the parameter. If more gradients of this rank have arrived meanwhile, the result is
+        set aside instead. Returns whether the gradient was written to while it was reduced.
         """
-        written = self._view._version != self._version
-        self.posting = None
+        written: bool = self._view._version != self._version
         self.phase = Phase.REDUCED
-        if not self.due:
-            self.unwatch()
+        used = self._present or self._anybody()
+        if self._stashed is not None:
+            with torch.no_grad():
+                self._view.add_(self._stashed)
+            self._stashed, used = None, True
+        self.grad = self._view if used else None
+        if show or self._accumulates:
             self._show()
-        elif self._accumulates or self._stashed is not None:
-            self.unwatch()
-            self._show()
-            self.watch()
-        else:
-            # The pending step makes it the parameter's `grad`; a read before that takes the step.
-            self.grad = self._view if self._present or self._anybody() else None
-        if written:
-            raise UsageError(
-                f"the gradient of {self.name!r} was written to while it was being reduced: "
-                "read it through the model or the optimizer, or call synchronize() before"
-            )
+        return written
 
     def told(self) -> Use:
         """Return the set of ranks that had a gradient in the reduction that has just ended.
@@ -295,14 +225,8 @@ class ParameterState:
         """Make the reduced gradient the parameter's `grad`, or set it aside for a further one."""
         accumulates, self._accumulates = self._accumulates, False
         more = self.parameter.grad if accumulates else None
-        used = self._present or self._anybody()
-        if self._stashed is not None:
-            with torch.no_grad():
-                self._view.add_(self._stashed)
-            self._stashed, used = None, True
-        self.grad = grad = self._view if used else None
-        if self.clear_later is Clear.NO and self.parameter.grad is not grad:
-            self.parameter.grad = grad
+        if self.parameter.grad is not self.grad:
+            self.parameter.grad = self.grad
         if more is not None and more is not self._view:
             self.stash()
             self.parameter.grad = more
@@ -312,7 +236,7 @@ class ParameterState:
 
         `reduced` adds the saved gradient and the further one.
         """
-        assert self.posting is None
+        assert self.phase is not Phase.POSTED
         grad = self.parameter.grad
         if grad is not None:
             self._stashed = grad.detach().clone()
@@ -335,18 +259,14 @@ class ParameterState:
         if self.parameter.grad is self._view:
             self.parameter.grad = None
 
-    def clear_gradient(self, how: Clear) -> None:
+    def clear_gradient(self, *, set_to_none: bool) -> None:
         """Clear the parameter's gradient at once; no reduction of it may be in flight."""
-        assert self.posting is None
+        assert self.phase is not Phase.POSTED
         self._stashed = None
         self._accumulates = False
         self.grad = None
         self.phase = Phase.LOCAL
-        self.clear_later = Clear.NO
-        if how is Clear.NONE:
-            self.parameter.grad = None
-        else:
-            clear_grad(self.parameter, set_to_none=False)
+        clear_grad(self.parameter, set_to_none=set_to_none)
 
     def detach(self) -> None:
         """Copy the parameter's `grad` out of the exchange's memory, which is about to be freed."""

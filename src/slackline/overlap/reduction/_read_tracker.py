@@ -4,7 +4,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +12,11 @@ from torch.utils._pytree import tree_leaves
 
 from slackline.errors import UsageError
 from slackline.overlap.reduction._compiled_autograd import refuse_compiled_autograd
+from slackline.overlap.reduction._gradient_reducer import GradientReducer
 from slackline.overlap.reduction._lazy_parameters import LazyParameters
+from slackline.overlap.reduction._model_state import ModelState
 from slackline.overlap.reduction._parameter_state import ParameterState
-from slackline.overlap.reduction._watched_parameters import WatchedClasses
-
-if TYPE_CHECKING:
-    from slackline.overlap.reduction._gradient_reducer import GradientReducer
+from slackline.overlap.reduction._watched_parameters import WatchedParameters
 
 __all__ = ["ReadTracker"]
 
@@ -30,28 +29,24 @@ class ReadTracker:
     """
 
     def __init__(self) -> None:
-        self.busy = True
-        self._synchronize = True
+        self.model = ModelState(WatchedParameters(self._report))
         self.reducers: list[GradientReducer] = []
         self.owners: dict[int, tuple[GradientReducer, ParameterState]] = {}
         """The reducer and the state of each parameter, by the parameter's `id`."""
-        self.backwards = 0
-        """The backward passes so far that reached an output of the wrapper's forward."""
         self._task = -1
         self._depth = 0
         self._thread: threading.Thread | None = None
-        self.watched = WatchedClasses(self._report)
-        """The classes of parameters whose reads without a lookup are reported."""
         self._seen: dict[int, int] | None = {}
+        self.model.set_busy(self, True)
 
     @property
     def synchronize(self) -> bool:
         """True if gradients are reduced; False within `no_sync`."""
-        return self._synchronize
+        return self.model.synchronize
 
     @synchronize.setter
     def synchronize(self, value: bool) -> None:
-        self._synchronize = value
+        self.model.synchronize = value
         for reducer in self.reducers:
             reducer.hook_each()
 
@@ -67,11 +62,11 @@ class ReadTracker:
         if self._seen is not None:
             self._note(parameter)
         reducer, state = owner
-        if state.due:
+        if reducer.pending(state):
             reducer.finish(state, self._states(reducer, siblings.peek()))
         elif not self._depth and not self._computing() and reducer.open:
             if reducer.needs_agreement:
-                state.unwatch()
+                self.model.watched.unwatch(state.parameter)
             else:
                 reducer.wait_reduced([state])
 
@@ -80,7 +75,7 @@ class ReadTracker:
             owner = self.owners.get(id(parameter))
             if owner is not None:
                 reducer, state = owner
-                if state.due:
+                if reducer.pending(state):
                     reducer.finish(state)
                 if not self._computing() and reducer.open:
                     reducer.wait_reduced([state])
@@ -92,13 +87,11 @@ class ReadTracker:
             if owner is not None:
                 self._note(parameter)
                 reducer, state = owner
-                if state.due:
+                if reducer.pending(state):
                     reducer.finish(state)
-                state.unwatch()  # compiled code depends on the class of the parameter
-
-    def refresh(self) -> None:
-        """Update `busy`, which is true if a read may have to wait or must be recorded."""
-        self.busy = self._seen is not None or any(reducer.busy for reducer in self.reducers)
+                self.model.watched.unwatch(
+                    state.parameter
+                )  # compiled code depends on the class of the parameter
 
     @contextmanager
     def forward(self) -> Iterator[None]:
@@ -120,7 +113,7 @@ class ReadTracker:
             for key, (_, state) in self.owners.items():
                 state.priority = self._seen.get(key, last)
             self._seen = None
-            self.refresh()
+            self.model.set_busy(self, False)
 
     def count_backwards(self, outputs: Any) -> None:
         """Register hooks that count each backward pass that reaches a tensor in `outputs`.
@@ -137,7 +130,7 @@ class ReadTracker:
         task: int = torch._C._current_graph_task_id()
         if self.synchronize and task != self._task:
             self._task = task
-            self.backwards += 1
+            self.model.backwards += 1
             for reducer in self.reducers:
                 reducer.begin_backward(task)
             torch.autograd.Variable._execution_engine.queue_callback(self._backward_ended)
@@ -152,7 +145,7 @@ class ReadTracker:
         if owner is None:
             return
         reducer, state = owner
-        if state.due:
+        if reducer.pending(state):
             self._check_thread(state.name)
             reducer.finish(state)
         if gradient and reducer.open and not self._computing():
@@ -185,7 +178,7 @@ class ReadTracker:
         return self._depth > 0 or torch._C._current_graph_task_id() != -1
 
     def _states(
-        self, reducer: "GradientReducer", parameters: Iterator[nn.Parameter]
+        self, reducer: GradientReducer, parameters: Iterator[nn.Parameter]
     ) -> Iterator[ParameterState]:
         for parameter in parameters:
             owner = self.owners.get(id(parameter))

@@ -16,16 +16,15 @@ no report at all; `kept_elsewhere` finds these parameters by the count of the me
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-if TYPE_CHECKING:
-    from slackline.overlap.reduction._parameter_state import ParameterState
+from slackline.overlap.reduction._parameter_state import ParameterState
 
-__all__ = ["WatchedClasses", "kept_elsewhere"]
+__all__ = ["WatchedParameters"]
 
 Report = Callable[[Tensor, bool], None]
 
@@ -52,8 +51,8 @@ _OF_GRADIENT: Sequence[Any] = tuple(
 )
 
 
-class WatchedClasses:
-    """The subclasses of one model's classes of parameters, whose objects report their reads."""
+class WatchedParameters:
+    """The parameters of one model that report their reads, and the classes that they have then."""
 
     def __init__(self, report: Report) -> None:
         """Call `report` at each read, with the parameter, and with True for a read of its gradient.
@@ -62,12 +61,55 @@ class WatchedClasses:
         """
         self._report = report
         self._classes: dict[type, type] = {}
+        self._own: dict[int, type] = {}
+        """The own class of each parameter that is watched, by the parameter's `id`."""
+        self._storages: dict[ParameterState, torch.UntypedStorage] = {}
+        """The memory of parameters when its users were counted last (see `kept_elsewhere`)."""
 
-    def of(self, kind: type) -> type:
-        """Return the class for parameters of the class `kind`."""
-        if kind not in self._classes:
-            self._classes[kind] = self._make(kind)
-        return self._classes[kind]
+    def watch(self, parameter: Tensor) -> None:
+        """Let reads of the parameter object be reported, until `unwatch`."""
+        if id(parameter) not in self._own:
+            kind = type(parameter)
+            self._own[id(parameter)] = kind
+            watched = self._classes.get(kind)
+            if watched is None:
+                watched = self._classes[kind] = self._make(kind)
+            parameter.__class__ = watched
+
+    def unwatch(self, parameter: Tensor) -> None:
+        """Let the parameter object be read without a report again."""
+        own = self._own.pop(id(parameter), None)
+        if own is not None:
+            parameter.__class__ = own
+
+    def kept_elsewhere(self, states: Iterable[ParameterState]) -> list[ParameterState]:
+        """Return the states of the parameters whose memory a tensor of the program shares.
+
+        Parameters that share memory only with each other do not count.
+        """
+        count_users = torch._C._storage_Use_Count
+        suspects = []
+        for state in states:
+            storage = self._storages.get(state)
+            # Of the users, one is the parameter, and one the object that is kept here.
+            if storage is None or count_users(storage._cdata) != 2:
+                # The program may have given the parameter other memory.
+                self._storages[state] = state.parameter.untyped_storage()
+                suspects.append(state)
+        sharing: defaultdict[int, list[ParameterState]] = defaultdict(list)
+        for state in suspects:
+            sharing[self._storages[state]._cdata].append(state)
+        return [
+            state
+            for storage, users in sharing.items()
+            if count_users(storage) - 1 > len(users)
+            for state in users
+        ]
+
+    def forget(self, state: ParameterState) -> None:
+        """Keep nothing about a parameter that is not reduced any more."""
+        self.unwatch(state.parameter)
+        self._storages.pop(state, None)
 
     def _make(self, kind: type) -> type:
         report, made = self._report, self._classes.values()
@@ -100,24 +142,3 @@ class WatchedClasses:
             "__module__": kind.__module__,
         }
         return type(kind)(kind.__name__, (kind,), namespace)
-
-
-def kept_elsewhere(states: Iterable["ParameterState"]) -> list["ParameterState"]:
-    """Return the states of the parameters whose memory a tensor of the program shares.
-
-    Parameters that share memory only with each other do not count.
-    """
-    count_users = torch._C._storage_Use_Count
-    # Of the users, one is the parameter, and one the object that the state keeps.
-    suspects = [state for state in states if count_users(state.storage._cdata) != 2]
-    for state in suspects:  # the program may have given the parameter other memory
-        state.storage = state.parameter.untyped_storage()
-    sharing: defaultdict[int, list[ParameterState]] = defaultdict(list)
-    for state in suspects:
-        sharing[state.storage._cdata].append(state)
-    return [
-        state
-        for storage, users in sharing.items()
-        if count_users(storage) - 1 > len(users)
-        for state in users
-    ]

@@ -1,0 +1,63 @@
+"""The posted reductions of one optimizer's gradients, until each has been awaited."""
+
+from collections.abc import Sequence
+
+import torch
+
+from slackline.errors import UsageError
+from slackline.overlap._recorder import Recorder
+from slackline.overlap.reduction._gradient_group import GradientGroup, Posting
+from slackline.overlap.reduction._parameter_state import ParameterState
+
+__all__ = ["Reductions"]
+
+
+class Reductions:
+    """The reductions that have been posted and not been awaited yet."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        """Create an object without reductions; `recorder` receives each post."""
+        self._recorder = recorder
+        self._postings: dict[ParameterState, Posting] = {}
+
+    def of(self, state: ParameterState) -> Posting | None:
+        """Return the reduction that owns the buffer of this gradient, or None."""
+        return self._postings.get(state)
+
+    def post(self, group: GradientGroup, members: Sequence[ParameterState], parity: int) -> None:
+        """Post the reduction of a group of gradients, none of which is in flight.
+
+        See `GradientGroup.post` for the arguments.
+        """
+        posting = group.post(members, parity)
+        for state in members:
+            self._postings[state] = posting
+        self._recorder.posted(
+            group.nbytes, len(group.states), group=group.key, pending=posting.pending
+        )
+
+    def end(self, posting: Posting, *, show: bool) -> None:
+        """Block until a reduction has ended, and take its result (see `ParameterState.reduced`).
+
+        Nothing happens if its result has been taken before. Raises the reduction's error, or
+        UsageError if a gradient was written to meanwhile.
+        """
+        posting.wait()
+        if self._postings.get(posting.states[0]) is not posting:
+            return
+        written = None
+        with torch._C.DisableTorchFunctionSubclass():  # watched parameters report their reads
+            for state in posting.states:
+                del self._postings[state]
+                if state.reduced(show=show):
+                    written = state
+        posting.group.learn(posting)
+        if written is not None:
+            raise UsageError(
+                f"the gradient of {written.name!r} was written to while it was being reduced: "
+                "read it through the model or the optimizer, or call synchronize() before"
+            )
+
+    def done(self) -> bool:
+        """Return whether no reduction uses the gradients' memory any more."""
+        return all(posting.done() for posting in self._postings.values())
