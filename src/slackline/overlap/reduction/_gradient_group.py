@@ -24,10 +24,13 @@ __all__ = ["GradientGroup", "count_groups", "cut"]
 class GradientGroup:
     """Parameters with adjacent gradient buffers, which one operation reduces together."""
 
-    def __init__(self, states: Sequence[ParameterState], reduce: Callable[[int], Pending]) -> None:
+    def __init__(
+        self, states: Sequence[ParameterState], reduce: Callable[[int], Pending], sent_bytes: int
+    ) -> None:
         """Create a gradient group of these parameters.
 
         `reduce` posts the reduction of all their buffers; its argument is the priority.
+        `sent_bytes` are the bytes of their buffers in the type in which they travel.
         """
         self.states = tuple(states)
         self.posted = False
@@ -48,7 +51,7 @@ class GradientGroup:
         self._parity = 0
         self._learns = len(states) > 1 and states[0].flat.device.type == "cpu"
         self._reduce = reduce
-        self._nbytes = sum(state.nbytes for state in states)
+        self._nbytes = sent_bytes
         self._pending: Pending | None = None
         self._in_flight: Sequence[ParameterState] = ()
         self._members: Sequence[ParameterState] | None = None
@@ -200,7 +203,8 @@ def cut(
         # counters unchanged.
         flat = exchange.span(members[0].flat, members[-1].flat)
         reduce = exchange.reduction(members[0].index, flat, average=average)
-        groups.append(GradientGroup(members, reduce))
+        sent_bytes = sum(exchange.sent_bytes(state.flat) for state in members)
+        groups.append(GradientGroup(members, reduce, sent_bytes))
     return groups
 
 
