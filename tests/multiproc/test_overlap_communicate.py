@@ -43,9 +43,7 @@ def by_the_rule(rank, size):
     for group_bytes in (0, 5000, 1 << 20):
         plain = net()
         module = copy.deepcopy(plain)
-        optimizer, reference = (
-            optim.AdamW(each.parameters(), lr=0.01) for each in (module, plain)
-        )
+        optimizer, reference = (optim.AdamW(each.parameters(), lr=0.01) for each in (module, plain))
         with DataParallel(module, optimizer, group_bytes=group_bytes, communicate=BF16) as model:
             for turn in range(4):
                 loss(model, rank, turn).backward()
@@ -108,7 +106,11 @@ def test_a_process_group_of_slackline_sums_by_the_rule(job):
 
 
 def test_another_backend_is_refused(job):
-    assert job(2, over_gloo) == [
-        "communicate=torch.bfloat16 must be used with the backend 'slackline', not 'gloo', which "
-        "does not sum that type in fp32 in the order of the ranks"
-    ] * 2
+    assert (
+        job(2, over_gloo)
+        == [
+            "communicate=torch.bfloat16 must be used with the backend 'slackline', not 'gloo', which "
+            "does not sum that type in fp32 in the order of the ranks"
+        ]
+        * 2
+    )
