@@ -299,7 +299,7 @@ def test_figures_over_the_ranks_stay_exact(manual_group):
 
 
 def test_a_rank_alone_rounds_nothing(wrap, chain, batch):
-    model, _, group = wrap(chain, communicate=BF16)
+    model, _, _ = wrap(chain, communicate=BF16)
     plain = copy.deepcopy(chain)
     backward(model, batch)
     backward(plain, batch)

@@ -13,13 +13,14 @@ from slackline.errors import UsageError
 from slackline.nic import Operation
 from slackline.overlap.exchange._layout import layout
 from slackline.overlap.exchange._narrow import narrowed, sent_as
+from slackline.overlap.exchange._pending import Pending
 from slackline.telemetry import rails_of
 from slackline.wire import DType, ReduceOp
 
 if TYPE_CHECKING:
     from slackline.nic import Group, Transfer
 
-__all__ = ["Exchange", "NicExchange", "Pending", "wire_type"]
+__all__ = ["Exchange", "NicExchange", "wire_type"]
 
 _TYPES = {
     torch.float32: DType.FLOAT32,
@@ -27,20 +28,6 @@ _TYPES = {
     torch.float16: DType.FLOAT16,
     torch.bfloat16: DType.BFLOAT16,
 }
-
-
-class Pending(Protocol):
-    """A reduction that has been posted and runs in the background."""
-
-    @property
-    def ended_ns(self) -> int:
-        """The end by the monotonic clock in ns; 0 while pending, and if the end is not known."""
-
-    def done(self) -> bool:
-        """Return whether the reduction has ended, with or without an error. Never blocks."""
-
-    def wait(self) -> None:
-        """Block until the reduction has ended; raise its error if it failed."""
 
 
 class Exchange(Protocol):

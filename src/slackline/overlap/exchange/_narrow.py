@@ -8,15 +8,12 @@ order of the ranks, and is rounded once more; an average is divided before that 
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from slackline.errors import UsageError
-
-if TYPE_CHECKING:
-    from slackline.overlap.exchange._interface import Pending
+from slackline.overlap.exchange._pending import Pending
 
 __all__ = ["MOST_RANKS", "check_communicate", "check_ranks", "narrowed", "sent_as", "sent_type"]
 
@@ -62,14 +59,14 @@ def sent_as(flat: Tensor, communicate: torch.dtype | None, ranks: int) -> torch.
 
 
 def narrowed(
-    post: "Callable[[int], Pending]", flat: Tensor, sent: Tensor
-) -> "Callable[[int], Pending]":
+    post: Callable[[int], Pending], flat: Tensor, sent: Tensor
+) -> Callable[[int], Pending]:
     """Return a function that rounds `flat` to `sent` and calls `post`, which reduces `sent`.
 
     The Pending that it returns copies the result back to `flat` when `wait` is called first.
     """
 
-    def round_and_post(priority: int) -> "Pending":
+    def round_and_post(priority: int) -> Pending:
         sent.copy_(flat)
         return _Widening(post(priority), flat, sent)
 
@@ -79,7 +76,7 @@ def narrowed(
 class _Widening:
     """A posted reduction of `sent` whose result `wait` copies to `flat`, once."""
 
-    def __init__(self, pending: "Pending", flat: Tensor, sent: Tensor) -> None:
+    def __init__(self, pending: Pending, flat: Tensor, sent: Tensor) -> None:
         self._pending = pending
         self._flat, self._sent = flat, sent
         self._widened = False

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from slackline.overlap.exchange._interface import Pending
 from slackline.overlap.exchange._layout import layout
 from slackline.overlap.exchange._narrow import narrowed, sent_as
+from slackline.overlap.exchange._pending import Pending
 
 __all__ = ["ProcessGroupExchange"]
 

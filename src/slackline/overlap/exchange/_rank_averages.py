@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from slackline.overlap.exchange._interface import Exchange, Pending
+from slackline.overlap.exchange._interface import Exchange
+from slackline.overlap.exchange._pending import Pending
 
 __all__ = ["Average", "RankAverages"]
 
