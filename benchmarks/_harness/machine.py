@@ -59,9 +59,21 @@ def sent_packets(pid: int, interface: str) -> int:
     Packets that the kernel segments or coalesces later count once. Raises KeyError if there is no
     such interface.
     """
+    return int(_interface_counters(pid, interface)[9])
+
+
+def sent_bytes(pid: int, interface: str) -> int:
+    """Return the bytes of all packets, with their headers, that such an interface has sent.
+
+    Raises KeyError if there is no such interface.
+    """
+    return int(_interface_counters(pid, interface)[8])
+
+
+def _interface_counters(pid: int, interface: str) -> list[str]:
     lines = Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]
     counters = {name.strip(): line.split() for name, line in (row.split(":", 1) for row in lines)}
-    return int(counters[interface][9])
+    return counters[interface]
 
 
 def commit(*, apart_from: Path | None = None) -> str:

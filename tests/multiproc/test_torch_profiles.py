@@ -108,12 +108,12 @@ def start(rank, size, path):
     dist.init_process_group("slackline", init_method=f"file://{path}", rank=rank, world_size=size)
 
 
-def overlapped(rank, size, path):
+def overlapped(rank, size, path, communicate=None):
     start(rank, size, path)
     torch.manual_seed(0)
     layers = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2, bias=False))
     optimizer = torch.optim.SGD(layers.parameters(), lr=0.1)
-    model = DataParallel(layers, optimizer, group_bytes=0)
+    model = DataParallel(layers, optimizer, group_bytes=0, communicate=communicate)
 
     def step():
         model(torch.ones(3, 8) * rank).sum().backward()
@@ -141,6 +141,15 @@ def test_a_profile_shows_the_reductions_of_gradients_on_every_rank(job):
     ]  # a reduction has one element more, which counts the ranks that have the gradient
     assert [(each["group"], each["sequence"]) for each in first] == [("0", 1)] * 3
     assert len({each["tag"] for each in first}) == 3
+
+
+def overlapped_as_bf16(rank, size, path):
+    return overlapped(rank, size, path, communicate=torch.bfloat16)
+
+
+def test_a_profile_shows_the_bytes_of_gradients_that_travel_as_bf16(job):
+    for found in job(2, overlapped_as_bf16, bare=True):
+        assert sorted(each["bytes"] for each in found) == [10, 18, 66]
 
 
 def ended_by_waits(rank, size, path):

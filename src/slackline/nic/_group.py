@@ -97,7 +97,8 @@ class Epochs:
 
 
 _CACHED_SHAPES = 4096
-Plans = dict[tuple[int, DType, ReduceOp], tuple[Poster, _native.Program]]
+Plans = dict[tuple[int, DType, ReduceOp, bool], tuple[Poster, _native.Program]]
+"""What posts an all_reduce, by its count, its type, its reduction and its request of rank order."""
 
 
 class NativeGroup(Operations):
@@ -162,10 +163,15 @@ class NativeGroup(Operations):
         return sorted(rail.name for rail in self._engine.rails())
 
     def plan_for(
-        self, nbytes: int, dtype: DType = DType.FLOAT32, op: ReduceOp = ReduceOp.SUM
+        self,
+        nbytes: int,
+        dtype: DType = DType.FLOAT32,
+        op: ReduceOp = ReduceOp.SUM,
+        *,
+        rank_order: bool = False,
     ) -> Selected:
         """Return the plan that an all_reduce of `nbytes` runs, with the reason for the choice."""
-        return self._book.all_reduce(nbytes, dtype, op)
+        return self._book.all_reduce(nbytes, dtype, op, rank_order=rank_order)
 
     def agree(self, address: int, count: int) -> None:
         """Replace `count` 64-bit integers, each by its maximum over all ranks; block until done."""
@@ -248,11 +254,12 @@ class NativeGroup(Operations):
         if operation.kind is not Kind.ALL_REDUCE:
             return super()._planned(operation, collective, early)
         count, dtype, op = operation.elements, operation.dtype, operation.reduction
+        shape = count, dtype, op, operation.rank_order
         plans = self._early_all_reduces if early else self._all_reduces
         sharing = self._sharing
         if in_callback(operation.tag):
             plans, sharing = self._callback_all_reduces, None
-        known = plans.get((count, dtype, op))
+        known = plans.get(shape)
         if known is not None:
             return known
         if len(plans) >= _CACHED_SHAPES:
@@ -260,11 +267,13 @@ class NativeGroup(Operations):
         total = count * dtype.itemsize
         shared = sharing is not None and total >= sharing.least_bytes
         longest = sharing.slice_of(total) if sharing is not None and shared else total
-        chosen = self._book.all_reduce(longest, dtype, op, early=early)
+        chosen = self._book.all_reduce(
+            longest, dtype, op, early=early, rank_order=operation.rank_order
+        )
         poster = self._poster(chosen.name)
         if sharing is not None and shared:
             poster = sharing
-        known = plans[count, dtype, op] = poster, chosen.program
+        known = plans[shape] = poster, chosen.program
         return known
 
     def completion_queue(self) -> NativeCompletionQueue:

@@ -84,6 +84,10 @@ class Operation(NamedTuple):
     `nested_callback_tag` matches one collective alone, whatever the order of the calls."""
     priority: int = 0
     """The priority; a lower number is sent first."""
+    rank_order: bool = False
+    """Whether an all_reduce must add in rank order, and round half types once, in any group.
+
+    Equal on all ranks. A group whose `rank_ordered` is True does so without the request."""
 
     @property
     def elements(self) -> int:
@@ -101,13 +105,16 @@ class Operation(NamedTuple):
         *,
         tag: int | None = None,
         priority: int = 0,
+        rank_order: bool = False,
     ) -> Operation:
         """Reduce `count` elements of every rank's source into every rank's target.
 
-        Source and target may be the same memory.
+        Source and target may be the same memory. With `rank_order` each element is summed in the
+        order of the ranks, half types in fp32 with one rounding at the end, whatever the group's
+        order is.
         """
         at, to, counts = (source,), (target,), (count,)
-        return cls(Kind.ALL_REDUCE, dtype, at, to, counts, (), op, None, tag, priority)
+        return cls(Kind.ALL_REDUCE, dtype, at, to, counts, (), op, None, tag, priority, rank_order)
 
     @classmethod
     def reduce_scatter(

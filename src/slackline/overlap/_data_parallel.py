@@ -19,7 +19,7 @@ from slackline.overlap._checks import check
 from slackline.overlap._ddp_names import without_prefix
 from slackline.overlap._model_gradients import ModelGradients, agree_and_copy
 from slackline.overlap._report import Report
-from slackline.overlap.exchange import open_exchange
+from slackline.overlap.exchange import check_communicate, open_exchange
 from slackline.telemetry import RunSummary, StepSummary
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class _Options:
     average: bool
     broadcast_buffers: bool
     group_bytes: int | None
+    communicate: torch.dtype | None
     telemetry: Path | None
     on_step: Callable[[StepSummary], None] | None
 
@@ -80,6 +81,7 @@ class DataParallel(nn.Module):
         average: bool = True,
         broadcast_buffers: bool = True,
         group_bytes: int | None = None,
+        communicate: torch.dtype | None = None,
         telemetry: Path | None = None,
         on_step: Callable[[StepSummary], None] | None = None,
     ) -> None:
@@ -97,16 +99,25 @@ class DataParallel(nn.Module):
         None reads SLACKLINE_GROUP_BYTES; without that variable the size is found by trial in the
         first hundred steps. If the group does not add in rank order, the last bits of sums may
         depend on the size.
+        `communicate`: the type in which gradients of fp32 travel. None is fp32. torch.bfloat16
+        sends half the bytes: each rank's gradient is rounded to bf16, the sum (or average) over the
+        ranks is computed in fp32 in rank order and rounded to bf16, and `grad` holds the result as
+        fp32. A group of any order sums in rank order then. Gradients of 16 bits travel unchanged,
+        and with one rank nothing is rounded. All ranks pass the same value.
         `telemetry`: the directory for this rank's step summaries. None reads SLACKLINE_TELEMETRY.
         `on_step`: called in the training thread when the last parameter of a step is updated, with
         the step's summary, whose `scalars()` is a dictionary of figures for a logger.
 
         Blocks until all ranks have made the same call. Raises UsageError for a model that cannot be
-        wrapped, and MismatchError if the ranks' models differ.
+        wrapped, and with `communicate` for gradients of float64, for a group of a torch backend
+        other than slackline, for tensors on a device whose group does not add in rank order, and
+        for more than 256 ranks. Raises MismatchError if the ranks' models or their values of
+        `communicate` differ.
         """
         super().__init__()
         if group_bytes is not None and not (isinstance(group_bytes, int) and group_bytes >= 0):
             raise UsageError(f"group_bytes must be a whole number from 0 on, not {group_bytes!r}")
+        check_communicate(communicate)
         self._closed = True
         self._refuse: Any = torch.compiler.disable(_refuse)  # type: ignore[no-untyped-call]
         self.module = module
@@ -114,7 +125,13 @@ class DataParallel(nn.Module):
         self.register_load_state_dict_pre_hook(_add_prefix)  # type: ignore[no-untyped-call]
         self._attached, self._given_later = False, optimizer is None
         self._options = _Options(
-            process_group, average, broadcast_buffers, group_bytes, telemetry, on_step
+            process_group,
+            average,
+            broadcast_buffers,
+            group_bytes,
+            communicate,
+            telemetry,
+            on_step,
         )
         if optimizer is not None:
             self.attach(optimizer)
@@ -130,14 +147,19 @@ class DataParallel(nn.Module):
             raise UsageError("attach must be called once, with all optimizers, not twice")
         module, options = self.module, self._options
         optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
-        holders = check(module, optimizers)
+        holders = check(module, optimizers, options.communicate)
         early = [name for name, each in module.named_parameters() if each.grad is not None]
         if early and self._given_later:
             raise UsageError(
                 f"attach must be called before the first backward, but {early[0]!r} has a gradient"
             )
-        exchange = open_exchange(module, options.process_group, spare_keys=2 * len(optimizers))
-        agree_and_copy(module, holders, exchange)
+        exchange = open_exchange(
+            module,
+            options.process_group,
+            spare_keys=2 * len(optimizers),
+            communicate=options.communicate,
+        )
+        agree_and_copy(module, holders, exchange, options.communicate)
         environment = Environment.read()
         directory = environment.telemetry if options.telemetry is None else options.telemetry
         rank = dist.get_rank() if dist.is_initialized() else exchange.rank

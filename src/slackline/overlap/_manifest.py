@@ -53,17 +53,23 @@ def manifest(module: nn.Module, holders: Mapping[int, int]) -> tuple[Entry, ...]
     return tuple(entries)
 
 
-def encode(entries: Sequence[Entry]) -> bytes:
-    """Return a model's description as JSON bytes, which `decode` reads."""
-    return json.dumps([asdict(entry) for entry in entries], separators=(",", ":")).encode()
+def encode(entries: Sequence[Entry], communicate: str = "None") -> bytes:
+    """Return a model's description as JSON bytes, which `decode` reads.
+
+    `communicate` is the wrapper's option of this name as text.
+    """
+    table = [asdict(entry) for entry in entries]
+    return json.dumps([communicate, table], separators=(",", ":")).encode()
 
 
-def decode(text: bytes) -> tuple[Entry, ...]:
-    """Return the model's description that `encode` has written as JSON bytes."""
-    return tuple(
+def decode(text: bytes) -> tuple[tuple[Entry, ...], str]:
+    """Return the model's description and the option `communicate` that `encode` has written."""
+    communicate, table = json.loads(text)
+    entries = tuple(
         Entry(**{**given, "shape": tuple(given["shape"]), "stride": tuple(given["stride"])})
-        for given in json.loads(text)
+        for given in table
     )
+    return entries, communicate
 
 
 def difference(manifests: Sequence[Sequence[Entry]]) -> tuple[int, str] | None:

@@ -25,15 +25,29 @@ from slackline.overlap.reduction import (
 __all__ = ["ModelGradients", "agree_and_copy"]
 
 
-def agree_and_copy(module: nn.Module, holders: dict[int, int], exchange: Exchange) -> None:
+def agree_and_copy(
+    module: nn.Module,
+    holders: dict[int, int],
+    exchange: Exchange,
+    communicate: torch.dtype | None = None,
+) -> None:
     """Check that all ranks have the same model, then copy rank 0's values to every rank.
 
-    `holders` maps a parameter's `id` to the index of its optimizer. Blocks on all ranks. If the
-    models differ, raises MismatchError on every rank, with the first rank and tensor that differ.
+    `holders` maps a parameter's `id` to the index of its optimizer, and `communicate` is the
+    wrapper's option of this name. Blocks on all ranks. If the models or the options differ, raises
+    MismatchError on every rank, with the first rank and tensor that differ.
     """
     mine = _manifest.manifest(module, holders)
-    texts = exchange.share(_manifest.encode(mine))
-    found = _manifest.difference([_manifest.decode(text) for text in texts])
+    texts = exchange.share(_manifest.encode(mine, str(communicate)))
+    manifests, types = zip(*map(_manifest.decode, texts), strict=True)
+    for peer, other in enumerate(types):
+        if other != types[0]:
+            text = (
+                "the ranks must wrap the model with the same communicate, but rank "
+                f"{peer} has {other} where rank 0 has {types[0]}"
+            )
+            raise MismatchError(text, rank=exchange.rank, peer=peer)
+    found = _manifest.difference(manifests)
     if found is not None:
         peer, sentence = found
         text = f"the ranks must wrap the same model, but {sentence}"

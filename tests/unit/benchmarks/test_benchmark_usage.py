@@ -4,7 +4,13 @@ import os
 from pathlib import Path
 
 import pytest
-from _harness.machine import busy_seconds, idle_seconds, sent_packets, softirq_seconds
+from _harness.machine import (
+    busy_seconds,
+    idle_seconds,
+    sent_bytes,
+    sent_packets,
+    softirq_seconds,
+)
 from _harness.rounds import in_turns
 from _harness.usage import Reading, Usage
 
@@ -45,7 +51,9 @@ def test_processor_time_is_read_by_kind(monkeypatch: pytest.MonkeyPatch) -> None
     assert busy_seconds() == pytest.approx((100 + 20 + 3000 + 40 + 500) / tick)
 
 
-def test_packets_are_those_that_one_interface_has_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packets_and_bytes_are_those_that_one_interface_has_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table = (
         "Inter-|   Receive                            |  Transmit\n"
         " face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs\n"
@@ -56,6 +64,7 @@ def test_packets_are_those_that_one_interface_has_sent(monkeypatch: pytest.Monke
     monkeypatch.setattr(Path, "read_text", lambda path: asked.append(str(path)) or table)
     assert sent_packets(7, "eth0") == 44
     assert sent_packets(7, "lo") == 2
-    assert asked == ["/proc/7/net/dev"] * 2
+    assert sent_bytes(7, "eth0") == 40
+    assert asked == ["/proc/7/net/dev"] * 3
     with pytest.raises(KeyError, match="eth1"):
         sent_packets(7, "eth1")

@@ -40,6 +40,7 @@ def grouped(*sizes):
                 for index in itertools.islice(numbers, size)
             ],
             no_post,
+            8 * size,
         )
         for size in sizes
     ]

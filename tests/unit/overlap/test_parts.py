@@ -53,7 +53,7 @@ def test_a_key_is_held_back_until_those_before_it_have_come():
 def test_a_manifest_survives_the_wire():
     module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     entries = manifest(module, {id(module[0].weight): 0})
-    assert decode(encode(entries)) == entries
+    assert decode(encode(entries, "torch.bfloat16")) == (entries, "torch.bfloat16")
     assert [entry.role for entry in entries[:2]] == ["optimizer 0", "held by no optimizer"]
     assert difference([entries, entries]) is None
 

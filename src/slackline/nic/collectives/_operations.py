@@ -316,7 +316,7 @@ class Operations(Posts):
         limit = self.timeout_ns if timeout is None else nanoseconds(timeout)
         if operation.kind in _BUFFERS:
             collective, dtype, count = self._bound(operation)
-            early = self._is_early(collective, operation.tag)
+            early = self._is_early(collective, operation)
             poster, program = self._planned(operation, collective, early)
             request = poster.run(
                 program,
@@ -390,7 +390,7 @@ class Operations(Posts):
         The second value is whether the plan lasts until `version` changes.
         """
         collective, dtype, count = self._bound(operation)
-        early = self._is_early(collective, operation.tag)
+        early = self._is_early(collective, operation)
         poster, program = self._planned(operation, collective, early)
         tag = -1 if operation.tag is None else operation.tag
         total = count * dtype.itemsize
@@ -417,7 +417,7 @@ class Operations(Posts):
             message, count, priority = self._native.message, operation.elements, operation.priority
             return partial(message, receives, address, count, dtype, total, peer, tag, priority)
         collective = _COLLECTIVES[operation.kind]
-        early = self._is_early(collective, operation.tag)
+        early = self._is_early(collective, operation)
         _, program = self._planned(operation, collective, early)
         chunks, op = self._chunks(operation), operation.reduction
         run, priority = self._native.run_chunks, operation.priority
@@ -455,13 +455,16 @@ class Operations(Posts):
         chosen = self._book.select(collective, total, operation.dtype, operation.peer, early=early)
         return self._native, chosen.program
 
-    def _is_early(self, collective: Collective, tag: int | None) -> bool:
+    def _is_early(self, collective: Collective, operation: Operation) -> bool:
         """Return whether the next collective of this kind and tag uses only the first links.
 
         One that is posted in a callback does, since the ranks may post these in different orders.
+        One that asks for rank order in a group that adds in any order does not: there the plans
+        over the first links round half types at every rank.
         """
-        later = self._book.connects_later
-        return later and self._posted.get((collective, tag), 0) < _EARLY
+        if not self._book.connects_later or (operation.rank_order and self._book.order != "rank"):
+            return False
+        return self._posted.get((collective, operation.tag), 0) < _EARLY
 
     def _count(self, collective: Collective, operation: Operation) -> None:
         """Count a posted collective that used only the group's first links."""

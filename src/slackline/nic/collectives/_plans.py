@@ -100,6 +100,9 @@ DIRECT, MESH = "direct", "mesh"
 """The plans in which every rank sends to every other."""
 STAR = "star"
 """The plan in which an aggregator (a node that adds for all ranks) reduces."""
+_ADD_ONCE = (DIRECT, MESH)
+"""The plans in which one rank has the values of all ranks and adds them at once, in rank order. In
+every group they sum half types in fp32 and round once."""
 RING, ROTATING_RING = "reduce-broadcast", "ring"
 """The plans that ring NICs can execute: the default plan, and a plan that users can ask for."""
 _OFFLOADED = {
@@ -180,7 +183,7 @@ class PlanBook:
         """Whether the cost model gives the times of most plans."""
         self._plans: dict[tuple[Collective, str, int | None], CollectivePlan] = {}
         self._programs: dict[tuple[Collective, str, int | None], _native.Program] = {}
-        self._selected: dict[tuple[Collective, int, bool, int | None, bool], Selected] = {}
+        self._selected: dict[tuple[Collective, int, bool, int | None, bool, bool], Selected] = {}
 
     def reach_star(self, most_bytes: int) -> None:
         """Allow the aggregator for operations of up to `most_bytes` from now on."""
@@ -263,15 +266,23 @@ class PlanBook:
         self._selected.clear()
 
     def all_reduce(
-        self, nbytes: int, dtype: DType, op: ReduceOp, *, early: bool = False
+        self,
+        nbytes: int,
+        dtype: DType,
+        op: ReduceOp,
+        *,
+        early: bool = False,
+        rank_order: bool = False,
     ) -> Selected:
         """Return the plan of an all_reduce over `nbytes`, on devices if they can add this type.
 
-        With `early` the plan needs only the links that a large group is opened with.
+        With `early` the plan needs only the links that a large group is opened with. With
+        `rank_order` the plan adds in rank order also in a group that adds in any order.
         """
-        narrow = dtype in _HALF_TYPES and self.order != "rank"
+        ordered = rank_order and self.order != "rank"
+        narrow = ordered or (dtype in _HALF_TYPES and self.order != "rank")
         if not self._device_bytes or not nbytes or narrow or dtype not in _OFFLOADED.get(op, ()):
-            return self.select(Collective.ALL_REDUCE, nbytes, dtype, early=early)
+            return self.select(Collective.ALL_REDUCE, nbytes, dtype, early=early, ordered=ordered)
         if self._offloaded is None:
             plan = self._plan(Collective.ALL_REDUCE, self.device_plan, None)
             program = compile_program(
@@ -291,18 +302,22 @@ class PlanBook:
         root: int | None = None,
         *,
         early: bool = False,
+        ordered: bool = False,
     ) -> Selected:
         """Return the plan of an operation over `nbytes`, rounded up to a power of two.
 
         With `early` the plan needs only the links that a large group is opened with, if there is
-        such a plan.
+        such a plan. With `ordered` an all_reduce adds in rank order, though the group does not.
         """
         size_class = max(_SMALLEST_CLASS, 1 << (nbytes - 1).bit_length()) if nbytes > 0 else 0
         wide = dtype in _HALF_TYPES and self.order == "rank"
-        key = collective, size_class, wide, root, early
+        key = collective, size_class, wide, root, early, ordered
         selected = self._selected.get(key)
         if selected is None:
-            name, reason = self._choose(collective, size_class, wide, root, early=early)
+            if ordered:
+                name, reason = self._choose_ordered(size_class)
+            else:
+                name, reason = self._choose(collective, size_class, wide, root, early=early)
             program = self.program(collective, name, root)
             selected = self._selected[key] = Selected(name, reason, program)
             _log.debug("%s of %d bytes: %s", collective.label, size_class, reason)
@@ -341,8 +356,6 @@ class PlanBook:
         if self._parameters is None:
             return names(collective)[0], "nothing has been measured yet"
         if collective is Collective.ALL_REDUCE:
-            from slackline.plan.collective import expected_ns, fastest  # Imported by `learn`.
-
             # In rank order this plan sends partial sums of half types in fp32, twice the bytes.
             left_out = {"reduce-broadcast"} if wide else set()
             if nbytes > self._star_limit:
@@ -350,14 +363,7 @@ class PlanBook:
             timings = [t for t in self._timings if t.name not in left_out]
             if early:
                 timings = [t for t in self._timings if t.name in EARLY[collective]]
-            expected = None
-            if self._modelled or self.ranks <= _MODELLED:
-                expected = {
-                    t.name: expected_ns(t.name, self.ranks, nbytes, self._parameters)
-                    for t in timings
-                }
-            how = "as the cost model expects" if self._modelled else "as tried"
-            return fastest(timings, nbytes, expected, preferred=self._preferred, how=how)
+            return self._fastest(timings, nbytes, self._parameters, preferred=self._preferred)
         from slackline.plan.collective import choose  # Imported by `learn`.
 
         return choose(
@@ -369,6 +375,36 @@ class PlanBook:
             root=root,
             accumulate_ratio=2 if wide else 1,
         )
+
+    def _choose_ordered(self, nbytes: int) -> tuple[str, str]:
+        """Return the plan of an all_reduce in rank order, in a group of another order, and why."""
+        if self._asked in _ADD_ONCE:
+            return self._asked, "asked for by name"
+        if self._parameters is None:
+            return DIRECT, "nothing has been measured yet"
+        timings = [timing for timing in self._timings if timing.name in _ADD_ONCE]
+        name, reason = self._fastest(timings, nbytes, self._parameters, preferred="mesh")
+        return name, f"{reason}; rank order is asked for"
+
+    def _fastest(
+        self,
+        timings: Sequence[Timing],
+        nbytes: int,
+        parameters: CostParameters,
+        *,
+        preferred: Literal["mesh", "ring"],
+    ) -> tuple[str, str]:
+        """Return the fastest of these all_reduce plans, and why; see `fastest`."""
+        from slackline.plan.collective import expected_ns, fastest  # Imported by `learn`.
+
+        expected = None
+        if self._modelled or self.ranks <= _MODELLED:
+            expected = {
+                timing.name: expected_ns(timing.name, self.ranks, nbytes, parameters)
+                for timing in timings
+            }
+        how = "as the cost model expects" if self._modelled else "as tried"
+        return fastest(timings, nbytes, expected, preferred=preferred, how=how)
 
     def _plan(self, collective: Collective, name: str, root: int | None) -> CollectivePlan:
         key = collective, name, root

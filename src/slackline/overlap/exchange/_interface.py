@@ -12,13 +12,15 @@ from slackline._profile import Facts, profiling, recorded_transfer
 from slackline.errors import UsageError
 from slackline.nic import Operation
 from slackline.overlap.exchange._layout import layout
+from slackline.overlap.exchange._narrow import narrowed, sent_as
+from slackline.overlap.exchange._pending import Pending
 from slackline.telemetry import rails_of
 from slackline.wire import DType, ReduceOp
 
 if TYPE_CHECKING:
     from slackline.nic import Group, Transfer
 
-__all__ = ["Exchange", "NicExchange", "Pending", "wire_type"]
+__all__ = ["Exchange", "NicExchange", "wire_type"]
 
 _TYPES = {
     torch.float32: DType.FLOAT32,
@@ -26,20 +28,6 @@ _TYPES = {
     torch.float16: DType.FLOAT16,
     torch.bfloat16: DType.BFLOAT16,
 }
-
-
-class Pending(Protocol):
-    """A reduction that has been posted and runs in the background."""
-
-    @property
-    def ended_ns(self) -> int:
-        """The end by the monotonic clock in ns; 0 while pending, and if the end is not known."""
-
-    def done(self) -> bool:
-        """Return whether the reduction has ended, with or without an error. Never blocks."""
-
-    def wait(self) -> None:
-        """Block until the reduction has ended; raise its error if it failed."""
 
 
 class Exchange(Protocol):
@@ -80,13 +68,19 @@ class Exchange(Protocol):
     def release(self) -> None:
         """Free all memory that `allocate` has returned."""
 
-    def reduction(self, key: int, flat: Tensor, *, average: bool) -> Callable[[int], Pending]:
+    def reduction(
+        self, key: int, flat: Tensor, *, average: bool, exact: bool = False
+    ) -> Callable[[int], Pending]:
         """Return a function that posts the sum (or average) of a flat tensor over the ranks.
 
         The reduction is done in place, in `flat`. If `matches_by_key`, the ranks' reductions with
         the same `key` are matched. The function takes a priority (a smaller number is more urgent)
-        and returns the Pending. The caller must not touch `flat` until the Pending is done.
+        and returns the Pending. The caller must not touch `flat` until the Pending's `wait` has
+        returned. With `exact` the elements travel in their own type even if gradients do not.
         """
+
+    def sent_bytes(self, flat: Tensor) -> int:
+        """Return the bytes of a gradient's flat tensor in the type in which it travels."""
 
     def agree(self, key: int, bits: Tensor) -> None:
         """Replace a flat uint8 CPU tensor by the elementwise maximum over the ranks. Blocks."""
@@ -113,23 +107,37 @@ class NicExchange:
     """A gradient exchange on a NIC engine's group.
 
     Gradients lie in memory that the engine has registered, and reductions are matched by tag.
+    Gradients that travel in another type are copied to a second block of such memory.
     """
 
     matches_by_key = True
     notes_ends = True
 
-    def __init__(self, group: "Group", keys: int, name: str = "") -> None:
+    def __init__(
+        self,
+        group: "Group",
+        keys: int,
+        name: str = "",
+        *,
+        communicate: torch.dtype | None = None,
+    ) -> None:
         """Reserve `keys` message tags of the group for reductions, the same tags on every rank.
 
         `name` is torch's name of the group, which torch's profiles show; empty without one.
+        `communicate` is the type in which fp32 gradients travel, as `sent_type` takes it. If it is
+        given, all gradients are summed in rank order, whatever the order of the group.
         """
         self.rank = group.rank
         self.size = group.size
         # With two ranks, the sums in both orders of the terms are bit-identical.
-        self.rank_ordered = group.rank_ordered or group.size <= 2
+        self.rank_ordered = group.rank_ordered or group.size <= 2 or communicate is not None
         self._group = group
+        self._communicate = communicate
         self._first_tag = group.tag_allocator.reserve_reductions(keys)
-        self._blocks: list[int] = []
+        self._blocks: dict[int, int] = {}
+        """The address and the bytes of each block of memory with flat tensors."""
+        self._copies: dict[int, int] = {}
+        """The address of each block's second block, with the copies that travel."""
         self._name = name
         self._posted = [0] * keys
         """The number of reductions so far with each key; equal on all ranks after a step."""
@@ -140,7 +148,7 @@ class NicExchange:
         if not total:
             return []
         block = self._group.allocate(total)
-        self._blocks.append(block)
+        self._blocks[block] = total
         ctypes.memset(block, 0, total)  # reductions also sum the gaps between the tensors
         return [
             _at(block + offset, count, dtype)
@@ -162,14 +170,22 @@ class NicExchange:
 
     def release(self) -> None:
         while self._blocks:
-            self._group.free(self._blocks.pop())
+            block, _ = self._blocks.popitem()
+            if block in self._copies:
+                self._group.free(self._copies.pop(block))
+            self._group.free(block)
 
-    def reduction(self, key: int, flat: Tensor, *, average: bool) -> Callable[[int], Pending]:
-        address, count, dtype = flat.data_ptr(), flat.numel(), wire_type(flat.dtype)
+    def reduction(
+        self, key: int, flat: Tensor, *, average: bool, exact: bool = False
+    ) -> Callable[[int], Pending]:
+        communicate = None if exact else self._communicate
+        travels = sent_as(flat, communicate, self.size)
+        sent = flat if travels is flat.dtype else self._copy_of(flat, travels)
+        address, count, dtype = sent.data_ptr(), sent.numel(), wire_type(sent.dtype)
         op = ReduceOp.AVG if average else ReduceOp.SUM
-        tag = self._first_tag + key
+        tag, ordered = self._first_tag + key, communicate is not None
         prepared = self._group.prepare(
-            Operation.all_reduce(address, address, count, dtype, op, tag=tag)
+            Operation.all_reduce(address, address, count, dtype, op, tag=tag, rank_order=ordered)
         )
 
         def post(priority: int) -> Pending:
@@ -179,10 +195,27 @@ class NicExchange:
                 return prepared.post(priority=priority)
             posting = partial(prepared.post, priority=priority)
             return recorded_transfer(
-                "all_reduce", posting, False, [flat], self._facts(key, sequence)
+                "all_reduce", posting, False, [sent], self._facts(key, sequence)
             )
 
-        return post
+        return post if sent is flat else narrowed(post, flat, sent)
+
+    def sent_bytes(self, flat: Tensor) -> int:
+        return flat.numel() * sent_as(flat, self._communicate, self.size).itemsize
+
+    def _copy_of(self, flat: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return the tensor of type `dtype` in which the elements of `flat` travel.
+
+        It lies in the second block where `flat` lies in its own, so that no further memory is
+        needed when other tensors of the block are reduced together.
+        """
+        at, width = flat.data_ptr(), flat.itemsize
+        block = max(block for block in self._blocks if block <= at)
+        if block not in self._copies:
+            total = self._blocks[block] * dtype.itemsize // width
+            self._copies[block] = self._group.allocate(total)
+        offset = (at - block) // width * dtype.itemsize
+        return _at(self._copies[block] + offset, flat.numel(), dtype)
 
     def agree(self, key: int, bits: Tensor) -> None:
         at, count, tag = bits.data_ptr(), bits.numel(), self._first_tag + key

@@ -8,6 +8,7 @@ from torch import nn
 
 from slackline.errors import UsageError
 from slackline.overlap.exchange._interface import Exchange, NicExchange
+from slackline.overlap.exchange._narrow import check_ranks
 from slackline.overlap.exchange._process_group import ProcessGroupExchange
 
 if TYPE_CHECKING:
@@ -17,13 +18,19 @@ __all__ = ["open_exchange"]
 
 
 def open_exchange(
-    module: nn.Module, group: "dist.ProcessGroup | Group | None", *, spare_keys: int
+    module: nn.Module,
+    group: "dist.ProcessGroup | Group | None",
+    *,
+    spare_keys: int,
+    communicate: torch.dtype | None = None,
 ) -> Exchange:
     """Return the exchange that reduces a module's gradients over the ranks.
 
     The engine itself serves a model in the CPU's memory with a slackline group. Every other case
     uses the torch process group, which reduces gradients on their own device. The exchange has a
-    key for each parameter and `spare_keys` further keys. Raises UsageError without a process group.
+    key for each parameter and `spare_keys` further keys. `communicate` is the type in which fp32
+    gradients travel; None is their own. Raises UsageError without a process group, and for a group
+    that cannot sum gradients of the type `communicate` in rank order.
     """
     devices = {parameter.device for parameter in module.parameters()}
     device = devices.pop() if devices else torch.device("cpu")
@@ -31,11 +38,32 @@ def open_exchange(
     if group is None:
         group = dist.group.WORLD
     if isinstance(group, dist.ProcessGroup):
-        if device.type != "cpu" or dist.get_backend(group) != "slackline":
-            return ProcessGroupExchange(group, device)
+        backend = dist.get_backend(group)
+        check_ranks(communicate, group.size())
+        if communicate is not None and backend != "slackline":
+            raise UsageError(
+                f"communicate={communicate} must be used with the backend 'slackline', not "
+                f"{backend!r}, which does not sum that type in fp32 in the order of the ranks"
+            )
+        if device.type != "cpu" or backend != "slackline":
+            if communicate is not None:
+                _check_rank_order(group, communicate)
+            return ProcessGroupExchange(group, device, communicate=communicate)
         from slackline.backend import group_of  # imported late: only this case needs the engine
 
-        return NicExchange(group_of(group), keys, group.group_name)
+        return NicExchange(group_of(group), keys, group.group_name, communicate=communicate)
     if group is None:
         raise UsageError("there is no default process group; call init_process_group first")
-    return NicExchange(group, keys)
+    check_ranks(communicate, group.size)
+    return NicExchange(group, keys, communicate=communicate)
+
+
+def _check_rank_order(group: dist.ProcessGroup, communicate: torch.dtype) -> None:
+    """Raise UsageError unless a slackline group sums the tensors of a device in rank order."""
+    from slackline.backend import group_of
+
+    if group.size() > 2 and not group_of(group).rank_ordered:
+        raise UsageError(
+            f"communicate={communicate} must be used on a device with a group that sums in rank "
+            "order: set SLACKLINE_ORDER=rank"
+        )

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from slackline.overlap.exchange._interface import Exchange, Pending
+from slackline.overlap.exchange._interface import Exchange
+from slackline.overlap.exchange._pending import Pending
 
 __all__ = ["Average", "RankAverages"]
 
@@ -30,7 +31,8 @@ class RankAverages:
             (self._memory,) = self._exchange.allocate([(len(figures), torch.float32)])
         flat = self._memory[: len(figures)]
         flat.copy_(torch.tensor(figures, dtype=flat.dtype, device="cpu"))
-        self._pending = pending = self._exchange.reduction(self._key, flat, average=True)(0)
+        post = self._exchange.reduction(self._key, flat, average=True, exact=True)
+        self._pending = pending = post(0)
 
         def averages() -> list[float]:
             pending.wait()

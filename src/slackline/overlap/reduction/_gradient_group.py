@@ -61,14 +61,17 @@ class Posting:
 class GradientGroup:
     """Parameters with adjacent gradient buffers, which one operation reduces together."""
 
-    def __init__(self, states: Sequence[ParameterState], reduce: Callable[[int], Pending]) -> None:
+    def __init__(
+        self, states: Sequence[ParameterState], reduce: Callable[[int], Pending], sent_bytes: int
+    ) -> None:
         """Create a gradient group of these parameters.
 
         `reduce` posts the reduction of all their buffers; its argument is the priority.
+        `sent_bytes` are the bytes of their buffers in the type in which they travel.
         """
         self.states = tuple(states)
-        self.nbytes = sum(state.nbytes for state in states)
-        """The bytes of a reduction of the group."""
+        self.nbytes = sent_bytes
+        """The bytes of a reduction of the group, in the type in which they travel."""
         self.changes: tuple[list[tuple[ParameterState, Use]], ...] = ([], [])
         """Members whose Use has changed, with the new Use; one list for each parity of the step."""
         self._learns = len(states) > 1 and states[0].flat.device.type == "cpu"
@@ -135,7 +138,8 @@ def cut(
         # counters unchanged.
         flat = exchange.span(members[0].flat, members[-1].flat)
         reduce = exchange.reduction(members[0].index, flat, average=average)
-        groups.append(GradientGroup(members, reduce))
+        sent_bytes = sum(exchange.sent_bytes(state.flat) for state in members)
+        groups.append(GradientGroup(members, reduce, sent_bytes))
     return groups
 
 
