@@ -37,6 +37,7 @@ from slackline.overlap.reduction.tuning import Tuning
 __all__ = ["GradientReducer"]
 
 _log = logging.getLogger("slackline.overlap")
+_graph_task = torch._C._current_graph_task_id
 
 
 class GradientReducer:
@@ -76,6 +77,8 @@ class GradientReducer:
         self._watching = False
         """True while reads of gradients that are not reduced are reported."""
         self._told = False
+        self._task = -1
+        """The graph task of a backward whose gradients are all reduced when they arrive."""
 
     @property
     def states(self) -> list[ParameterState]:
@@ -129,7 +132,7 @@ class GradientReducer:
 
     def before_gradient(self, state: ParameterState) -> None:
         """Prepare for autograd's addition to the gradient; a hook calls this."""
-        if state.phase is Phase.LOCAL and state not in self._updates:
+        if state.phase is Phase.LOCAL and state not in self._updates.waits_for:
             return
         refuse_compiled_autograd()
         if self._make_room(state):
@@ -141,24 +144,34 @@ class GradientReducer:
 
         A hook calls this.
         """
-        refuse_compiled_autograd()
-        step = self._step
         if self._set_aside:
             self._set_aside.discard(state)
-        synchronize = self._model.synchronize
+        task: int = _graph_task()
+        if task != self._task and not self._reduces(state, task):
+            return
+        if self._hooks.alone:
+            self._hooks.check(state, self._step)
+        for group in self._step.arrive(state):
+            self._post(group)
+
+    def _reduces(self, state: ParameterState, task: int) -> bool:
+        """Record a gradient of a backward pass; return whether it is to be reduced now.
+
+        If nothing else is to be recorded of the further gradients of the pass, `task` is kept, and
+        this method is not called for them.
+        """
+        refuse_compiled_autograd()
+        step, synchronize = self._step, self._model.synchronize
         if not step.opened:
             if not synchronize:
-                return
+                return False
             self._open()
-        step.count_backward(torch._C._current_graph_task_id())
+        step.count_backward(task)
         if self._grouping.observing:
             self._grouping.note(state)
-        if step.gradient_posted(state):
-            step.arrive_again(state)
         elif synchronize and self._eager:
-            self._hooks.check(state, step)
-            for group in step.arrive(state):
-                self._post(group)
+            self._task = task
+        return step.gradient_posted(state) or (synchronize and self._eager)
 
     def expect(self) -> None:
         """Prepare all gradients for additions outside autograd, which no hook reports.
@@ -181,9 +194,7 @@ class GradientReducer:
         if state.parameter.grad is None:
             return
         self._grouping.note(state)
-        if self._step.gradient_posted(state):
-            self._step.arrive_again(state)
-        elif self._eager:
+        if self._eager or self._step.gradient_posted(state):
             self._hooks.check(state, self._step)
             for group in self._step.arrive(state):
                 self._post(group)
@@ -263,6 +274,7 @@ class GradientReducer:
     def reset_step(self) -> None:
         """Begin another training step, after the gradients were used or discarded."""
         self.unwatch()
+        self._task = -1
         self._hooks.restart()
         self._step.restart()
         self._settle()
@@ -329,6 +341,7 @@ class GradientReducer:
     def hook_each(self) -> None:
         """Place hooks on every parameter again: the next backward may differ from earlier ones."""
         self._look()
+        self._task = -1
         self._hooks.hook_each()
 
     @property

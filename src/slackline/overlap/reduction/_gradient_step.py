@@ -120,7 +120,14 @@ class GradientStep:
         self.agreed = False
 
     def arrive(self, state: ParameterState) -> Sequence[GradientGroup]:
-        """Record the arrival of a gradient; return the groups that may now be posted, in order."""
+        """Record the arrival of a gradient; return the groups that may now be posted, in order.
+
+        A gradient that has been posted in this step is extra.
+        """
+        if state in self._posted_gradients:
+            self._extra.add(state)
+            self._had_extra, self.agreed = True, False
+            return ()
         group = self._group_of[state]
         missing = self._missing.get(group)
         if missing is None:
@@ -135,19 +142,14 @@ class GradientStep:
             return (group,)
         return [self._by_key[key] for key in self._order.offer(group.key)]
 
-    def arrive_again(self, state: ParameterState) -> None:
-        """Record a gradient that has arrived, or grown, after its group was posted."""
-        self._extra.add(state)
-        self._had_extra = True
-        self.agreed = False
-
     def look(self, group: GradientGroup) -> bool:
         """Record the members of a group that have a gradient; return whether none is missing."""
         members = self.members(group)
-        arrived = [state for state in members if state.parameter.grad is not None]
-        self._arrived.update(arrived)
-        self._missing[group] = len(members) - len(arrived)
-        return len(arrived) == len(members)
+        absent = [state for state in members if state.parameter.grad is None]
+        self._arrived.update(members)
+        self._arrived.difference_update(absent)
+        self._missing[group] = len(absent)
+        return not absent
 
     def members(self, group: GradientGroup) -> Sequence[ParameterState]:
         """Return the parameters of a group that take part in its reduction in this step.

@@ -54,7 +54,7 @@ class Hooks:
         self._listener = weakref.ref(listener)
         self._groups: Sequence[GradientGroup] = ()
         self._of: dict[ParameterState, _ParameterHooks] = {}
-        self._hooked: dict[GradientGroup, ParameterState] = {}
+        self.alone: dict[GradientGroup, ParameterState] = {}
         """The only member with a hook, for each group of which only one member has a hook."""
         self._usual: dict[GradientGroup, tuple[ParameterState, int]] = {}
         """The member whose gradient completed the group in the latest steps, and their number."""
@@ -71,7 +71,7 @@ class Hooks:
             hooks.place(before=False, after=False)
         self._groups = ()
         self._of.clear()
-        self._hooked.clear()
+        self.alone.clear()
         self._usual.clear()
 
     def follow(self, groups: Sequence[GradientGroup]) -> None:
@@ -86,7 +86,7 @@ class Hooks:
 
     def with_one_hook(self) -> Iterator[ParameterState]:
         """Return the members of groups of which only one member has a hook."""
-        return (state for group in self._hooked for state in group.states)
+        return (state for group in self.alone for state in group.states)
 
     def begin(self, task: int) -> bool:
         """Prepare for the backward pass of a forward pass that was made through the wrapper.
@@ -101,7 +101,7 @@ class Hooks:
             if state.parameter.grad is not None or state.phase is not local:
                 self.hook_each()
                 return False
-        self.watching, self.task = bool(self._hooked), task
+        self.watching, self.task = bool(self.alone), task
         return self.watching
 
     def check(self, state: ParameterState, step: GradientStep) -> None:
@@ -110,7 +110,7 @@ class Hooks:
         If a gradient is missing, the group gets all its hooks back.
         """
         group = step.group_of(state)
-        if group in self._hooked and not step.look(group):
+        if group in self.alone and not step.look(group):
             self._hook_each(group)
 
     def look(self, step: GradientStep) -> bool:
@@ -122,7 +122,7 @@ class Hooks:
         if not self.watching:
             return False
         self.watching = False
-        partly = [g for g in self._hooked if not step.posted(g) and g.has_gradients()]
+        partly = [g for g in self.alone if not step.posted(g) and g.has_gradients()]
         for group in partly:
             step.look(group)
             self._hook_each(group)
@@ -143,7 +143,7 @@ class Hooks:
                 if steady + 1 == STEADY_STEPS:
                     self._hook_last(group, last)
             else:
-                if group in self._hooked:
+                if group in self.alone:
                     self._hook_each(group)
                 self._usual.pop(group, None)
                 if last is not None:
@@ -152,11 +152,11 @@ class Hooks:
     def hook_each(self) -> None:
         """Place hooks on every parameter again, if some have been removed."""
         self.watching = False
-        for group in tuple(self._hooked):
+        for group in tuple(self.alone):
             self._hook_each(group)
 
     def _hook_each(self, group: GradientGroup) -> None:
-        del self._hooked[group]
+        del self.alone[group]
         usual = self._usual.get(group)
         if usual is not None:
             self._usual[group] = usual[0], 0
@@ -164,7 +164,7 @@ class Hooks:
             self._of[state].place(before=True, after=True)
 
     def _hook_last(self, group: GradientGroup, last: ParameterState) -> None:
-        self._hooked[group] = last
+        self.alone[group] = last
         for state in group.states:
             self._of[state].place(
                 before=False, after=state is last, copy=state is not last and state.copied_at_once
@@ -178,13 +178,13 @@ class _ParameterHooks:
     """
 
     def __init__(self, state: ParameterState, listener: "weakref.ref[Listener]") -> None:
-        self._state = state
-        self._listener = listener
-        self._tells = True
+        self.state = state
+        self.listener = listener
+        self.tells = True
         """False: the hook after accumulation only copies the gradient."""
         # Python's garbage collector cannot see cycles that lead through autograd.
-        self._before = _calling(weakref.WeakMethod(self._before_gradient))
-        self._after = _calling(weakref.WeakMethod(self._gradient_arrived))
+        self._before = _before(weakref.ref(self))
+        self._after = _after(weakref.ref(self))
         self._before_handle: RemovableHandle | None = None
         self._after_handle: RemovableHandle | None = None
 
@@ -195,11 +195,11 @@ class _ParameterHooks:
         `after`, a gradient is only copied to its buffer. A hook that stays keeps its place among
         the program's own hooks.
         """
-        parameter: Any = self._state.parameter
+        parameter: Any = self.state.parameter
         frozen = not parameter.requires_grad
         if frozen:  # torch refuses hooks on frozen parameters, but the user may unfreeze them
             parameter.requires_grad_(True)
-        self._tells = after
+        self.tells = after
         self._place(parameter, before=before, after=after or copy)
         if frozen:
             parameter.requires_grad_(False)
@@ -221,25 +221,33 @@ class _ParameterHooks:
             if not parameter._post_accumulate_grad_hooks:
                 parameter._post_accumulate_grad_hooks = None
 
-    def _before_gradient(self) -> None:
-        listener = self._listener()
-        if listener is not None:
-            listener.before_gradient(self._state)
 
-    def _gradient_arrived(self) -> None:
-        state, listener = self._state, self._listener()
+def _before(of_hooks: "weakref.ref[_ParameterHooks]") -> Callable[[Tensor], None]:
+    """Return the hook that autograd calls before it adds a gradient to the parameter's `grad`."""
+
+    def before(_: Tensor) -> None:
+        hooks = of_hooks()
+        if hooks is not None:
+            listener = hooks.listener()
+            if listener is not None:
+                listener.before_gradient(hooks.state)
+
+    return before
+
+
+def _after(of_hooks: "weakref.ref[_ParameterHooks]") -> Callable[[Tensor], None]:
+    """Return the hook that autograd calls after it has accumulated the parameter's gradient."""
+
+    def after(_: Tensor) -> None:
+        hooks = of_hooks()
+        if hooks is None:
+            return
+        state = hooks.state
         if state.copied_at_once:
             state.copy()
-        if self._tells and listener is not None:
-            listener.gradient_arrived(state)
+        if hooks.tells:
+            listener = hooks.listener()
+            if listener is not None:
+                listener.gradient_arrived(state)
 
-
-def _calling(of_method: "weakref.WeakMethod[Callable[[], None]]") -> Callable[[Tensor], None]:
-    """Return a hook of a tensor that calls a method while the method's object lives."""
-
-    def hook(_: Tensor) -> None:
-        method = of_method()
-        if method is not None:
-            method()
-
-    return hook
+    return after

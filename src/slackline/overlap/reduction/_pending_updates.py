@@ -45,8 +45,8 @@ class PendingUpdates:
         self._settings: Settings = ()
         self._batches: dict[Posting | None, list[ParameterState]] = {}
         """The waiting parameters by the reduction that they wait for; None: they need not wait."""
-        self._waits_for: dict[ParameterState, Posting | None] = {}
-        """The reduction that each pending parameter waits for."""
+        self.waits_for: dict[ParameterState, Posting | None] = {}
+        """The reduction that each pending parameter waits for; None: it need not wait."""
         self._clears: dict[ParameterState, bool] = {}
         """The gradients to clear after their update; True: set to None, False: fill with zeros."""
 
@@ -56,7 +56,7 @@ class PendingUpdates:
 
     def __contains__(self, state: ParameterState) -> bool:
         """Return whether the update of this parameter is pending."""
-        return state in self._waits_for
+        return state in self.waits_for
 
     def defer(self, states: Iterable[ParameterState]) -> None:
         """Mark an update as pending for each parameter that has a gradient.
@@ -65,10 +65,11 @@ class PendingUpdates:
         """
         assert not self._batches
         self._settings = settings_of(self._optimizer)
-        batches, waits_for = self._batches, self._waits_for
+        batches, waits_for = self._batches, self.waits_for
+        reduction_of, watch = self._reductions.of, self._watched.watch
         with torch._C.DisableTorchFunctionSubclass():  # parameters may be watched already
             for state in states:
-                posting = self._reductions.of(state)
+                posting = reduction_of(state)
                 if posting is None:
                     state.grad = state.parameter.grad
                     if state.grad is None:
@@ -78,7 +79,7 @@ class PendingUpdates:
                     batch = batches[posting] = []
                 batch.append(state)
                 waits_for[state] = posting
-                self._watched.watch(state.parameter)
+                watch(state.parameter)
 
     def first(self) -> ParameterState:
         """Return the parameter whose update has been pending for the longest time."""
@@ -90,10 +91,10 @@ class PendingUpdates:
         The parameters in `companions` whose gradients are reduced are updated in the same optimizer
         call.
         """
-        ready = {self._waits_for[state]}
+        ready = {self.waits_for[state]}
         for other in companions:
-            if other in self._waits_for:
-                posting = self._waits_for[other]
+            if other in self.waits_for:
+                posting = self.waits_for[other]
                 if posting is None or posting.done():
                     ready.add(posting)
         self._run([posting for posting in self._batches if posting in ready])
@@ -115,16 +116,16 @@ class PendingUpdates:
 
     def drop(self) -> None:
         """Discard all pending updates without making them."""
-        for state in self._waits_for:
+        for state in self.waits_for:
             self._watched.unwatch(state.parameter)
         self._batches.clear()
-        self._waits_for.clear()
+        self.waits_for.clear()
         self._clears.clear()
 
     def kept_elsewhere(self) -> list[ParameterState]:
         """Return the pending parameters that can be read without notice, and so are not watched."""
         with torch._C.DisableTorchFunctionSubclass():
-            return self._watched.kept_elsewhere(self._waits_for)
+            return self._watched.kept_elsewhere(self.waits_for)
 
     def _run(self, postings: list[Posting | None]) -> None:
         if not postings:
@@ -134,9 +135,10 @@ class PendingUpdates:
                 self._reductions.end(posting, show=False)
         ready = [state for posting in postings for state in self._batches[posting]]
         chosen: defaultdict[int, list[Tensor]] = defaultdict(list)
+        unwatch = self._watched.unwatch
         for state in ready:
             parameter, grad = state.parameter, state.grad
-            self._watched.unwatch(parameter)
+            unwatch(parameter)
             if parameter.grad is not grad:
                 parameter.grad = grad
             if grad is not None:
@@ -150,7 +152,7 @@ class PendingUpdates:
             raise
         self._recorder.updated(self._recorder.clock() - began)
         for state in ready:
-            del self._waits_for[state]
+            del self.waits_for[state]
         for posting in postings:
             del self._batches[posting]
         if self._clears:

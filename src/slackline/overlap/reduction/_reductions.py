@@ -1,6 +1,6 @@
 """The posted reductions of one optimizer's gradients, until each has been awaited."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -19,10 +19,8 @@ class Reductions:
         """Create an object without reductions; `recorder` receives each post."""
         self._recorder = recorder
         self._postings: dict[ParameterState, Posting] = {}
-
-    def of(self, state: ParameterState) -> Posting | None:
-        """Return the reduction that owns the buffer of this gradient, or None."""
-        return self._postings.get(state)
+        self.of: Callable[[ParameterState], Posting | None] = self._postings.get
+        """The function from a gradient to the reduction that owns its buffer now, or None."""
 
     def post(self, group: GradientGroup, members: Sequence[ParameterState], parity: int) -> None:
         """Post the reduction of a group of gradients, none of which is in flight.
@@ -30,8 +28,7 @@ class Reductions:
         See `GradientGroup.post` for the arguments.
         """
         posting = group.post(members, parity)
-        for state in members:
-            self._postings[state] = posting
+        self._postings.update(dict.fromkeys(members, posting))
         self._recorder.posted(
             group.nbytes, len(group.states), group=group.key, pending=posting.pending
         )

@@ -61,24 +61,26 @@ class WatchedParameters:
         """
         self._report = report
         self._classes: dict[type, type] = {}
-        self._own: dict[int, type] = {}
-        """The own class of each parameter that is watched, by the parameter's `id`."""
+        """The class of watched parameters for each class of parameters."""
+        self._own: dict[type, type] = {}
+        """The inverse of `_classes`."""
         self._storages: dict[ParameterState, torch.UntypedStorage] = {}
         """The memory of parameters when its users were counted last (see `kept_elsewhere`)."""
 
     def watch(self, parameter: Tensor) -> None:
         """Let reads of the parameter object be reported, until `unwatch`."""
-        if id(parameter) not in self._own:
-            kind = type(parameter)
-            self._own[id(parameter)] = kind
-            watched = self._classes.get(kind)
-            if watched is None:
-                watched = self._classes[kind] = self._make(kind)
-            parameter.__class__ = watched
+        kind = type(parameter)
+        if kind in self._own:
+            return
+        watched = self._classes.get(kind)
+        if watched is None:
+            watched = self._classes[kind] = self._make(kind)
+            self._own[watched] = kind
+        parameter.__class__ = watched
 
     def unwatch(self, parameter: Tensor) -> None:
         """Let the parameter object be read without a report again."""
-        own = self._own.pop(id(parameter), None)
+        own = self._own.get(type(parameter))
         if own is not None:
             parameter.__class__ = own
 
@@ -87,15 +89,15 @@ class WatchedParameters:
 
         Parameters that share memory only with each other do not count.
         """
-        count_users = torch._C._storage_Use_Count
-        suspects = []
-        for state in states:
-            storage = self._storages.get(state)
-            # Of the users, one is the parameter, and one the object that is kept here.
-            if storage is None or count_users(storage._cdata) != 2:
-                # The program may have given the parameter other memory.
-                self._storages[state] = state.parameter.untyped_storage()
-                suspects.append(state)
+        count_users, storage_of = torch._C._storage_Use_Count, self._storages.get
+        # Of the users, one is the parameter, and one the object that is kept here.
+        suspects = [
+            state
+            for state in states
+            if (storage := storage_of(state)) is None or count_users(storage._cdata) != 2
+        ]
+        for state in suspects:  # the program may have given the parameter other memory
+            self._storages[state] = state.parameter.untyped_storage()
         sharing: defaultdict[int, list[ParameterState]] = defaultdict(list)
         for state in suspects:
             sharing[self._storages[state]._cdata].append(state)
