@@ -121,7 +121,7 @@ class Runner:
         self._program: RankProgram | None = None
         """The program of this rank in the plan of the latest step."""
         self._core_times: tuple[int, Callable[[], CoreTimes] | None] = 0, None
-        """A thread, and the function that reads its times."""
+        """The system's number of a thread, and the function that reads the thread's times."""
         self._orders: dict[tuple[int, bool], list[int]] = {}
 
     def reduction_started(self, stage: int) -> None:
@@ -346,9 +346,9 @@ class Runner:
     def _read_core_times(self) -> Callable[[], CoreTimes] | None:
         """Return the function that reads the calling thread's times, which is opened once."""
         thread, read = self._core_times
-        if thread != threading.get_ident():
+        if thread != threading.get_native_id():
             read = open_core_times()
-            self._core_times = threading.get_ident(), read
+            self._core_times = threading.get_native_id(), read
         return read
 
     def _channels(self, config: StepConfig, *, training: bool) -> dict[tuple[int, bool], list[int]]:

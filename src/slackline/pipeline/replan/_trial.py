@@ -131,4 +131,4 @@ def _left(rivals: list[Candidate]) -> tuple[list[Candidate], bool]:
 
 def _seldom(count: int, found: int) -> bool:
     """Return whether at least `found` heads in `count` throws of a coin are no chance."""
-    return sum(comb(count, k) for k in range(found, count + 1)) <= _CHANCE * 2**count
+    return sum(comb(count, k) for k in range(found, count + 1)) <= _CHANCE * (1 << count)
