@@ -21,13 +21,12 @@ from rich.table import Table
 
 PART = "computing"
 ROUNDS, QUICK_ROUNDS = 15, 3
+MOST_TURNS = 150
+"""The turns of four steps in which a trial of plans must end."""
 LEAD_NS = 20_000_000
 """The time from the main process's request to the moment at which the ranks begin."""
 AS_FAST_AS_TORCH = 0.98
 """The smallest allowed ratio of the best of torch's schedules to `auto`, in time of a step."""
-OWN_COST_US = 150
-"""The largest allowed processor time of a computation beside the stage's own work."""
-OWN_STEPS, QUICK_OWN_STEPS = 300, 60
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 SHARED, PINNED = "shared", "one each"
 
@@ -87,9 +86,6 @@ class Computed:
     """The measurements of the part so far."""
 
     steps: dict[tuple[Setting, str], Steps] = field(default_factory=dict)
-    own_us: list[float] = field(default_factory=list)
-    """The runtime's own processor time of a computation, in each step of a stage that does nothing.
-    """
     skipped: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -113,12 +109,6 @@ class Computed:
             Row(labels={**_labels(setting), "contestant": name}, values=self._values(setting, name))
             for setting, name in self._in_order()
         ]
-        if self.own_us:
-            values = {
-                f"{name}_us": round(percentile(self.own_us, percent), 1)
-                for name, percent in (("median", 50), ("p10", 10), ("p90", 90))
-            }
-            found.append(Row(labels={"part": PART, "stage": "does nothing"}, values=values))
         return [*found, *self.skipped]
 
     def tables(self) -> list[Table]:
@@ -138,8 +128,8 @@ class Computed:
         return found
 
     def targets(self) -> list[Target]:
-        """Return the targets of all settings, and of the runtime's own cost."""
-        found = [
+        """Return the targets of all settings."""
+        return [
             Target(
                 name=f"{PART}, {setting}: torch's best over {AUTO}",
                 target=AS_FAST_AS_TORCH,
@@ -147,9 +137,6 @@ class Computed:
             )
             for setting in SETTINGS
         ]
-        own = round(percentile(self.own_us, 50), 1) if self.own_us else None
-        name = f"{PART}: processor us of a computation of a stage that does nothing"
-        return [*found, Target(name=name, target=OWN_COST_US, measured=own, bound="at most")]
 
     def _in_order(self) -> list[tuple[Setting, str]]:
         return sorted(
@@ -184,6 +171,8 @@ def _play(setting: Setting, cores: list[int] | None, found: Computed, options: O
         for entry in entries:
             for _ in range(entry.warm_up):
                 _turn(ranks, entry)
+            if entry.name == AUTO:
+                _settle(ranks, entry)
         turns: dict[str, list[list[Turn]]] = {each.name: [] for each in entries}
         for number in range(rounds):
             for entry in in_turns(entries, number):
@@ -194,10 +183,16 @@ def _play(setting: Setting, cores: list[int] | None, found: Computed, options: O
             if name in turns:
                 said = ranks.ask("report", name)[0]
                 found.notes += [f"{PART}, {setting}, {name}: {reason}" for reason in said]
-        if setting == SETTINGS[0]:
-            steps = QUICK_OWN_STEPS if options.quick else OWN_STEPS
-            found.own_us = [max(each) for each in zip(*ranks.ask("own_cost", steps), strict=True)]
         ranks.ask("close")
+
+
+def _settle(ranks: Ranks, entry: Contestant) -> None:
+    """Train until the pipeline's trial of plans has ended; raise TimeoutError if it does not."""
+    for _ in range(MOST_TURNS):
+        if ranks.ask("settled", entry.name)[0]:
+            return
+        _turn(ranks, entry)
+    raise TimeoutError(f"the trial of plans did not end within {MOST_TURNS} turns")
 
 
 def _turn(ranks: Ranks, entry: Contestant) -> list[Turn]:

@@ -38,6 +38,8 @@ TOLERANCE = 1e-4
 Torch's schedules may add gradients in another order. Slackline's losses must have equal bits.
 """
 _CPU = torch.device("cpu")
+_KEPT = 4096
+"""The steps whose records a pipeline keeps, so that all reasons of its plans can be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,37 +162,15 @@ class Trainer:
         self._check(pipeline, found)
         return Turn(start_ns=began_ns, end_ns=ended_ns, processor_ns=after_ns - before_ns)
 
-    def own_cost(self, steps: int) -> list[float]:
-        """Return the runtime's own processor time of a computation in each step, in us.
-
-        The pipeline's stages do nothing. The time is that of the computing thread, from which the
-        time of the same forwards and backwards without a pipeline is subtracted.
-        """
-        rank, ranks = self._place.rank, self._place.size
-        part = PipelineStage(_Nothing(), rank, ranks, _CPU)
-        count, first, last = self._gpt.microbatches, rank == 0, rank == ranks - 1
-        config = ScheduleConfig(full_backward=True)
-        schedule = Schedule(part, count, _mean, schedule="1f1b", config=config)
-        x = torch.ones(count, 1, requires_grad=True)
-        pieces = x.detach().tensor_split(count)
-        found = []
-        for _ in range(steps):
-            began_ns = time.thread_time_ns()
-            given = (x,) if first else ()
-            schedule.step(*given, target=x if last else None, return_outputs=False)
-            middle_ns = time.thread_time_ns()
-            for each in pieces:
-                out = part.submod(each.detach().requires_grad_())
-                (_mean(out, out) if last else out).backward()
-            ended_ns = time.thread_time_ns()
-            own_ns = (middle_ns - began_ns) - (ended_ns - middle_ns)
-            found.append(own_ns / 1e3 / (2 * count))
-        schedule.close()
-        return found[steps // 10 :]
-
     def report(self, name: str) -> list[str]:
         """Return the reasons for which a pipeline of slackline changed its plan."""
         return self._pipelines[name].changes()
+
+    def settled(self, name: str) -> bool:
+        """Return whether a pipeline has its measured plan, and runs no trial."""
+        changes = self._pipelines[name].changes()
+        known = any("times are known" in each for each in changes)
+        return known and "a trial of" not in changes[-1]
 
     def close(self) -> None:
         """Leave the process groups."""
@@ -212,17 +192,6 @@ class Trainer:
                     raise ArithmeticError(
                         f"{name}, step {step}: a loss is {one!r}, that of one process {other!r}"
                     )
-
-
-class _Nothing(nn.Module):
-    """A stage whose forward and backward pass values on."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.view_as(x)
-
-
-def _mean(out: Tensor, target: Tensor) -> Tensor:
-    return out.mean()
 
 
 class _Pipeline:
@@ -259,8 +228,9 @@ class _Pipeline:
             single = issubclass(kind, pipelining.schedules.PipelineScheduleSingle)
             self._schedule = kind(stages[0] if single else stages, gpt.microbatches, loss_of)
         else:
+            config = ScheduleConfig(keep_records=_KEPT)
             self._schedule = Schedule(
-                stages, gpt.microbatches, loss_of, schedule=contestant.schedule
+                stages, gpt.microbatches, loss_of, schedule=contestant.schedule, config=config
             )
 
     def restore(self) -> None:

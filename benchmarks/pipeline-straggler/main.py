@@ -1,6 +1,7 @@
 """Measure pipelines over slow links: PyTorch's schedules over two backends, and slackline.pipeline.
 
 In the part "computing" the stages are blocks of a small GPT, and the links are those of one host.
+The part "own-cost" has stages that do nothing.
 In all other parts each rank is a host of a lab and one stage of the pipeline. Stages sleep where
 they would compute, so that eight of them fit on two cores. Autograd, messages and runtimes are
 real. Every iteration begins at the same moment on all ranks, and ends with the last rank.
@@ -17,6 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import computing
+import own_cost
 import replay
 from _harness.machine import describe_machine
 from _harness.options import Options, parse
@@ -107,7 +109,7 @@ def chosen(options: Options) -> list[Case]:
 
 
 def main() -> None:
-    options = parse("pipelines over slow links", parts=(*PARTS, computing.PART))
+    options = parse("pipelines over slow links", parts=(*PARTS, computing.PART, own_cost.PART))
     results = Results()
     machine = describe_machine()
     cases = chosen(options)
@@ -128,12 +130,15 @@ def main() -> None:
         results.skip({"part": computing.PART}, "left out by --quick")
     elif options.part in (None, computing.PART):
         computed = computing.measure(options)
+    own = own_cost.OwnCost()
+    if options.part in (None, own_cost.PART):
+        own = own_cost.measure(options)
     report = Report(
         machine=machine,
-        rows=[*computed.rows(), *results.rows()],
-        targets=[*computed.targets(), *targets(results)],
+        rows=[*own.rows(), *computed.rows(), *results.rows()],
+        targets=[*own.targets(), *computed.targets(), *targets(results)],
     )
-    tables = [*computed.tables(), *results.tables()]
+    tables = [*own.tables(), *computed.tables(), *results.tables()]
     report.print(tables, options, notes=[*computed.notes, *results.notes()])
 
 

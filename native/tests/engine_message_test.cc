@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <thread>
 
 #include "frames.h"
 
@@ -81,6 +82,40 @@ TEST(
       CHECK(got == words);
     }
   }
+}
+
+TEST("a thread that sleeps for one receive does not wake for the posts of further ones") {
+  constexpr int kReceives = 200;
+  Ranks ranks(2, Kind::kShared);
+  Engine& engine = ranks.engine(0);
+  std::vector<Bytes> got(kReceives, Bytes(64));
+  std::vector<std::shared_ptr<Request>> receives;
+  const auto post = [&](int tag) {
+    Bytes& buffer = got[static_cast<std::size_t>(tag)];
+    receives.push_back(
+        engine.post(ranks.group(0), message(true, buffer.data(), buffer.size(), 1, tag), false));
+  };
+  post(0);
+  post(1);
+  const Bytes words = pattern(64, 1);
+  const auto send = [&](int tag) {
+    finish(ranks.engine(1),
+           ranks.engine(1).post(ranks.group(1), message(false, words.data(), 64, 0, tag), false));
+  };
+  send(1);
+  finish(engine, receives.back());
+  // From here on the progress thread serves the first receive, and sleeps.
+  const std::uint64_t before = engine.counters()["sleeps"];
+  for (int tag = 2; tag < kReceives; ++tag) {
+    post(tag);
+    std::this_thread::yield();
+  }
+  CHECK(engine.counters()["sleeps"] - before <= kReceives / 10);
+  for (int tag = 0; tag < kReceives; ++tag) {
+    if (tag != 1) send(tag);
+  }
+  for (const auto& receive : receives) finish(engine, receive);
+  for (const Bytes& each : got) CHECK(each == words);
 }
 
 TEST("sends that are done at once reach a slow reader, though nobody waits for them") {

@@ -41,6 +41,17 @@ void Engine::wake() {
   }
 }
 
+// Ensure that some thread drives the engine while `request`, which this thread has posted, is open.
+// Called with the lock held. A sleeping thread learns of the request's frames from its peers, and
+// need not wake for the request unless it must start it or would sleep past one of its timers.
+void Engine::wake_for(const Request& request) {
+  if (asleep_ && !operations_.any_queued() && !links_.any_dirty()) {
+    const std::int64_t due = links_.due_ns(now_ns(), operations_.any_open());
+    if (std::min(request.deadline_ns, due) >= asleep_until_) return;
+  }
+  wake();
+}
+
 void Engine::drain_dirty() {
   std::int64_t due = kForever;
   // Sending on one link may let other links send (by a freed slot or a finished operation).

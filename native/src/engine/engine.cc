@@ -147,7 +147,7 @@ std::shared_ptr<Request> Engine::post(Group& group, const Operation& operation, 
       throw;
     }
   } else if (!request->finished()) {
-    wake();
+    wake_for(*request);
   }
   return request;
 }

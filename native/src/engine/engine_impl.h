@@ -390,6 +390,7 @@ class Engine final : public FrameSink {
   void look_around(Lock& lock, std::int64_t now, std::int64_t& due_ns) const;
   void run();
   void wake();
+  void wake_for(const Request& request);
   bool poll_rail(Link& link, WireRail& wire);
   bool poll_sockets();
   bool serve_events(std::span<const LoopEvent> events);

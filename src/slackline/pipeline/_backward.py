@@ -243,6 +243,8 @@ def backward_of(
         if each.requires_grad and each.is_leaf
     ]
     try:
+        if gradients is None and outputs and _is_plain_loss(outputs[0]):
+            gradients = [torch.ones_like(outputs[0])]
         if gradients:
             # The worker has compared the shapes, which torch.autograd.backward would do again.
             _engine_run_backward(
@@ -263,6 +265,11 @@ def backward_of(
         if each.is_leaf:
             each.grad = None
     return found
+
+
+def _is_plain_loss(loss: Tensor) -> bool:
+    """Return whether autograd would begin the backward of a loss with the gradient 1."""
+    return type(loss) is Tensor and loss.is_floating_point()
 
 
 def apart(found: Sequence[Tensor | None], held: Iterable[Tensor | None]) -> list[Tensor | None]:

@@ -48,6 +48,10 @@ def _chunks(
     kwargs_spec: Any,
     what: str = "batch",
 ) -> tuple[list[tuple[Any, ...]], list[dict[str, Any]]]:
+    if arguments and not keywords and args_spec is None and _plain(arguments, microbatches):
+        # The usual case, for which torch's function also walks trees and makes its specs.
+        columns = [each.tensor_split(microbatches) for each in arguments]
+        return list(zip(*columns, strict=True)), [{}] * microbatches
     tensors = [each for each in tree_leaves((arguments, keywords)) if isinstance(each, Tensor)]
     shown = ", ".join(str(list(each.shape)) for each in tensors)
     try:
@@ -65,6 +69,14 @@ def _chunks(
             f"a {what} of shape {shown} gives {len(given)} microbatches, not {microbatches}"
         )
     return given, named
+
+
+def _plain(arguments: tuple[Any, ...], microbatches: int) -> bool:
+    """Return whether all arguments are tensors, and long enough to be cut along dimension 0."""
+    return all(
+        type(each) is Tensor and each.dim() > 0 and each.shape[0] >= microbatches
+        for each in arguments
+    )
 
 
 def check_microbatches(

@@ -7,8 +7,7 @@ is then divided by the number of microbatches, if the user asked for it, and its
 replicas starts.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
 from torch import Tensor, nn
@@ -89,30 +88,37 @@ class Gradients:
                 "were added"
             )
 
-    @contextmanager
-    def turn(self, microbatch: int) -> Iterator[None]:
+    def turn(self, microbatch: int) -> "_Turn":
         """Run the body for a microbatch, and add its gradients in the order of microbatches.
 
         Every microbatch has one turn, even if it has no gradients. The gradients of a microbatch
         that is computed too early are set aside until all earlier microbatches are added.
         """
+        return _Turn(self, microbatch)
+
+    def begin_turn(self, microbatch: int) -> Callable[[BaseException | None], None]:
+        """Begin the turn of a microbatch; return the function that ends it, with its error."""
         self.open()
         if microbatch != self._next:
-            with self._set_aside(microbatch):
-                yield
-            return
-        last = self._next == self._microbatches - 1
-        handles = []
-        if last and self._reducer is not None:
-            handles = [
-                cast(Any, each).register_post_accumulate_grad_hook(self._complete_one)
-                for each in self._parameters
-            ]
-        try:
-            yield
-        finally:
+            return self._set_aside(microbatch)
+        if self._reducer is None or microbatch != self._microbatches - 1:
+            return self._end_turn
+        handles = [
+            cast(Any, each).register_post_accumulate_grad_hook(self._complete_one)
+            for each in self._parameters
+        ]
+
+        def end(error: BaseException | None) -> None:
             for handle in handles:
                 handle.remove()
+            self._end_turn(error)
+
+        return end
+
+    def _end_turn(self, error: BaseException | None) -> None:
+        """End the turn of the next microbatch, and those of the microbatches set aside after it."""
+        if error is not None:
+            return
         self._next += 1
         while (kept := self._aside.pop(self._next, None)) is not None:
             self._next += 1
@@ -163,15 +169,34 @@ class Gradients:
                 self._old[id(parameter)] = parameter.grad
                 parameter.grad = None
 
-    @contextmanager
-    def _set_aside(self, microbatch: int) -> Iterator[None]:
+    def _set_aside(self, microbatch: int) -> Callable[[BaseException | None], None]:
         so_far = [each.grad for each in self._parameters]
         for each in self._parameters:
             each.grad = None
-        yield
-        self._aside[microbatch] = [each.grad for each in self._parameters]
-        for each, gradient in zip(self._parameters, so_far, strict=True):
-            each.grad = gradient
+
+        def end(error: BaseException | None) -> None:
+            if error is not None:
+                return
+            self._aside[microbatch] = [each.grad for each in self._parameters]
+            for each, gradient in zip(self._parameters, so_far, strict=True):
+                each.grad = gradient
+
+        return end
+
+
+class _Turn:
+    """The context of a microbatch's turn; a class, since a generator takes more calls."""
+
+    __slots__ = ("_end", "_gradients", "_microbatch")
+
+    def __init__(self, gradients: Gradients, microbatch: int) -> None:
+        self._gradients, self._microbatch = gradients, microbatch
+
+    def __enter__(self) -> None:
+        self._end = self._gradients.begin_turn(self._microbatch)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._end(error)
 
 
 def _add(parameter: nn.Parameter, gradient: Tensor | None) -> None:

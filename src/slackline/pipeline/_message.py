@@ -15,6 +15,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,7 +26,8 @@ __all__ = [
     "HEADER_BYTES",
     "Entry",
     "Header",
-    "entries_of",
+    "Layout",
+    "layout_of",
     "pack",
     "read_header",
     "stamp",
@@ -35,10 +37,11 @@ __all__ = [
 
 HEADER_BYTES = 1024
 _WORDS = HEADER_BYTES // 8
-_Memory = ctypes.c_char * HEADER_BYTES
 _LINE = 64
 _MAGIC = 0x534C4B50
 _FIXED = 6
+_pack_fixed = struct.Struct(f"<{_FIXED}q").pack
+_unpack_fixed = struct.Struct(f"<{_FIXED}q").unpack_from
 _DTYPES = (
     torch.float32,
     torch.float64,
@@ -80,29 +83,46 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class Layout:
+    """The tensors of a message, and their part of its header."""
+
+    entries: tuple[Entry, ...]
+    body_bytes: int = field(init=False)
+    """The bytes of all tensors in the message."""
+    packed: bytes = field(init=False)
+    """The part of the header that describes the tensors."""
+
+    def __post_init__(self) -> None:
+        words: list[int] = []
+        for entry in self.entries:
+            flags = entry.absent * _ABSENT | entry.needs_grad * _NEEDS_GRAD
+            words += (_CODES[entry.dtype], flags, len(entry.shape), *entry.shape, *entry.stride)
+        object.__setattr__(self, "body_bytes", sum([entry.nbytes for entry in self.entries]))
+        object.__setattr__(self, "packed", struct.pack(f"<{len(words)}q", *words))
+
+
+class Header(NamedTuple):
     """The header of a message between pipeline stages."""
 
     sent_ns: int
     step: int
     microbatch: int
-    entries: tuple[Entry, ...]
-    body_bytes: int = field(init=False)
-    """The bytes of all tensors in the message."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "body_bytes", sum([entry.nbytes for entry in self.entries]))
+    layout: Layout
 
 
-def entries_of(tensors: Sequence[Tensor | None], what: str) -> tuple[Entry, ...]:
-    """Return the descriptions of the tensors of a message.
+_Description = tuple[torch.dtype, Sequence[int], Sequence[int], bool]
+"""The type, shape, strides and need of a gradient of a tensor."""
+
+
+def layout_of(tensors: Sequence[Tensor | None], what: str) -> Layout:
+    """Return the layout of a message with these tensors.
 
     Raises UsageError, with a text that begins with `what`, for tensors that cannot be sent.
     """
-    found = []
+    described: list[_Description | None] = []
     for place, tensor in enumerate(tensors):
         if tensor is None:
-            found.append(Entry(torch.uint8, (), (), False, True))
+            described.append(None)
             continue
         if not isinstance(tensor, Tensor):
             kind = type(tensor).__name__
@@ -111,31 +131,37 @@ def entries_of(tensors: Sequence[Tensor | None], what: str) -> tuple[Entry, ...]
             raise UsageError(f"{what}: tensor {place} must be dense, not {tensor.layout}")
         if tensor.dtype not in _CODES:
             raise UsageError(f"{what}: tensor {place} is {tensor.dtype}, which cannot be sent")
-        found.append(_entry(tensor.dtype, tensor.shape, tensor.stride(), tensor.requires_grad))
-    words = _FIXED + sum([3 + 2 * len(entry.shape) for entry in found])
-    if words > _WORDS:
+        described.append((tensor.dtype, tensor.shape, tensor.stride(), tensor.requires_grad))
+    layout = _layout(tuple(described))
+    nbytes = 8 * _FIXED + len(layout.packed)
+    if nbytes > HEADER_BYTES:
         raise UsageError(
-            f"{what}: the shapes of {len(found)} tensors need {words * 8} bytes, but the header "
+            f"{what}: the shapes of {len(described)} tensors need {nbytes} bytes, but the header "
             f"of a message has {HEADER_BYTES}"
         )
-    return tuple(found)
+    return layout
+
+
+@lru_cache(maxsize=256)  # The shapes are the same in most steps, and packing them takes longer.
+def _layout(described: tuple[_Description | None, ...]) -> Layout:
+    """Return the layout of a message; a tensor with gaps is sent without them."""
+    found = []
+    for each in described:
+        if each is None:
+            found.append(Entry(torch.uint8, (), (), False, True))
+            continue
+        dtype, shape, stride, needs_grad = each
+        kept = tuple(stride) if _is_dense(shape, stride) else _contiguous(shape)
+        found.append(Entry(dtype, tuple(shape), kept, needs_grad, False))
+    return Layout(tuple(found))
 
 
 def write_header(address: int, header: Header) -> None:
     """Write a message's header to the HEADER_BYTES bytes of memory at `address`."""
-    words = [
-        _MAGIC,
-        header.sent_ns,
-        header.step,
-        header.microbatch,
-        len(header.entries),
-        header.body_bytes,
-    ]
-    for entry in header.entries:
-        flags = entry.absent * _ABSENT | entry.needs_grad * _NEEDS_GRAD
-        words += (_CODES[entry.dtype], flags, len(entry.shape), *entry.shape, *entry.stride)
-    memory = _Memory.from_address(address)
-    struct.pack_into(f"<{len(words)}q", memory, 0, *words)
+    sent_ns, step, microbatch, layout = header
+    data = _pack_fixed(_MAGIC, sent_ns, step, microbatch, len(layout.entries), layout.body_bytes)
+    data += layout.packed
+    ctypes.memmove(address, data, len(data))
 
 
 def stamp(address: int, sent_ns: int) -> None:
@@ -146,15 +172,15 @@ def stamp(address: int, sent_ns: int) -> None:
 def read_header(address: int) -> Header:
     """Read the message header at `address`; raise InternalError if none is there."""
     data = ctypes.string_at(address, HEADER_BYTES)
-    words = struct.unpack_from(f"<{_FIXED}q", data)
-    if words[0] != _MAGIC:
-        raise InternalError(f"a pipeline message begins with {words[0]:#x}, not {_MAGIC:#x}")
-    return Header(words[1], words[2], words[3], _entries_in(words[4], data[8 * _FIXED :]))
+    magic, sent_ns, step, microbatch, count, _ = _unpack_fixed(data)
+    if magic != _MAGIC:
+        raise InternalError(f"a pipeline message begins with {magic:#x}, not {_MAGIC:#x}")
+    return Header(sent_ns, step, microbatch, _layout_in(count, data[8 * _FIXED :]))
 
 
 @lru_cache(maxsize=256)  # The shapes are the same in most steps, and reading them takes longer.
-def _entries_in(count: int, data: bytes) -> tuple[Entry, ...]:
-    """Return the descriptions of `count` tensors, with which the rest of a header begins."""
+def _layout_in(count: int, data: bytes) -> Layout:
+    """Return the layout of `count` tensors, with which the rest of a header begins."""
     words = struct.unpack(f"<{_WORDS - _FIXED}q", data)
     entries, at = [], 0
     for _ in range(count):
@@ -165,33 +191,27 @@ def _entries_in(count: int, data: bytes) -> tuple[Entry, ...]:
         at += 2 * dimensions
         absent, needs_grad = bool(flags & _ABSENT), bool(flags & _NEEDS_GRAD)
         entries.append(Entry(_DTYPES[code], shape, stride, needs_grad, absent))
-    return tuple(entries)
+    return Layout(tuple(entries))
 
 
-@lru_cache(maxsize=256)
-def _entry(
-    dtype: torch.dtype, shape: Sequence[int], stride: Sequence[int], needs_grad: bool
-) -> Entry:
-    """Return the description of a tensor; that of one with gaps has the strides of one without."""
-    kept = tuple(stride) if _is_dense(shape, stride) else _contiguous(shape)
-    return Entry(dtype, tuple(shape), kept, needs_grad, False)
-
-
-def pack(body: Tensor, entries: Sequence[Entry], tensors: Sequence[Tensor | None]) -> None:
-    """Copy tensors into the body of a message, a flat uint8 tensor on the host.
+def pack(body: Tensor, start: int, layout: Layout, tensors: Sequence[Tensor | None]) -> None:
+    """Copy tensors into the body of a message, from byte `start` of a flat uint8 host tensor on.
 
     Copies from a device are only queued, not waited for.
     """
-    for place, tensor in zip(unpack(body, entries), tensors, strict=True):
+    for place, tensor in zip(unpack(body, start, layout), tensors, strict=True):
         if place is not None and tensor is not None:
             place.copy_(tensor.detach(), non_blocking=True)
 
 
-def unpack(body: Tensor, entries: Sequence[Entry]) -> list[Tensor | None]:
-    """Return the tensors of a message as views of `body`, with None for each missing tensor."""
+def unpack(body: Tensor, start: int, layout: Layout) -> list[Tensor | None]:
+    """Return the tensors of a message as views of `body`, with None for each missing tensor.
+
+    The message's body begins at byte `start` of `body`.
+    """
     found: list[Tensor | None] = []
-    at = 0
-    for entry in entries:
+    at = start
+    for entry in layout.entries:
         if entry.absent:
             found.append(None)
             continue

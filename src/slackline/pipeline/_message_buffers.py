@@ -21,14 +21,13 @@ from torch import distributed as dist
 
 from slackline.backend import empty
 from slackline.nic import Transfer
-from slackline.pipeline._message import Entry, pack, unpack
+from slackline.pipeline._message import Layout, pack, unpack
 from slackline.staging import Device, Event, PostingQueue
 
 __all__ = ["Landed", "MessageBuffers"]
 
 _MOST_SIZES = 32
 
-Entries = Sequence[Entry]
 Tensors = Sequence[Tensor | None]
 Landed = Callable[[], list[Tensor | None]]
 """A function that returns an arrived message's tensors, on the stage's device.
@@ -69,12 +68,15 @@ class MessageBuffers:
             return torch.empty(nbytes, dtype=torch.uint8, device="cpu")
         return self._take(nbytes)
 
-    def fill(self, body: Tensor, entries: Entries, tensors: Tensors) -> None:
-        """Copy tensors into the body of a message; copies may still run when the call returns."""
-        copy = partial(pack, body, entries, tensors)
+    def fill(self, buffer: Tensor, start: int, layout: Layout, tensors: Tensors) -> None:
+        """Copy tensors into the body of a message, from byte `start` of `buffer` on.
+
+        Copies may still run when the call returns.
+        """
         if self._device is None:
-            copy()
+            pack(buffer, start, layout, tensors)
             return
+        copy = partial(pack, buffer, start, layout, tensors)
         given = [tensor for tensor in tensors if tensor is not None]
         self._ready = self._device.copies().to_host(copy, given)
 
@@ -98,12 +100,12 @@ class MessageBuffers:
         self._sending.append((transfer, buffer))
         return transfer
 
-    def land(self, buffer: Tensor, start: int, entries: Entries) -> Landed:
+    def land(self, buffer: Tensor, start: int, layout: Layout) -> Landed:
         """Copy an arrived message to the stage's device; return a function that gives its tensors.
 
         The message's body begins at byte `start` of `buffer`.
         """
-        hosts = unpack(buffer[start:], entries)
+        hosts = unpack(buffer, start, layout)
         if self._device is None:
             return lambda: hosts
         device = self._device
@@ -146,6 +148,8 @@ class MessageBuffers:
 
     def _sweep(self) -> None:
         """Free the buffers whose sends and copies have ended; raise the error of a failed send."""
+        if not (self._sending or self._landing):
+            return
         sending, self._sending = self._sending, []
         for transfer, buffer in sending:
             if not transfer.done():

@@ -12,7 +12,6 @@ from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from slackline.errors import UsageError
-from slackline.pipeline._message import entries_of
 
 __all__ = ["detached", "merge", "sendable"]
 
@@ -39,7 +38,6 @@ def sendable(output: Any, what: str) -> tuple[Tensor, ...]:
             raise UsageError(
                 f"{what}: output {place} is a DTensor, which cannot be sent; return its local part"
             )
-    entries_of(outputs, what)
     return outputs
 
 

@@ -6,6 +6,7 @@ Times are nanoseconds since the step began on this rank.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from slackline.plan.pipeline import Instruction, Kind
 from slackline.telemetry import CoreTimes, PipelineStep
@@ -13,8 +14,7 @@ from slackline.telemetry import CoreTimes, PipelineStep
 __all__ = ["Came", "Sent", "Span", "StepRecord", "Wait", "overview", "telemetry_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """The time span in which a rank computed a pipeline instruction (F, B, W or BW)."""
 
     instruction: Instruction
@@ -27,8 +27,7 @@ class Span:
         return self.end_ns - self.start_ns
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """A time span in which a rank had no instruction ready and was idle."""
 
     start_ns: int
@@ -37,8 +36,7 @@ class Wait:
     """The instruction that was started at the end of the wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class Came:
+class Came(NamedTuple):
     """The record of a pipeline message that arrived from another rank."""
 
     sender: Instruction
@@ -54,8 +52,7 @@ class Came:
         return self.sender.stage - self.sender.kind.backward
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(NamedTuple):
     """The record of a pipeline message that was sent to another rank."""
 
     sender: Instruction

@@ -5,6 +5,7 @@ then chooses a ready instruction, the stage computes it, and its message is sent
 can start, the rank blocks until a message arrives.
 """
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +14,9 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from slackline.errors import TimeoutError
+from slackline.errors import TimeoutError, UsageError
 from slackline.pipeline._record import Came, Sent, Span, StepRecord, Wait
-from slackline.pipeline._transport import Arrival, Transport, name_of
+from slackline.pipeline._transport import Arrival, Transport, name_of, sender_of
 from slackline.pipeline._worker import Worker, check_apart
 from slackline.plan.pipeline import (
     PATIENCE,
@@ -24,13 +25,14 @@ from slackline.plan.pipeline import (
     Kind,
     Order,
     PipelinePlan,
+    RankProgram,
     Scenario,
     duration_ps,
     held_after,
 )
-from slackline.telemetry import open_core_times
+from slackline.telemetry import CoreTimes, open_core_times
 
-__all__ = ["Inputs", "LaunchThrottle", "NoThrottle", "Runner", "StepConfig"]
+__all__ = ["Inputs", "LaunchThrottle", "Runner", "StepConfig"]
 
 _PS_PER_NS = 1000
 
@@ -84,27 +86,8 @@ class LaunchThrottle(Protocol):
     def times_ns(self) -> list[tuple[int, int]] | None:
         """Return the start and end of each instruction on the device, in nanoseconds.
 
-        The result is None if the host's clock measures the instructions, as on a CPU.
+        The result is None if there was no instruction.
         """
-
-
-class NoThrottle:
-    """The launch throttle of a CPU, which does nothing: a call returns when its work is done."""
-
-    def begin(self) -> None:
-        pass
-
-    def starting(self) -> None:
-        pass
-
-    def started(self) -> None:
-        pass
-
-    def catch_up(self) -> None:
-        pass
-
-    def times_ns(self) -> None:
-        return None
 
 
 class Runner:
@@ -115,14 +98,15 @@ class Runner:
         rank: int,
         workers: Mapping[int, Worker],
         transport: Transport,
-        throttle: LaunchThrottle,
+        throttle: LaunchThrottle | None,
         timeout: timedelta,
         inline: Callable[[int], bool],
     ) -> None:
         """Create a runner of the stages in `workers`, by the stage's index.
 
-        `timeout` limits each wait for a message. `inline(link)` tells whether the computing thread
-        itself sends over a link.
+        `throttle` is None on a CPU, where a call returns when its work is done. `timeout` limits
+        each wait for a message. `inline(link)` tells whether the computing thread itself sends over
+        a link.
         """
         self._rank = rank
         self._workers = workers
@@ -134,6 +118,10 @@ class Runner:
         self._begin_ns = 0
         self._form: tuple[PipelinePlan, Order, bool] | None = None
         """The plan and the kind of the latest step, to which the order of messages belongs."""
+        self._program: RankProgram | None = None
+        """The program of this rank in the plan of the latest step."""
+        self._core_times: tuple[int, Callable[[], CoreTimes] | None] = 0, None
+        """The system's number of a thread, and the function that reads the thread's times."""
         self._orders: dict[tuple[int, bool], list[int]] = {}
 
     def reduction_started(self, stage: int) -> None:
@@ -155,10 +143,11 @@ class Runner:
         until this rank's instructions are done. Errors carry a note with the instruction.
         """
         plan = config.plan
-        dispatcher = Dispatcher(plan, self._rank, config.scenario, config.order)
-        self._throttle.begin()
+        throttle, transport, scenario = self._throttle, self._transport, config.scenario
+        if throttle is not None:
+            throttle.begin()
         begin, unix = time.monotonic_ns(), time.time_ns()
-        read_core_times = open_core_times()
+        read_core_times = self._read_core_times()
         before = None if read_core_times is None else read_core_times()
         self._begin_ns = begin
         self._reductions.clear()
@@ -179,13 +168,16 @@ class Runner:
             if training and len(self._workers) > 1:
                 check_apart(self._workers.values())
             form = (plan, config.order, training)
-            if form != self._form:
+            if form != self._form or self._program is None:
                 self._form = form
                 self._orders = self._channels(config, training=training)
-            self._transport.begin(step, self._orders)
+                self._program = RankProgram.of(plan, self._rank)
+            dispatcher = Dispatcher(plan, self._rank, scenario, config.order, program=self._program)
+            transport.begin(step, self._orders)
             while True:
-                self._throttle.catch_up()
-                came += [self._note(each, dispatcher, begin) for each in self._transport.poll()]
+                if throttle is not None:
+                    throttle.catch_up()
+                came += [self._note(each, dispatcher, begin) for each in transport.poll()]
                 instruction, left_ns = self._next(dispatcher, config, idle_since)
                 if instruction is None:
                     if dispatcher.finished:
@@ -200,18 +192,21 @@ class Runner:
                     waits.append(Wait(idle_since - begin, start - begin, str(instruction)))
                     idle_since = None
                 stage = instruction.stage
+                change = held_after(instruction, scenario)
                 if instruction.kind is Kind.F:
-                    held[stage] += held_after(instruction, config.scenario)
+                    held[stage] += change
                     peak[stage] = max(peak[stage], held[stage])
-                self._throttle.starting()
+                if throttle is not None:
+                    throttle.starting()
                 message = self._compute(instruction, inputs, training=training)
-                self._throttle.started()
+                if throttle is not None:
+                    throttle.started()
                 end = time.monotonic_ns()
                 spans.append(Span(instruction, start - begin, end - begin))
                 if message is not None:
-                    sends += self._send(instruction, message, plan)
+                    sends += self._send(instruction, message, plan, end)
                 if instruction.kind is not Kind.F:
-                    held[stage] += held_after(instruction, config.scenario)
+                    held[stage] += change
                 dispatcher.done(instruction)
             if training:
                 for worker in self._workers.values():
@@ -219,8 +214,8 @@ class Runner:
         finally:
             for worker in self._workers.values():
                 worker.end()
-        memory = config.scenario.memory
-        if (times := self._throttle.times_ns()) is not None:
+        memory = scenario.memory
+        if throttle is not None and (times := throttle.times_ns()) is not None:
             spans = [Span(each.instruction, *when) for each, when in zip(spans, times, strict=True)]
         return StepRecord(
             rank=self._rank,
@@ -273,22 +268,34 @@ class Runner:
             found = worker.backward(instruction, gradients)
             return None if worker.first else found
         except Exception as error:
-            error.add_note(f"while rank {self._rank} computed {name_of(instruction)}")
+            error.add_note(self._where(instruction))
             raise
 
+    def _where(self, instruction: Instruction) -> str:
+        """Return the note of an error in a computation."""
+        return f"while rank {self._rank} computed {name_of(instruction)}"
+
     def _send(
-        self, instruction: Instruction, message: Sequence[Tensor | None], plan: PipelinePlan
+        self,
+        instruction: Instruction,
+        message: Sequence[Tensor | None],
+        plan: PipelinePlan,
+        begin_ns: int,
     ) -> list[Sent]:
-        begin = time.monotonic_ns()
+        """Send the message that was computed at the time `begin_ns`; return the record of it."""
         backward = instruction.kind.backward
         to = instruction.stage + (-1 if backward else 1)
         address = (to, backward, instruction.microbatch)
-        if plan.placement[to] == self._rank:
-            self._transport.hand_over(address, message)
-            return []
-        inline = self._inline(min(to, instruction.stage))
-        nbytes = self._transport.send(address, message, inline=inline)
-        return [Sent(instruction, nbytes, time.monotonic_ns() - begin, inline)]
+        try:
+            if plan.placement[to] == self._rank:
+                self._transport.hand_over(address, message)
+                return []
+            inline = self._inline(min(to, instruction.stage))
+            nbytes = self._transport.send(address, message, inline=inline)
+        except UsageError as error:
+            error.add_note(self._where(instruction))
+            raise
+        return [Sent(instruction, nbytes, time.monotonic_ns() - begin_ns, inline)]
 
     @classmethod
     def _next(
@@ -299,7 +306,7 @@ class Runner:
         The time is in nanoseconds. If it is 0 or less, the rank waits for any message.
         """
         planned = dispatcher.next(patient=True)
-        if planned is not None:
+        if planned is not None or config.order != "planned":
             return planned, 0
         left_ns = cls._patience_ns(dispatcher, config, idle_since)
         return (None, left_ns) if left_ns > 0 else (dispatcher.next(), 0)
@@ -329,14 +336,20 @@ class Runner:
             )
         return arrivals
 
-    def _note(self, arrival: Arrival, dispatcher: Dispatcher, begin: int) -> Came:
-        dispatcher.arrived(arrival.sender)
-        return Came(
-            arrival.sender,
-            arrival.arrived_ns - begin,
-            arrival.arrived_ns - arrival.sent_ns,
-            arrival.nbytes,
-        )
+    @staticmethod
+    def _note(arrival: Arrival, dispatcher: Dispatcher, begin: int) -> Came:
+        address, sent_ns, arrived_ns, nbytes = arrival
+        sender = sender_of(address)
+        dispatcher.arrived(sender)
+        return Came(sender, arrived_ns - begin, arrived_ns - sent_ns, nbytes)
+
+    def _read_core_times(self) -> Callable[[], CoreTimes] | None:
+        """Return the function that reads the calling thread's times, which is opened once."""
+        thread, read = self._core_times
+        if thread != threading.get_native_id():
+            read = open_core_times()
+            self._core_times = threading.get_native_id(), read
+        return read
 
     def _channels(self, config: StepConfig, *, training: bool) -> dict[tuple[int, bool], list[int]]:
         """Return the microbatches of each channel from another rank, in the order of the sends.

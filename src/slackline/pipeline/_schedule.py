@@ -30,7 +30,7 @@ from slackline.pipeline._plans import (
 )
 from slackline.pipeline._policy import Policy, policy_of
 from slackline.pipeline._record import StepRecord, overview, telemetry_of
-from slackline.pipeline._runner import Inputs, LaunchThrottle, NoThrottle, Runner, StepConfig
+from slackline.pipeline._runner import Inputs, LaunchThrottle, Runner, StepConfig
 from slackline.pipeline._settings import Settings
 from slackline.pipeline._transport import Transport
 from slackline.pipeline._worker import LossFunction, Worker
@@ -155,7 +155,7 @@ class Schedule:
         self._delegation = Delegation(settings.delegation)
         buffers = MessageBuffers(mine[0].group, self._group.staging_device(device))
         on_cuda = device.type == "cuda"
-        throttle: LaunchThrottle = DeviceThrottle(device) if on_cuda else NoThrottle()
+        throttle: LaunchThrottle | None = DeviceThrottle(device) if on_cuda else None
         self._transport = Transport(
             self._nic, buffers, placement, n_microbatches, first_tag, self._group.group_name
         )

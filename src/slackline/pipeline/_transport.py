@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache, partial
 from itertools import islice
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -24,7 +25,7 @@ from slackline.nic import Completion, Group, Operation, Transfer
 from slackline.pipeline._message import (
     HEADER_BYTES,
     Header,
-    entries_of,
+    layout_of,
     read_header,
     stamp,
     write_header,
@@ -33,7 +34,7 @@ from slackline.pipeline._message_buffers import Landed, MessageBuffers
 from slackline.plan.pipeline import Instruction, Kind
 from slackline.wire import DType
 
-__all__ = ["Address", "Arrival", "Transport", "name_of"]
+__all__ = ["Address", "Arrival", "Transport", "name_of", "sender_of"]
 
 Address = tuple[int, bool, int]
 """The identity of a message: (receiving stage, True for a gradient, microbatch)."""
@@ -52,8 +53,7 @@ _NO_LIMIT = timedelta(days=365)
 """The timeout of transfers: a message is late only for a waiting rank, whose wait has a timeout."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """A message between pipeline stages that has arrived at this rank."""
 
     address: Address
@@ -66,7 +66,7 @@ class Arrival:
     @property
     def sender(self) -> Instruction:
         """The instruction that computed the message."""
-        return _sender(self.address)
+        return sender_of(self.address)
 
 
 @dataclass(slots=True)
@@ -103,6 +103,8 @@ class Transport:
         self._first_tag = first_tag
         self._step = -1
         self._past: dict[Address, deque[int]] = {}
+        self._capacities: dict[Address, int] = {}
+        """The bytes that both ends reserve for the body of a message."""
         self._inbox: dict[Address, Landed] = {}
         self._receives = nic.completion_queue()
         # The queue keeps the buffers of pending sends, also when the schedule is dropped.
@@ -134,26 +136,27 @@ class Transport:
 
         Blocks until the send has ended only if `inline`.
         """
-        stage, _, microbatch = address
-        entries = entries_of(tensors, _sender_name(address))
-        header = Header(0, self._step, microbatch, entries)
-        capacity, nbytes = self._capacity(address), header.body_bytes
+        stage, backward, microbatch = address
+        layout = layout_of(tensors, _sender_name(address))
+        capacity, nbytes = self._capacities.get(address, 0), layout.body_bytes
         buffer = self._buffers.outgoing(HEADER_BYTES + capacity)
-        write_header(buffer.data_ptr(), header)
-        fits = nbytes <= capacity
-        body = buffer[HEADER_BYTES:] if fits else self._buffers.outgoing(nbytes)
+        write_header(buffer.data_ptr(), Header(0, self._step, microbatch, layout))
         # The header is sent after the copies of the body, so its time includes no computation.
-        self._buffers.fill(body, entries, tensors)
-        peer, priority = self._placement[stage], not address[1]
-        self._post(buffer, peer, address, 0, priority, inline=inline)
-        if not fits:
+        peer, priority = self._placement[stage], not backward
+        if nbytes <= capacity:
+            self._buffers.fill(buffer, HEADER_BYTES, layout, tensors)
+            self._post(buffer, peer, address, 0, priority, inline=inline)
+        else:
+            body = self._buffers.outgoing(nbytes)
+            self._buffers.fill(body, 0, layout, tensors)
+            self._post(buffer, peer, address, 0, priority, inline=inline)
             self._post(body, peer, address, 1, priority, inline=inline)
         self._remember(address, nbytes)
         return nbytes
 
     def hand_over(self, address: Address, tensors: Sequence[Tensor | None]) -> None:
         """Deliver a message between two stages of this rank, without a transfer or a copy."""
-        entries_of(tensors, name_of(_sender(address)))
+        layout_of(tensors, _sender_name(address))
         handed = [
             None if each is None else each.detach().requires_grad_(each.requires_grad)
             for each in tensors
@@ -172,7 +175,8 @@ class Transport:
 
         Raises the error of a receive that has failed.
         """
-        return self._arrivals(self._receives.poll())
+        ended = self._receives.poll()
+        return self._arrivals(ended) if ended else []
 
     def wait(self, timeout: timedelta) -> list[Arrival] | None:
         """Block for at most `timeout` until a receive has ended; return the arrived messages.
@@ -200,7 +204,7 @@ class Transport:
             self._sends.poll()
 
     def _arrivals(self, ended: Sequence[Completion]) -> list[Arrival]:
-        found = (self._receive(each.token, each.error, each.ended_ns) for each in ended)
+        found = [self._receive(each.token, each.error, each.ended_ns) for each in ended]
         return [arrival for arrival in found if arrival is not None]
 
     def _receive(
@@ -208,30 +212,34 @@ class Transport:
     ) -> Arrival | None:
         address = receive.address
         if error is not None:
-            error.add_note(f"while stage {address[0]} waited for {name_of(_sender(address))}")
+            error.add_note(f"while stage {address[0]} waited for {name_of(sender_of(address))}")
             raise error
         if receive.header is None:
             header = read_header(receive.buffer.data_ptr())
             if (header.step, header.microbatch) != (self._step, address[2]):
                 raise InternalError(
-                    f"expected the message of {name_of(_sender(address))} of step {self._step}, "
+                    f"expected the message of {name_of(sender_of(address))} of step {self._step}, "
                     f"but received microbatch {header.microbatch} of step {header.step}"
                 )
-            nbytes = header.body_bytes
-            if nbytes > self._capacity(address):
+            nbytes = header.layout.body_bytes
+            if nbytes > self._capacities.get(address, 0):
                 self._post_receive(address, self._buffers.incoming(nbytes), header)
                 return None
             start = HEADER_BYTES
         else:
             header, start = receive.header, 0
-        self._remember(address, header.body_bytes)
-        landed = self._buffers.land(receive.buffer, start, header.entries)
-        wanted = [entry.needs_grad and not address[1] for entry in header.entries]
-        self._inbox[address] = partial(_with_gradients, landed, wanted)
+        layout = header.layout
+        self._remember(address, layout.body_bytes)
+        landed = self._buffers.land(receive.buffer, start, layout)
+        if address[1]:
+            self._inbox[address] = landed
+        else:
+            wanted = [entry.needs_grad for entry in layout.entries]
+            self._inbox[address] = partial(_with_gradients, landed, wanted)
         channel = address[:2]
         self._posted[channel] -= 1
         self._post_receives(channel, 2, up_to=_LOW)
-        return Arrival(address, header.sent_ns, arrived_ns, header.body_bytes)
+        return Arrival(address, header.sent_ns, arrived_ns, layout.body_bytes)
 
     def _post_receives(self, channel: tuple[int, bool], most: int, *, up_to: int) -> int:
         """Post at most `most` further receives of a channel, until `up_to` are posted.
@@ -239,19 +247,21 @@ class Transport:
         Returns the number of new receives, 0 if all receives of the step are posted already.
         """
         wanted = min(most, up_to - self._posted[channel])
-        found = list(islice(self._orders[channel], max(0, wanted)))
+        found = list(islice(self._orders[channel], wanted)) if wanted > 0 else []
         for microbatch in found:
             address = (*channel, microbatch)
-            buffer = self._buffers.incoming(HEADER_BYTES + self._capacity(address))
+            buffer = self._buffers.incoming(HEADER_BYTES + self._capacities.get(address, 0))
             self._post_receive(address, buffer, None)
         self._posted[channel] += len(found)
         return len(found)
 
     def _post_receive(self, address: Address, buffer: Tensor, header: Header | None) -> None:
         receive = _Receive(address, buffer, header)
-        peer, part = self._placement[_sender(address).stage], int(header is not None)
-        tag = self._tag(address, part)
-        operation = Operation.recv(buffer.data_ptr(), buffer.numel(), DType.UINT8, peer, tag)
+        stage, backward, _ = address
+        peer = self._placement[stage + 1 if backward else stage - 1]
+        part = int(header is not None)
+        at, count, tag = buffer.data_ptr(), buffer.numel(), self._tag(address, part)
+        operation = Operation.recv(at, count, DType.UINT8, peer, tag)
         if profiling():
             posting = partial(self._nic.post, operation, timeout=_NO_LIMIT)
             facts = self._facts(address, part, peer)
@@ -271,13 +281,12 @@ class Transport:
         inline: bool,
     ) -> None:
         """Post the send of a message's part: 0 begins with the header, 1 is a separate body."""
-        tag = self._tag(address, part)
+        at, count, tag = buffer.data_ptr(), buffer.numel(), self._tag(address, part)
+        operation = Operation.send(at, count, DType.UINT8, peer, tag, priority=priority)
 
         def post() -> Transfer:
             if part == 0:
-                stamp(buffer.data_ptr(), time.monotonic_ns())
-            at, count = buffer.data_ptr(), buffer.numel()
-            operation = Operation.send(at, count, DType.UINT8, peer, tag, priority=priority)
+                stamp(at, time.monotonic_ns())
             transfer = self._nic.post(operation, timeout=_NO_LIMIT, blocking=inline)
             if not transfer.done():
                 self._sends.add(transfer, buffer)
@@ -298,7 +307,7 @@ class Transport:
             "peer": peer,
             "tag": self._tag(address, part),
             "sequence": self._step,
-            "message": name_of(_sender(address)),
+            "message": name_of(sender_of(address)),
         }
 
     def _tag(self, address: Address, part: int) -> int:
@@ -307,15 +316,13 @@ class Transport:
             self._first_tag + ((2 * stage + backward) * self._microbatches + microbatch) * 2 + part
         )
 
-    def _capacity(self, address: Address) -> int:
-        past = self._past.get(address)
-        return 0 if past is None else max(past)
-
     def _remember(self, address: Address, nbytes: int) -> None:
+        """Note the length of a message's body, for the capacity of the messages to come."""
         past = self._past.get(address)
         if past is None:
             past = self._past[address] = deque(maxlen=_REMEMBERED)
         past.append(nbytes)
+        self._capacities[address] = max(past)
 
 
 def name_of(instruction: Instruction) -> str:
@@ -326,11 +333,12 @@ def name_of(instruction: Instruction) -> str:
 @lru_cache(maxsize=4096)
 def _sender_name(address: Address) -> str:
     """Return the name of the instruction that computes a message, for error messages."""
-    return name_of(_sender(address))
+    return name_of(sender_of(address))
 
 
 @lru_cache(maxsize=4096)
-def _sender(address: Address) -> Instruction:
+def sender_of(address: Address) -> Instruction:
+    """Return the instruction that computes a message."""
     stage, backward, microbatch = address
     if backward:
         return Instruction(stage + 1, Kind.B, microbatch)

@@ -12,9 +12,8 @@ builder returned.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +30,7 @@ from slackline.plan.pipeline import Instruction, Kind, PipelinePlan
 __all__ = ["LossFunction", "Worker", "check_apart"]
 
 LossFunction = Callable[..., Tensor]
+T = TypeVar("T")
 _REMEMBERED = 8
 """The number of plans that are known to be checked: more than a trial has."""
 
@@ -75,6 +75,7 @@ class Worker:
         self.last = stage.stage_index == stage.num_stages - 1
         self._stage = stage
         self._module = stage.submod
+        self._device = stage.device.type
         self._loss_fn = loss_fn
         self._sharded = replicas_of(self._module, self.index)
         self._split = split
@@ -185,21 +186,28 @@ class Worker:
         The last stage returns the loss instead, if it has a loss function. With `training`, the
         values that the backward needs are kept.
         """
-        with torch.set_grad_enabled(training):
-            output = self._module(*inputs, **keywords)
-            outputs: tuple[Tensor, ...] = ()
-            if not self.last:
-                outputs = sendable(output, f"stage {self.index}, F{microbatch}")
-            else:
-                if self._keeps_outputs:
-                    self._outputs[microbatch] = detached(output)
-                if self._loss_fn is not None and self._loss_keywords is not None:
-                    loss = self._loss(microbatch, output, target)
-                    self._losses[microbatch] = loss.detach()
-                    outputs = (loss,)
+        if torch.is_grad_enabled() == training:
+            outputs = self._forward(microbatch, inputs, keywords, target)
+        else:
+            with torch.set_grad_enabled(training):
+                outputs = self._forward(microbatch, inputs, keywords, target)
         if training:
             self._kept[microbatch] = _Kept(inputs, outputs)
         return outputs
+
+    def _forward(
+        self, microbatch: int, inputs: tuple[Any, ...], keywords: Mapping[str, Any], target: Any
+    ) -> tuple[Tensor, ...]:
+        output = self._module(*inputs, **keywords)
+        if not self.last:
+            return sendable(output, f"stage {self.index}, F{microbatch}")
+        if self._keeps_outputs:
+            self._outputs[microbatch] = detached(output)
+        if self._loss_fn is None or self._loss_keywords is None:
+            return ()
+        loss = self._loss(microbatch, output, target)
+        self._losses[microbatch] = loss.detach()
+        return (loss,)
 
     def backward(
         self, instruction: Instruction, received: Sequence[Tensor | None] | None
@@ -208,33 +216,36 @@ class Worker:
 
         `received` holds the gradients of the outputs; None on the last stage, which has a loss.
         """
+        if torch.is_autocast_enabled(self._device):
+            # Backwards use the types of the forward.
+            with torch.autocast(self._device, enabled=False):
+                return self._backward(instruction, received)
+        return self._backward(instruction, received)
+
+    def _backward(
+        self, instruction: Instruction, received: Sequence[Tensor | None] | None
+    ) -> list[Tensor | None]:
         microbatch = instruction.microbatch
         kept = self._kept[microbatch]
         self._choose(instruction, kept, received)
         inputs = [each for each in kept.inputs if isinstance(each, Tensor)]
         whole = instruction.kind is Kind.BW
         found: list[Tensor | None] = [None] * len(inputs)
-        with self._plainly():
-            if self._stage.dw_builder is not None:
-                self._gradients.open()
-                found = backward_of(kept.outputs, kept.gradients, inputs)
-                kept.runner = self._stage.dw_builder()
-            else:
-                if self._checks:
-                    kept.reached = Reached(kept.outputs, self._parameters)
-                waits = not self.first and any(each.requires_grad for each in inputs)
-                if waits and not whole and kept.outputs:
-                    kept.divided = self._divided(kept, inputs)
-                if kept.divided is not None:
-                    found = kept.divided.for_inputs()
-                elif whole or waits:
-                    with self._adding(microbatch, kept):
-                        # A gradient that autograd adds to has memory of its own already.
-                        new = [each for _, each in self.trained() if each.grad is None]
-                        found = backward_of(kept.outputs, kept.gradients, inputs)
-                        if new and not self.first:
-                            found = apart(found, [each.grad for each in new])
-                    kept.done = True
+        if self._stage.dw_builder is not None:
+            self._gradients.open()
+            found = backward_of(kept.outputs, kept.gradients, inputs)
+            kept.runner = self._stage.dw_builder()
+        else:
+            if self._checks:
+                kept.reached = Reached(kept.outputs, self._parameters)
+            waits = not self.first and any(each.requires_grad for each in inputs)
+            if waits and not whole and kept.outputs:
+                kept.divided = self._divided(kept, inputs)
+            if kept.divided is not None:
+                found = kept.divided.for_inputs()
+            elif whole or waits:
+                found = self._add(microbatch, kept, lambda: self._whole(kept, inputs))
+                kept.done = True
         if kept.done or kept.divided is not None or kept.runner is not None:
             kept.outputs = kept.inputs = ()
         if whole:
@@ -246,14 +257,30 @@ class Worker:
         kept = self._kept.pop(microbatch)
         if kept.done:
             return
-        with self._plainly(), self._adding(microbatch, kept):
-            if kept.runner is not None:
-                kept.runner()
-            elif kept.divided is not None:
-                kept.divided.for_weights(watch=self._checks)
-                self._repeats = self._repeats or kept.divided.repeats
-            else:
-                backward_of(kept.outputs, kept.gradients, ())
+        if torch.is_autocast_enabled(self._device):
+            with torch.autocast(self._device, enabled=False):
+                self._add(microbatch, kept, lambda: self._weights(kept))
+        else:
+            self._add(microbatch, kept, lambda: self._weights(kept))
+
+    def _whole(self, kept: _Kept, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+        """Run a backward in one piece; return the gradients of the inputs."""
+        if self.first:
+            return backward_of(kept.outputs, kept.gradients, inputs)
+        # A gradient that autograd adds to has memory of its own already.
+        new = [each for _, each in self.trained() if each.grad is None]
+        found = backward_of(kept.outputs, kept.gradients, inputs)
+        return apart(found, [each.grad for each in new]) if new else found
+
+    def _weights(self, kept: _Kept) -> None:
+        """Run the second part of a backward."""
+        if kept.runner is not None:
+            kept.runner()
+        elif kept.divided is not None:
+            kept.divided.for_weights(watch=self._checks)
+            self._repeats = self._repeats or kept.divided.repeats
+        else:
+            backward_of(kept.outputs, kept.gradients, ())
 
     def _divided(self, kept: _Kept, inputs: Sequence[Tensor]) -> Divided | None:
         if self._split is False or (self._split is None and self._repeats):
@@ -263,18 +290,23 @@ class Worker:
         at_any_price = self._split is True
         return divide(kept.outputs, kept.gradients, inputs, at_any_price=at_any_price)
 
-    @contextmanager
-    def _adding(self, microbatch: int, kept: _Kept) -> Iterator[None]:
-        """Take the microbatch's turn to add to the weights' gradients; check what the body adds.
+    def _add(self, microbatch: int, kept: _Kept, adding: Callable[[], T]) -> T:
+        """Call `adding` in the microbatch's turn to add gradients; return its value.
 
-        Raises InternalError if the body misses a weight that the microbatch's graph reaches.
+        Raises InternalError if the call misses a weight that the microbatch's graph reaches.
         """
         with self._gradients.turn(microbatch):
             if kept.reached is None:
-                yield
+                found = adding()
             else:
                 with kept.reached.counted():
-                    yield
+                    found = adding()
+        if kept.reached is not None or kept.divided is not None:
+            self._check_added(microbatch, kept)
+        return found
+
+    def _check_added(self, microbatch: int, kept: _Kept) -> None:
+        """Raise InternalError if the microbatch has not added to all weights that it reaches."""
         missing = kept.reached.missing() if kept.reached is not None else []
         if kept.divided is not None and kept.divided.left:
             missing = missing or self._names_of(kept.divided)
@@ -338,13 +370,6 @@ class Worker:
     def _all_added(self) -> None:
         if self._sharded is not None:
             self._sharded.reduce()
-
-    def _plainly(self) -> AbstractContextManager[Any]:
-        """Return a context without autocast, so that backwards use the types of the forward."""
-        kind = self._stage.device.type
-        if torch.is_autocast_enabled(kind):
-            return torch.autocast(kind, enabled=False)
-        return nullcontext()
 
 
 def check_apart(workers: Iterable[Worker]) -> None:

@@ -15,7 +15,9 @@ from slackline.testing.timed_stage import Wait
 @pytest.fixture(scope="module")
 def benchmark() -> Iterator[ModuleType]:
     """Provide the benchmark's modules by name."""
-    with modules_of("pipeline-straggler", "cases", "computing", "path", "replay") as found:
+    with modules_of(
+        "pipeline-straggler", "cases", "computing", "own_cost", "path", "replay"
+    ) as found:
         yield found
 
 
@@ -90,3 +92,39 @@ def test_torchs_best_is_compared_round_by_round_and_the_fastest_row_stands_first
         (0.9, False),
         (None, None),
     ]
+
+
+def test_the_own_cost_is_that_of_the_rank_on_which_a_computation_costs_most(
+    benchmark: ModuleType,
+) -> None:
+    own_cost = benchmark.own_cost
+
+    def rank(*own_us: float):
+        return own_cost.Measured(
+            own_us=own_us, process_us=own_us, plain_us=(30.0,), calls=100.26, switches=0.514
+        )
+
+    found = own_cost.OwnCost(ranks=(rank(90.0, 100.0, 500.0), rank(120.0, 151.0, 160.0)))
+    assert [(each.measured, each.met) for each in found.targets()] == [(151.0, False)]
+    assert [(each.measured, each.met) for each in own_cost.OwnCost().targets()] == [(None, None)]
+    assert found.rows()[0].values == {
+        "own_us": 100.0,
+        "own_p10_us": 92.0,
+        "process_us": 100.0,
+        "plain_us": 30.0,
+        "calls": 100.3,
+        "switches": 0.51,
+    }
+
+
+def test_a_rank_measures_the_cost_of_a_pipeline_whose_stages_do_nothing(
+    benchmark: ModuleType,
+) -> None:
+    with benchmark.own_cost.Ranks(
+        benchmark.own_cost.Idler, 2, environment=benchmark.own_cost.ENVIRONMENT
+    ) as ranks:
+        found = ranks.ask("measure", 3)
+        ranks.ask("close")
+    for each in found:
+        assert len(each.own_us) == len(each.process_us) == len(each.plain_us) == 3
+        assert each.calls > 10

@@ -9,7 +9,7 @@ from slackline.errors import InternalError, UsageError
 from slackline.pipeline._message import (
     HEADER_BYTES,
     Header,
-    entries_of,
+    layout_of,
     pack,
     read_header,
     unpack,
@@ -20,14 +20,14 @@ TYPES = [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.bool, 
 
 
 def through(tensors):
-    entries = entries_of(tensors, "stage 0, F0")
-    header = Header(123, 4, 5, entries)
-    buffer = torch.zeros(HEADER_BYTES + header.body_bytes, dtype=torch.uint8)
+    layout = layout_of(tensors, "stage 0, F0")
+    header = Header(123, 4, 5, layout)
+    buffer = torch.zeros(HEADER_BYTES + layout.body_bytes, dtype=torch.uint8)
     write_header(buffer.data_ptr(), header)
-    pack(buffer[HEADER_BYTES:], entries, tensors)
+    pack(buffer, HEADER_BYTES, layout, tensors)
     found = read_header(buffer.data_ptr())
     assert found == header
-    return unpack(buffer[HEADER_BYTES:], found.entries)
+    return unpack(buffer, HEADER_BYTES, found.layout)
 
 
 @given(
@@ -55,14 +55,14 @@ def test_a_gradient_that_is_not_there_takes_no_place():
 
 
 def test_whether_a_gradient_is_wanted_goes_along():
-    entries = entries_of([torch.ones(1, requires_grad=True), torch.ones(1)], "stage 0, F0")
-    assert [each.needs_grad for each in entries] == [True, False]
+    layout = layout_of([torch.ones(1, requires_grad=True), torch.ones(1)], "stage 0, F0")
+    assert [each.needs_grad for each in layout.entries] == [True, False]
 
 
 def test_what_cannot_be_sent_is_named():
     def refusal(tensors):
         with pytest.raises(UsageError) as caught:
-            entries_of(tensors, "stage 2, F1")
+            layout_of(tensors, "stage 2, F1")
         return str(caught.value)
 
     assert refusal([1]) == "stage 2, F1: output 0 must be a tensor, not a int"

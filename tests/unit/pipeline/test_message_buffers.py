@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 import torch
 
-from slackline.pipeline._message import entries_of
+from slackline.pipeline._message import layout_of
 from slackline.pipeline._message_buffers import MessageBuffers
 from slackline.pipeline._transport import Transport
 from slackline.testing import LoopbackFabric
@@ -63,7 +63,7 @@ def test_a_computation_waits_only_for_the_messages_that_it_takes(device):
     buffer = buffers.incoming(64)
     buffer.view(torch.float32).fill_(4)
     device.landing.launch(hold.wait)
-    take = buffers.land(buffer, 0, entries_of([torch.zeros(3), None], "F"))
+    take = buffers.land(buffer, 0, layout_of([torch.zeros(3), None], "F"))
     device.synchronize()
     (tensor, absent), seen = take(), []
     device.current.launch(lambda: seen.append(tensor.tolist()))
@@ -77,9 +77,9 @@ def test_a_computation_waits_only_for_the_messages_that_it_takes(device):
 def test_a_buffer_is_received_into_again_once_its_message_is_on_the_device(device):
     buffers, hold = MessageBuffers(None, device), threading.Event()
     first = buffers.incoming(64)
-    entries = entries_of([torch.zeros(3)], "F")
+    layout = layout_of([torch.zeros(3)], "F")
     device.landing.launch(hold.wait)
-    take = buffers.land(first, 0, entries)
+    take = buffers.land(first, 0, layout)
     second = buffers.incoming(64)
     assert second.data_ptr() != first.data_ptr()
     hold.set()

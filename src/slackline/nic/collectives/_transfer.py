@@ -298,13 +298,17 @@ class NativeCompletionQueue:
         request = transfer.request
         if self._queue is None:
             raise ClosedError("the engine is closed")
+        key = request.key()
         with self._lock:
-            self._watched[request.key()] = request, token
-            self._pending.add(self)
+            if not self._watched:
+                self._pending.add(self)
+            self._watched[key] = request, token
         self._queue.watch(request)
 
     def poll(self) -> list[Completion]:
-        return self._take(0)
+        if self._watched or self._ended:
+            return self._take(0)
+        return []
 
     def wait(self, timeout: timedelta) -> list[Completion]:
         return self._take(0 if self._ended else nanoseconds(timeout))

@@ -11,6 +11,11 @@ the planned delay by more than a margin:
 A change must last for some steps, so that a short disturbance changes nothing. Each time is the
 median of the latest three steps. For a link whose delay can be foretold, the forecast takes the
 place of the measured delay, and a new plan is made at once.
+
+Ranks that share cores with each other or with other programs take longer for all they do. So a
+delay counts only beyond the time for which the ranks of the link waited for a core. The times of
+the stages are compared by their shares in the time of a microbatch, and the time itself only where
+a link has a delay whose length in computations then changes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,10 +25,19 @@ from types import MappingProxyType
 
 from slackline.plan.pipeline import Kind, PipelinePlan, Scenario, slack_needed, tolerance_ps
 
-__all__ = ["Expected", "ReplanState", "StepMetrics", "Thresholds", "decide", "warm_up"]
+__all__ = [
+    "REMEMBERED",
+    "Expected",
+    "ReplanState",
+    "StepMetrics",
+    "Thresholds",
+    "decide",
+    "warm_up",
+]
 
 _PS_PER_NS = 1000
-_REMEMBERED = 3
+REMEMBERED = 3
+"""The number of steps whose measurements are remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +67,11 @@ class StepMetrics:
     core_wait: float = 0.0
     """The share of the step in which the computing threads waited for a core, averaged over the
     ranks."""
+    core_waits: tuple[int, ...] = ()
+    """The time for which the rank of each stage waited for a core, by computation of the rank.
+
+    A thread that receives a message waits about as long. The tuple is empty where it is not known.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +155,7 @@ def decide(
     `expected` has the links whose delay is foretold. The scenario is None, and the reason empty, if
     the plan stays.
     """
-    recent = (*state.recent, measured)[-_REMEMBERED:]
+    recent = (*state.recent, measured)[-REMEMBERED:]
     now = _scenario(state.planned, recent)
     for link, each in expected.items():
         now = now.delayed(link, each.delay_ns * _PS_PER_NS)
@@ -154,7 +173,7 @@ def decide(
         return state, now, slower
     if foretold := _foretold(now, state, thresholds, expected):
         return state, now, foretold
-    if not state.measured_once and state.follows_times and len(recent) == _REMEMBERED:
+    if not state.measured_once and state.follows_times and len(recent) == REMEMBERED:
         return state, now, f"the stages' times are known: {_shown(now)}"
     if state.better >= thresholds.better:
         return state, now, faster
@@ -176,8 +195,20 @@ def _scenario(planned: Scenario, recent: Sequence[StepMetrics]) -> Scenario:
         forward_ps=middle("forward", 1),
         backward_input_ps=middle("backward", 1),
         backward_weight_ps=middle("weights", 0),
-        forward_delay_ps=middle("down", 0),
-        backward_delay_ps=middle("up", 0),
+        forward_delay_ps=_without_waits(recent, middle("down", 0)),
+        backward_delay_ps=_without_waits(recent, middle("up", 0)),
+    )
+
+
+def _without_waits(recent: Sequence[StepMetrics], delays_ps: Sequence[int]) -> tuple[int, ...]:
+    """Return delays of the links without the time for which their ranks waited for a core."""
+    waits_ns = [each.core_waits for each in recent if each.core_waits]
+    if not waits_ns:
+        return tuple(delays_ps)
+    waits_ps = [round(median(column)) * _PS_PER_NS for column in zip(*waits_ns, strict=True)]
+    return tuple(
+        max(0, delay - above - below)
+        for delay, above, below in zip(delays_ps, waits_ps, waits_ps[1:], strict=False)
     )
 
 
@@ -236,12 +267,15 @@ def _times(now: Scenario, state: ReplanState, thresholds: Thresholds) -> str:
     if not state.measured_once:
         return ""
     was, found = _whole(state.planned), _whole(now)
-    longest = max(was)
+    speed = sum(found) / sum(was)
+    if any(_delay(now, link) > thresholds.margin * found[link] for link in range(now.stages - 1)):
+        speed = 1.0
+    longest = max(was) * speed
     for stage, (before, after) in enumerate(zip(was, found, strict=True)):
-        if abs(after - before) > thresholds.times * longest:
+        if abs(after - before * speed) > thresholds.times * longest:
             return (
-                f"stage {stage} takes {_ms(after)} for a microbatch; the plan was made for "
-                f"{_ms(before)}"
+                f"stage {stage} takes {_ms(after)} for a microbatch, all stages {_ms(sum(found))}; "
+                f"the plan was made for {_ms(before)} and {_ms(sum(was))}"
             )
     return ""
 

@@ -18,9 +18,9 @@ from slackline.wire import DType
 __all__ = ["MetricsExchange"]
 
 _AHEAD = 2
-_HEAD = 3
-"""The values before the rows: the size of a new plan, the time of the step and the wait for a core.
-"""
+_HEAD = 4
+"""The values before the rows: the size of a new plan, the time of the step, the wait for a core and
+the number of computations."""
 _COLUMNS = 6
 """The columns of a row: stage, times of F, B and W, delay of activations, delay of gradients."""
 
@@ -52,7 +52,7 @@ class MetricsExchange:
         `plan_bytes` is the size of a new plan that this rank offers to all ranks; 0 without one.
         """
         waited = 0 if record.core_times is None else record.core_times.delay_ns
-        rows = [plan_bytes, record.wall_ns, waited]
+        rows = [plan_bytes, record.wall_ns, waited, len(record.spans)]
         for stage, _ in record.peak_held:
             down = record.delay_ns(stage, backward=False)
             up = record.delay_ns(stage, backward=True)
@@ -87,7 +87,8 @@ class MetricsExchange:
         )
         links = range(len(rows) - 1)
         delays = [self._delays(link, rows[link + 1][4], rows[link][5]) for link in links]
-        walls, waits = found[:, 1].tolist(), found[:, 2].tolist()
+        walls, waits, counts = (found[:, column].tolist() for column in (1, 2, 3))
+        each_ns = [wait // max(1, count) for wait, count in zip(waits, counts, strict=True)]
         metrics = StepMetrics(
             step=step,
             forward=tuple(row[1] for row in rows),
@@ -97,6 +98,7 @@ class MetricsExchange:
             up=tuple(up for _, up in delays),
             wall=max(walls),
             core_wait=sum(waits) / max(1, sum(walls)),
+            core_waits=tuple(each_ns[rank] for rank in self._placement),
         )
         return metrics, int(found[:, 0].max())
 

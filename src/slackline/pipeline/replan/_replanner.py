@@ -24,6 +24,7 @@ from slackline.nic import Group, Operation, Transfer
 from slackline.pipeline._policy import Policy
 from slackline.pipeline._record import StepRecord
 from slackline.pipeline.replan._decision import (
+    REMEMBERED,
     Expected,
     ReplanState,
     StepMetrics,
@@ -267,6 +268,8 @@ class Replanner:
         self._state, scenario, wanted = decide(measured, self._state, self._thresholds(), expected)
         if scenario is None or self._search.running or self._found:
             return
+        if self._trial is not None and len(self._state.recent) < REMEMBERED:
+            return  # The plan of this turn has run for too few steps to show a change.
         if self._joins and self._whole is None and not self._state.worse:
             return  # The time of backwards in one piece is about to be measured.
         if self._forecaster is not None:

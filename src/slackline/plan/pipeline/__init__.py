@@ -15,7 +15,7 @@ search/           the search for the shortest plan
 search_process.py   a process that searches for plans beside a training process
 """
 
-from slackline.plan.pipeline._dispatch import PATIENCE, Dispatcher, Order
+from slackline.plan.pipeline._dispatch import PATIENCE, Dispatcher, Order, RankProgram
 from slackline.plan.pipeline._grid import grid, timetable
 from slackline.plan.pipeline._instruction import Instruction, Kind
 from slackline.plan.pipeline._plan import PipelinePlan, looped, one_each, plan_of_orders, vee
@@ -80,6 +80,7 @@ __all__ = [
     "Order",
     "PipelinePlan",
     "PlanUpdate",
+    "RankProgram",
     "Scenario",
     "Schedule",
     "StageMemory",

@@ -13,16 +13,17 @@ instruction that it would start instead, since no message arrives exactly on tim
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
 from slackline.errors import InternalError, UsageError
 from slackline.plan.pipeline._instruction import Instruction, Kind
-from slackline.plan.pipeline._plan import PipelinePlan
+from slackline.plan.pipeline._plan import PipelinePlan, Program
 from slackline.plan.pipeline._replay import held_after, needs
 from slackline.plan.pipeline._scenario import Scenario
 
-__all__ = ["PATIENCE", "Dispatcher", "Order"]
+__all__ = ["PATIENCE", "Dispatcher", "Order", "RankProgram"]
 
 Order = Literal["fixed", "ready", "planned"]
 
@@ -33,6 +34,46 @@ The value is a fraction of the duration of the instruction that would start in i
 """
 
 _RANKING = {Kind.B: 0, Kind.BW: 0, Kind.F: 1, Kind.W: 2}
+
+
+Result = tuple[int, bool, int]
+"""The identity of a computation's result: (stage, True for a gradient, microbatch)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankProgram:
+    """The program of one rank with its dependencies, which the dispatchers of all steps share."""
+
+    plan: PipelinePlan
+    rank: int
+    program: Program
+    needs: tuple[frozenset[Result], ...]
+    """The messages and computations that each instruction of the program depends on."""
+    queues: tuple[tuple[int, tuple[tuple[int, Instruction], ...]], ...]
+    """For each stage and kind, the ranking of the kind, and the instructions with their indices,
+    the last microbatch first."""
+    stages: tuple[int, ...]
+    """The stages that the rank has."""
+
+    @classmethod
+    def of(cls, plan: PipelinePlan, rank: int) -> "RankProgram":
+        """Return the program of `rank`; raise UsageError for an unknown rank."""
+        if not 0 <= rank < plan.ranks:
+            raise UsageError(f"rank must be from 0 to {plan.ranks - 1}, not {rank}")
+        program = plan.programs[rank]
+        queues: dict[tuple[int, int], list[tuple[int, Instruction]]] = {}
+        for index, each in enumerate(program):
+            queues.setdefault((each.stage, _RANKING[each.kind]), []).append((index, each))
+        for queue in queues.values():
+            queue.sort(key=lambda entry: entry[1].microbatch, reverse=True)
+        return cls(
+            plan,
+            rank,
+            program,
+            tuple([frozenset(needs(each, plan.stages)) for each in program]),
+            tuple([(ranking, tuple(queue)) for (_, ranking), queue in queues.items()]),
+            tuple([stage for stage, place in enumerate(plan.placement) if place == rank]),
+        )
 
 
 class Dispatcher:
@@ -54,31 +95,25 @@ class Dispatcher:
         scenario: Scenario,
         order: Order = "ready",
         in_flight: Sequence[int] | None = None,
+        program: RankProgram | None = None,
     ) -> None:
         """Prepare the queues of one rank; raise UsageError for an unknown order or rank.
 
         `in_flight` limits, for each stage, the microbatches between forward and backward. Order
-        "fixed" ignores `in_flight`.
+        "fixed" ignores `in_flight`. `program` is that of `plan` and `rank`; None makes one.
         """
         if order not in ("fixed", "ready", "planned"):
             raise UsageError(f'order must be "fixed", "ready" or "planned", not "{order}"')
-        if not 0 <= rank < plan.ranks:
-            raise UsageError(f"rank must be from 0 to {plan.ranks - 1}, not {rank}")
+        known = RankProgram.of(plan, rank) if program is None else program
         self._plan, self._rank, self._scenario, self._order = plan, rank, scenario, order
-        self._program = plan.programs[rank]
+        self._program, self._needs = known.program, known.needs
         self._in_flight = in_flight
         self._position = 0
         self._started = [False] * len(self._program)
-        self._queues: dict[tuple[int, int], list[tuple[int, Instruction]]] = {}
-        for index, each in enumerate(self._program):
-            self._queues.setdefault((each.stage, _RANKING[each.kind]), []).append((index, each))
-        for queue in self._queues.values():
-            queue.sort(key=lambda entry: entry[1].microbatch, reverse=True)
-        self._needs = [needs(each, plan.stages) for each in self._program]
-        """The messages and computations that each instruction of the program depends on."""
-        self._there: set[tuple[int, bool, int]] = set()
-        self._held = dict.fromkeys(self._stages(), 0)
-        self._flying = dict.fromkeys(self._stages(), 0)
+        self._queues = [(ranking, list(queue)) for ranking, queue in known.queues]
+        self._there: set[Result] = set()
+        self._held = dict.fromkeys(known.stages, 0)
+        self._flying = dict.fromkeys(known.stages, 0)
         self._left = len(self._program)
 
     @property
@@ -105,13 +140,13 @@ class Dispatcher:
 
     def done(self, instruction: Instruction) -> None:
         """Record that an instruction given by `next` has been computed."""
-        stage = instruction.stage
-        if instruction.kind is not Kind.F:
+        stage, kind = instruction.stage, instruction.kind
+        if kind is not Kind.F:
             self._held[stage] += held_after(instruction, self._scenario)
-        if instruction.kind is not Kind.W:
-            self.arrived(instruction)
-        if instruction.kind.backward:
-            self._flying[stage] -= 1
+            if kind.backward:
+                self._flying[stage] -= 1
+        if kind is not Kind.W:
+            self._there.add((stage, kind.backward, instruction.microbatch))
 
     def next(self, *, patient: bool = False) -> Instruction | None:
         """Return the instruction to start now, or None when the rank must wait.
@@ -147,7 +182,7 @@ class Dispatcher:
         if self._position == len(self._program):
             return None
         instruction = self._program[self._position]
-        if not self._has_inputs(self._position):
+        if not self._needs[self._position] <= self._there:
             return None
         self._position += 1
         return instruction
@@ -155,12 +190,15 @@ class Dispatcher:
     def _next_planned(self) -> Instruction | None:
         if self.position == len(self._program):
             return None
-        instruction = self._program[self._position]
-        queue = self._queues[instruction.stage, _RANKING[instruction.kind]]
-        if queue[-1][0] != self._position or not self._may_start(self._position, instruction):
+        place = self._position
+        instruction = self._program[place]
+        if not self._may_start(place, instruction):
             return None
-        self._started[self._position] = True
-        return queue.pop()[1]
+        for _, queue in self._queues:
+            if queue and queue[-1][0] == place:
+                self._started[place] = True
+                return queue.pop()[1]
+        return None
 
     def _next_ready(self) -> Instruction | None:
         source = self._first_ready()
@@ -174,16 +212,21 @@ class Dispatcher:
         """Return the queue whose head the "ready" rule chooses, or None."""
         best: tuple[int, int] | None = None
         source: list[tuple[int, Instruction]] | None = None
-        for (_, ranking), queue in self._queues.items():
+        there, needed = self._there, self._needs
+        for ranking, queue in self._queues:
             if not queue:
                 continue
             index, instruction = queue[-1]
-            if (best is None or (ranking, index) < best) and self._may_start(index, instruction):
+            if (
+                needed[index] <= there
+                and (best is None or (ranking, index) < best)
+                and self._may_start(index, instruction)
+            ):
                 best, source = (ranking, index), queue
         return source
 
     def _may_start(self, index: int, instruction: Instruction) -> bool:
-        if not self._has_inputs(index):
+        if not self._needs[index] <= self._there:
             return False
         if instruction.kind is not Kind.F:
             return True
@@ -193,18 +236,12 @@ class Dispatcher:
             return False
         return memory.cap is None or self._held[stage] + memory.activation <= memory.cap
 
-    def _has_inputs(self, index: int) -> bool:
-        return self._there.issuperset(self._needs[index])
-
-    def _stages(self) -> list[int]:
-        return [stage for stage, rank in enumerate(self._plan.placement) if rank == self._rank]
-
     def awaited(self) -> list[str]:
         """Return the texts of the instructions whose messages the rank awaits, such as "2F0"."""
         if self._order == "fixed":
             heads = [self._program[self._position]]
         else:
-            heads = [queue[-1][1] for queue in self._queues.values() if queue]
+            heads = [queue[-1][1] for _, queue in self._queues if queue]
         return [
             str(Instruction(stage, Kind.B if backward else Kind.F, microbatch))
             for head in heads
@@ -214,6 +251,6 @@ class Dispatcher:
 
     def stuck(self) -> InternalError:
         """Return the error to raise when no rank computes, no message travels and work is left."""
-        left = sorted(queue[-1] for queue in self._queues.values() if queue)
+        left = sorted(queue[-1] for _, queue in self._queues if queue)
         first = self._program[self._position] if self._order == "fixed" else left[0][1]
         return InternalError(f"rank {self._rank} waits for ever to start {first}", rank=self._rank)

@@ -26,10 +26,11 @@ class Kind(StrEnum):
     """Full backward in one piece: the gradient for the input is ready only at the backward's
     end."""
 
-    @property
-    def backward(self) -> bool:
-        """Whether the computation produces the gradient that the previous stage waits for."""
-        return self in (Kind.B, Kind.BW)
+    backward: bool
+    """Whether the computation produces the gradient that the previous stage waits for."""
+
+    def __init__(self, letters: str) -> None:
+        self.backward = letters in ("B", "BW")
 
 
 _TOKEN = re.compile(r"(?P<stage>0|[1-9][0-9]*)(?P<kind>F|BW|B|W)(?P<microbatch>0|[1-9][0-9]*)")

@@ -19,12 +19,12 @@ MS = 1_000_000
 THRESHOLDS = Thresholds()
 
 
-def measured(step, delay_ms=0.0, link=1, stages=4, forward_ms=10):
+def measured(step, delay_ms=0.0, link=1, stages=4, forward_ms=(10, 10, 10, 10)):
     delays = [0] * (stages - 1)
     delays[link] = round(delay_ms * MS)
     return StepMetrics(
         step=step,
-        forward=(forward_ms * MS,) * stages,
+        forward=tuple(each * MS for each in forward_ms[:stages]),
         backward=(10 * MS,) * stages,
         weights=(10 * MS,) * stages,
         down=tuple(delays),
@@ -107,9 +107,35 @@ def test_a_stage_that_becomes_slower_is_planned_for_after_five_steps():
     scenario = Scenario.uniform(4, 12, (10 * 10**9, 10 * 10**9, 10 * 10**9))
     state = replace(state, planned=scenario)
     for step in range(5):
-        state, wanted, reason = decide(measured(step, forward_ms=20), state, THRESHOLDS)
+        slower = measured(step, forward_ms=(25, 10, 10, 10))
+        state, wanted, reason = decide(slower, state, THRESHOLDS)
         assert (wanted is None) == (step < 4)
-    assert reason == "stage 0 takes 40.00 ms for a microbatch; the plan was made for 30.00 ms"
+    assert reason == (
+        "stage 0 takes 45.00 ms for a microbatch, all stages 135.00 ms; "
+        "the plan was made for 30.00 ms and 120.00 ms"
+    )
+
+
+@pytest.mark.parametrize(("delay_ms", "asked"), [(0, []), (25, [4])])
+def test_stages_that_all_become_slower_change_a_plan_only_where_a_link_has_a_delay(delay_ms, asked):
+    times = (10 * 10**9, 10 * 10**9, 10 * 10**9)
+    planned = Scenario.uniform(4, 12, times).delayed(1, delay_ms * 10**9)
+    state = replace(start(zb_h2(4, 12), follows_times=True), measured_once=True, planned=planned)
+    found = run(state, [delay_ms] * 8, forward_ms=(25, 25, 25, 25))
+    assert [step for step, _ in found] == asked
+
+
+@pytest.mark.parametrize(("wait_ms", "asked"), [(0, [1]), (8, [1]), (15, [])])
+def test_a_delay_counts_beyond_the_time_for_which_ranks_wait_for_a_core(wait_ms, asked):
+    state, found = start(zb_h2(4, 12)), []
+    for step in range(4):
+        busy = replace(measured(step, 30), core_waits=(0, wait_ms * MS, wait_ms * MS, 0))
+        state, scenario, _ = decide(busy, state, THRESHOLDS)
+        if scenario is not None:
+            found.append(step)
+            assert scenario.forward_delay_ps[1] == (30 - 2 * wait_ms) * 10**9
+            state = state.replanned(scenario, generate("slack", scenario))
+    assert found == asked
 
 
 def foretold(delay_ms):

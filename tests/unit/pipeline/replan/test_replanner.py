@@ -8,6 +8,7 @@ from slackline.pipeline._policy import POLICIES
 from slackline.pipeline.replan import MetricsExchange, Replanner, can_replan
 from slackline.pipeline.replan.foresight import Foresight
 from slackline.plan.pipeline import Instruction, Kind, Options, Scenario, generate, one_each, vee
+from slackline.telemetry import CoreTimes
 from slackline.testing import run_ranks
 
 MS = 1_000_000
@@ -89,10 +90,27 @@ def test_ranks_with_several_stages_adopt_a_plan_for_a_slow_link():
     assert seen[-1][1] == "link 0-1 has 40.00 ms; the plan was made for 0.00 ms"
 
 
-def plans_tried(times_ms):
+def test_the_wait_for_a_core_comes_by_stage_and_computation():
+    placement = (0, 1, 1, 0)
+
+    def work(group):
+        metrics = MetricsExchange(group, placement, ["one"] * 2, tag=7)
+        for step in range(2):
+            ended = record(group.rank, placement, step, 0)
+            assert len(ended.spans) == 6
+            times = CoreTimes(run_ns=0, delay_ns=60 * (group.rank + 1))
+            metrics.publish(replace(ended, core_times=times), 0)
+        measured, _ = metrics.poll()
+        return measured.core_waits
+
+    assert run_ranks(2, work) == [(10, 20, 20, 10)] * 2
+
+
+def plans_tried(times_ms, late_ms=0):
     """Run steps on two ranks until a trial has ended; return each rank's plans and reasons.
 
-    `times_ms(names)` is the time of a step with a plan whose name is the argument.
+    `times_ms(names)` is the time of a step with a plan whose name is the argument. In the first
+    step of each turn of the trial, link 0-1 has a delay of `late_ms`.
     """
     placement = one_each(2)
     scenario = Scenario.uniform(2, 4)
@@ -109,7 +127,8 @@ def plans_tried(times_ms):
             reason = replanner.next()
             name = replanner.plan.name
             seen.append((name, reason))
-            ended = record(rank, placement, len(seen) - 1, 0)
+            turns = len(seen) > 8 and name != seen[-2][0]
+            ended = record(rank, placement, len(seen) - 1, late_ms if turns else 0)
             spans = ended.spans
             if "BW" in name:  # A backward in one piece takes 16 ms, not 20.
                 spans = (spans[0], Span(Instruction(rank, Kind.BW, 0), 10 * MS, 26 * MS))
@@ -141,6 +160,12 @@ def test_all_ranks_measure_backwards_in_one_piece_try_the_same_plans_and_keep_th
 def test_a_plan_with_b_and_w_apart_wins_where_it_is_faster():
     (_, plan), _ = plans_tried(lambda name: 40.0 if name == "auto" else 50.0)
     assert plan.name == "auto"
+
+
+def test_a_delay_in_one_step_of_a_turn_begins_no_other_trial():
+    (seen, _), _ = plans_tried(lambda name: 40.0, late_ms=80)
+    assert sum("are known" in reason for _, reason in seen) == 1
+    assert not any("link 0-1 has" in reason for _, reason in seen)
 
 
 PERIOD, SLOW, STEP_MS = 30, 10, 400

@@ -1,13 +1,14 @@
-"""Tests of the trial of plans: its turns, its stages and its choice."""
+"""Tests of the trial of plans: its rounds, its end and its choice."""
+
+import math
+import random
 
 import pytest
 
-from slackline.pipeline.replan._trial import LENGTHS, Trial
+from slackline.pipeline.replan._trial import LATER, MOST_ROUNDS, TURN, Trial
 from slackline.plan.pipeline import PlanUpdate, Scenario, gpipe, one_f_one_b, zb_h1, zb_h2
 
 SCENARIO = Scenario.uniform(2, 4)
-GAP = 2
-"""The steps after a stage until its times are known."""
 UPDATES = [
     PlanUpdate.of(plan, SCENARIO, "for a test")
     for plan in (one_f_one_b(2, 4), gpipe(2, 4), zb_h1(2, 4), zb_h2(2, 4))
@@ -21,7 +22,7 @@ def run(updates, time_of):
     """
     trial, seen, under_way = Trial(updates), [], []
     while trial.winner is None:
-        if len(under_way) == 2:
+        if len(under_way) == LATER:
             candidate, elapsed_ns = under_way.pop(0)
             if candidate is not None:
                 candidate.step_ns.append(elapsed_ns)
@@ -37,20 +38,32 @@ def test_the_fastest_plan_wins_and_the_reason_has_all_times() -> None:
     trial, seen = run(UPDATES, lambda name, step: times[name] * 1e6)
     assert trial.winner.update.plan.name == "zb-h1"
     assert trial.reason == "a trial, ms a step: zb-h1 20.0, gpipe 25.0, 1f1b 30.0, zb-h2 40.0"
-    assert (
-        len(seen)
-        == LENGTHS.turn * (4 * LENGTHS.turns[0] + LENGTHS.finalists * LENGTHS.turns[1])
-        + 2 * GAP
-        + 1
-    )
-    assert set(seen[4 * LENGTHS.turn * LENGTHS.turns[0] + GAP : -1 - GAP]) == {"zb-h1", "gpipe"}
     assert seen[-1] == trial.next()[0].update.plan.name == "zb-h1"
+
+
+def test_a_plan_that_has_lost_five_rounds_of_five_is_dropped_and_ends_the_trial():
+    trial, seen = run(UPDATES, lambda name, step: 1e6 * (1 + (name != "zb-h1")))
+    # The times of the fifth round's last turn are known in the sixth round.
+    assert len(seen) == 5 * 4 * TURN + TURN * 2 + 1
+    assert set(seen[-1 - TURN * 2 :]) == {"zb-h1", seen[5 * 4 * TURN - 1]}
+    assert trial.winner.update.plan.name == "zb-h1"
+
+
+def test_plans_that_differ_by_less_than_3_percent_need_not_be_told_apart():
+    draw = random.Random(1)
+    _, seen = run(UPDATES[:2], lambda name, step: 1e8 * (1 + 0.01 * draw.random()))
+    assert len(seen) == (5 + 1) * 2 * TURN + 1
+
+
+def test_a_trial_of_plans_that_noise_hides_ends():
+    draw = random.Random(3)
+    _, seen = run(UPDATES[:2], lambda name, step: 1e8 * math.exp(draw.gauss(0, 0.5)))
+    assert len(seen) == MOST_ROUNDS * 2 * TURN + LATER + 1
 
 
 def test_a_load_that_comes_with_the_steps_hits_all_plans_alike() -> None:
     times = {"1f1b": 1.0, "gpipe": 1.02}
-    trial, seen = run(UPDATES[:2], lambda name, step: times[name] * (1e6 + 1e5 * step))
-    assert len(seen) == LENGTHS.turn * 2 * sum(LENGTHS.turns) + GAP + 1
+    trial, _ = run(UPDATES[:2], lambda name, step: times[name] * (1e6 + 1e5 * step))
     assert trial.winner.update.plan.name == "1f1b"
 
 
