@@ -28,7 +28,7 @@ LAB_200M = Network(name="lab-200m", title="4 hosts, 200 Mbit/s", ranks=4, rate_b
 MODELS_ON = {
     ONE_HOST_2: MODELS,
     ONE_HOST_4: MODELS,
-    LAB_1G: (*SHARDED, VIT, TINY),
+    LAB_1G: (*SHARDED, VIT),
     LAB_1G_4: (GPT, LAYERS),
     LAB_200M: (*SHARDED, RESNET),
 }
@@ -170,14 +170,15 @@ def candidates(backend: str, parameter_bytes: int, *, quick: bool) -> list[Conte
     return [Contestant(method=Method.DDP, backend=backend, bucket_mb=size) for size in sizes]
 
 
-def with_settings(best: Contestant, *, batched_copy: bool, quick: bool) -> list[Contestant]:
+def with_settings(best: Contestant, *, batched_copy: bool, few: bool) -> list[Contestant]:
     """Return `best`, which is DDP with its best bucket size, with each further setting of DDP.
 
     `best` comes first. `batched_copy` says whether this torch's DDP can copy gradients in batches.
+    With `few`, either all further settings are used or none.
     """
     several = [(static, batched) for static in (False, True) for batched in (False, True)]
-    if quick:
-        several = [(False, False), (True, True)]
+    if few:
+        several = [(False, False), (True, batched_copy)]
     return [
         replace(best, static_graph=static, batched_copy=batched)
         for static, batched in several
@@ -208,7 +209,7 @@ class Lengths:
     """The number of rounds in the comparison."""
 
 
-ROUNDS, BRIEF_ROUNDS, QUICK_ROUNDS = 5, 11, 2
+ROUNDS, BRIEF_ROUNDS, QUICK_ROUNDS = 5, 9, 2
 """The numbers of rounds for long steps, for brief steps, and with --quick.
 
 Brief steps get more rounds, because they vary by a fifth from turn to turn where ranks share cores.

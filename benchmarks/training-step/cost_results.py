@@ -12,6 +12,8 @@ from cost_places import ELSEWHERE, OTHER_THREADS, PARTS, PLACES
 from rich.table import Table
 
 GROUP_BYTES = 1 << 20
+TENSORS = 400
+"""The number of tensors of the model."""
 CONTESTANTS: Mapping[str, Contestant] = {
     "alone": ALONE,
     "PCCO": PCCO,
@@ -62,6 +64,15 @@ class Costs:
         """Return the processor time of a step with all threads, the sum of its parts, in us."""
         return sum(self.part_us(name, part) for part in (*PARTS, OTHER_THREADS))
 
+    def above_alone_us(self, name: str) -> float | None:
+        """Return the processor time of a step above that of training alone, in us a tensor.
+
+        None if alone was not measured.
+        """
+        if "alone" not in self.turns:
+            return None
+        return (self.step_us(name) - self.step_us("alone")) / TENSORS
+
     def place_us(self, name: str) -> Mapping[tuple[str, str], float]:
         """Return the training thread's processor time by part and place, in us.
 
@@ -82,15 +93,15 @@ class Costs:
     def tables(self) -> list[Table]:
         """Return a table of parts and counts, and one of places if there are samples."""
         title = "processor time of a step in us, and counts, of one rank"
-        parts = Table("contestant", *PARTS, OTHER_THREADS, "sum", *_COUNTS, title=title)
+        parts = Table("contestant", *PARTS, OTHER_THREADS, "sum", *_OTHERS, title=title)
         for row in self.rows():
             times = (row.values[f"{part}_us"] for part in (*PARTS, OTHER_THREADS))
-            counts = (row.values.get(_key(count)) for count in _COUNTS)
+            others = (row.values.get(key) for key in _OTHERS.values())
             parts.add_row(
                 str(row.labels["contestant"]),
                 *(f"{time:.0f}" for time in times),
                 f"{row.values['step_us']:.0f}",
-                *("-" if count is None else f"{count:.0f}" for count in counts),
+                *("-" if other is None else f"{other:.0f}" for other in others),
             )
         return [parts, *self._place_table()]
 
@@ -120,6 +131,9 @@ class Costs:
             f"{part}_us": round(self.part_us(name, part), 1) for part in (*PARTS, OTHER_THREADS)
         }
         values: dict[str, float] = {**parts, "step_us": round(self.step_us(name), 1)}
+        above = self.above_alone_us(name)
+        if above is not None:
+            values["above_alone_us"] = round(above, 2)
         if name in self.calls:
             by_place = self.calls[name]
             for place in sorted({place for rank in by_place for place in rank}):
@@ -136,8 +150,9 @@ class Costs:
         return Row(labels={"contestant": name, **choice}, values=values)
 
 
-_COUNTS = ("python calls", "system calls")
-
-
-def _key(count: str) -> str:
-    return count.replace(" ", "_")
+_OTHERS = {
+    "above alone, a tensor": "above_alone_us",
+    "python calls": "python_calls",
+    "system calls": "system_calls",
+}
+"""The further columns of the first table, with the values that they show."""

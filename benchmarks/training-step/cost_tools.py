@@ -14,7 +14,8 @@ from pathlib import Path
 
 SYSTEM_CALLS = "raw_syscalls:sys_enter"
 """The event of the kernel that perf counts: the entry of any system call."""
-SAMPLES_A_SECOND = 200
+SAMPLES_A_SECOND = 100
+"""The rate of samples: py-spy stops the process for a moment to take one."""
 
 
 class ToolError(RuntimeError):
@@ -69,10 +70,11 @@ def counted(words: str) -> int:
 
 
 def samples(pid: int, seconds: int, file: Path, act: Callable[[], object]) -> list[str]:
-    """Return py-spy's samples of a process during `act`, as lines of a stack and a number.
+    """Return py-spy's samples of a process in `seconds`, as lines of a stack and a number.
 
-    `act` should last `seconds` or a little longer; samples of a process that sleeps are left out.
-    `file` is overwritten. Raises ToolError if py-spy is missing or may not read the process.
+    `act` gives the process some work, and is called again until the time is over; samples of a
+    process that sleeps are left out. `file` is overwritten. Raises ToolError if py-spy is missing
+    or may not read the process.
     """
     command = [_tool("py-spy"), "record", "--pid", str(pid), "--duration", str(seconds)]
     command += ["--rate", str(SAMPLES_A_SECOND), "--format", "raw", "--full-filenames"]
@@ -83,7 +85,8 @@ def samples(pid: int, seconds: int, file: Path, act: Callable[[], object]) -> li
         text=True,
     )
     try:
-        act()
+        while process.poll() is None:
+            act()
         _, words = process.communicate()
     finally:
         process.kill()

@@ -6,7 +6,6 @@ backends. Processor time and counts are told, since wall time says little about 
 
 from __future__ import annotations
 
-import math
 import sys
 import tempfile
 from collections.abc import Callable
@@ -45,7 +44,7 @@ class Lengths:
     """The seconds of samples of each contestant."""
 
 
-FULL = Lengths(rounds=9, warm_up=5, steps=25, sampled_s=15)
+FULL = Lengths(rounds=7, warm_up=5, steps=20, sampled_s=15)
 QUICK = Lengths(rounds=2, warm_up=2, steps=5, sampled_s=4)
 
 
@@ -89,12 +88,10 @@ def watch(ranks: Conductor, name: str, how: Lengths, costs: Costs) -> None:
         costs.system_calls[name] = system_calls(ranks.pids, train(how.steps)) / how.steps / RANKS
     except ToolError as error:
         costs.skip("system calls", str(error))
-    # Two ranks may share a core, so a step takes at least the time of one rank's processor time.
-    steps = math.ceil(how.sampled_s * 1e6 / costs.step_us(name))
     with tempfile.TemporaryDirectory(prefix="slackline-samples-") as folder:
         file = Path(folder, "samples")
         try:
-            lines = samples(ranks.pids[0], how.sampled_s, file, train(steps))
+            lines = samples(ranks.pids[0], how.sampled_s, file, train(how.warm_up))
         except ToolError as error:
             costs.skip("samples", str(error))
         else:

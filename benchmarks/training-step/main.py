@@ -96,7 +96,7 @@ def best_ddp(
     sizes = candidates(backend, parameter_bytes, quick=quick)
     best = select(ranks, sizes, how, present=())
     batched_copy: bool = ranks.ask("batched_copy")[0]
-    several = with_settings(best, batched_copy=batched_copy, quick=quick)
+    several = with_settings(best, batched_copy=batched_copy, few=how.selection_rounds == 1)
     return select(ranks, several, how, present=[best])
 
 

@@ -109,6 +109,7 @@ def test_a_row_has_medians_over_rounds_of_means_over_ranks(benchmark: ModuleType
         "clear_us": 1.0,
         "other threads_us": 2.0,
         "step_us": 58.0,
+        "above_alone_us": 0.05,
         "python_calls of DDP": 0.5,
         "python_calls of layers": 3.5,
         "python_calls": 4.0,
