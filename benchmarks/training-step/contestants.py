@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Mapping
 
 import torch.distributed as dist
-from cases import Contestant, Method
+from cases import Choice, Contestant, Method
 from models import Batch, Model
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_norm_
 from torch.optim import AdamW
 
 import slackline
+
+HAS_BATCHED_COPY = "batched_grad_copy" in inspect.signature(DistributedDataParallel).parameters
+"""Whether this torch's DDP has the option to copy gradients in batches."""
+_ONE_UPDATE = " and one update"
+"""The end of a variant's name in the result of a trial, if the variant has one update."""
+
+
+def choice_of(result: str, *, group_bytes: int, parameter_bytes: int) -> Choice:
+    """Return the choice of a trial of PCCO, given the text of the trial's result.
+
+    The text begins with the chosen variant, which ends at the first colon or comma.
+    """
+    variant = re.split("[:,]", result)[0]
+    return Choice(
+        result=result,
+        group_bytes=group_bytes,
+        deferred=not variant.endswith(_ONE_UPDATE),
+        parameter_bytes=parameter_bytes,
+    )
 
 
 class Trainer:
@@ -24,20 +46,46 @@ class Trainer:
         """The network itself, without a wrapper, for its parameters."""
         self._net = self.plain
         self._loss = model.loss
+        self._max_norm = model.max_norm
         self._optimizer = self._adamw(model)
 
     def step(self, batch: Batch) -> Tensor:
-        """Train on `batch`: forward, backward and the optimizer's step. Return the loss."""
-        inputs, target = batch
-        loss = self._loss(self._net(inputs), target)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._optimizer.step()
-        self._optimizer.zero_grad()
+        """Train on `batch` by the four parts of a step. Return the loss."""
+        loss = self.forward(batch)
+        self.backward(loss)
+        self.update()
+        self.clear()
         return loss.detach()
 
-    def chosen(self) -> str | None:
-        """Return the groups of gradients that a trial has chosen; None while the trial lasts."""
-        return ""
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the loss of `batch`."""
+        inputs, target = batch
+        return self._loss(self._net(inputs), target)
+
+    def backward(self, loss: Tensor) -> None:
+        """Compute the gradients, and clip them if the model has a norm for it."""
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self._max_norm is not None:
+            self.clip(self._max_norm)
+
+    def update(self) -> None:
+        """Take the optimizer's step."""
+        self._optimizer.step()
+
+    def clear(self) -> None:
+        """Set the gradients to None."""
+        self._optimizer.zero_grad()
+
+    def clip(self, max_norm: float) -> None:
+        """Clip the norm of all gradients to `max_norm`."""
+        clip_grad_norm_(self.plain.parameters(), max_norm)
+
+    def chosen(self) -> Choice | None:
+        """Return the variant of a step that a trial has chosen; None while the trial lasts.
+
+        Raises TypeError here, since only PCCO has a trial.
+        """
+        raise TypeError(f"{type(self).__name__} has no trial")
 
     def finish(self) -> None:
         """Wait until all communication of the steps so far has ended; here do nothing."""
@@ -54,15 +102,26 @@ class Pcco(Trainer):
     it.
     """
 
-    def __init__(self, model: Model, group: dist.ProcessGroup) -> None:
+    def __init__(
+        self, model: Model, group: dist.ProcessGroup, group_bytes: int | None = None
+    ) -> None:
         super().__init__(model)
         self._wrapped = slackline.overlap.DataParallel(
-            self.plain, self._optimizer, process_group=group
+            self.plain, self._optimizer, process_group=group, group_bytes=group_bytes
         )
         self._net = self._wrapped
 
-    def chosen(self) -> str | None:
-        return self._wrapped.trial_result or None
+    def clip(self, max_norm: float) -> None:
+        self._wrapped.clip_grad_norm_(max_norm)
+
+    def chosen(self) -> Choice | None:
+        result = self._wrapped.trial_result
+        if not result:
+            return None
+        parameter_bytes = sum(parameter.nbytes for parameter in self.plain.parameters())
+        return choice_of(
+            result, group_bytes=self._wrapped.group_bytes, parameter_bytes=parameter_bytes
+        )
 
     def finish(self) -> None:
         self._wrapped.synchronize()
@@ -77,10 +136,16 @@ class Ddp(Trainer):
     Gradients are views of buckets, which saves a copy.
     """
 
-    def __init__(self, model: Model, group: dist.ProcessGroup, bucket_mb: int | None) -> None:
+    def __init__(self, model: Model, group: dist.ProcessGroup, settings: Contestant) -> None:
         super().__init__(model)
+        batched = {"batched_grad_copy": True} if settings.batched_copy else {}
         self._net = DistributedDataParallel(
-            self.plain, process_group=group, bucket_cap_mb=bucket_mb, gradient_as_bucket_view=True
+            self.plain,
+            process_group=group,
+            bucket_cap_mb=settings.bucket_mb,
+            gradient_as_bucket_view=True,
+            static_graph=settings.static_graph,
+            **batched,
         )
 
 
@@ -98,14 +163,14 @@ class Fsdp2(Trainer):
         self._optimizer = self._adamw(model)
 
 
-_TRAINERS: Mapping[Method, Callable[[Model, dist.ProcessGroup, int | None], Trainer]] = {
-    Method.ALONE: lambda model, group, bucket_mb: Trainer(model),
-    Method.PCCO: lambda model, group, bucket_mb: Pcco(model, group),
+_TRAINERS: Mapping[Method, Callable[[Model, dist.ProcessGroup, Contestant], Trainer]] = {
+    Method.ALONE: lambda model, group, contestant: Trainer(model),
+    Method.PCCO: lambda model, group, contestant: Pcco(model, group, contestant.group_bytes),
     Method.DDP: Ddp,
-    Method.FSDP2: lambda model, group, bucket_mb: Fsdp2(model, group),
+    Method.FSDP2: lambda model, group, contestant: Fsdp2(model, group),
 }
 
 
 def make(contestant: Contestant, model: Model, group: dist.ProcessGroup) -> Trainer:
     """Make a contestant's trainer; every rank of `group` calls this in the same order."""
-    return _TRAINERS[contestant.method](model, group, contestant.bucket_mb)
+    return _TRAINERS[contestant.method](model, group, contestant)

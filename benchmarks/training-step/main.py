@@ -1,12 +1,13 @@
 """Measure a training step: PCCO, DDP and FSDP2 over slackline, DDP and FSDP2 over gloo, and alone.
 
-PCCO is the method of slackline.overlap. Four models that compute are trained, on one host and over
+PCCO is the method of slackline.overlap. Models that compute are trained, on one host and over
 networks of a lab. All contestants of a cell (a model on a network) are alive in the same processes
 and take turns.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,21 +24,21 @@ from _harness.ranks import Conductor, LabRanks, Ranks
 from _harness.report import Report
 from _harness.rounds import in_turns
 from cases import (
-    ALONE,
     BACKENDS,
     CELLS,
-    DDP_DEFAULT,
-    FSDP2,
     PARTS,
     PCCO,
     Cell,
+    Choice,
     Contestant,
     Lengths,
     Network,
     candidates,
     cells_of,
+    contestants,
     fastest,
     lengths,
+    with_settings,
 )
 from rank import start_rank
 from results import Results, slowest
@@ -45,6 +46,9 @@ from targets import targets
 
 from slackline.errors import UsageError
 from slackline.lab import Lab, LabOptions
+
+MOST_SETTLING = 40
+"""The questions after which a trial must have ended: 400 steps, and a trial has at most 114."""
 
 
 @contextmanager
@@ -63,10 +67,16 @@ def ranks_on(network: Network) -> Iterator[Conductor]:
         yield ranks
 
 
-def select(ranks: Conductor, found: Sequence[Contestant], how: Lengths) -> Contestant:
-    """Measure some contestants in separate rounds; return the fastest and drop the others."""
+def select(
+    ranks: Conductor, found: Sequence[Contestant], how: Lengths, *, present: Sequence[Contestant]
+) -> Contestant:
+    """Measure some contestants in separate rounds; return the fastest and drop the others.
+
+    The ranks have made the contestants in `present` already.
+    """
     for contestant in found:
-        ranks.ask("add", contestant)
+        if contestant not in present:
+            ranks.ask("add", contestant)
     if len(found) == 1:
         return found[0]
     times: dict[Contestant, list[float]] = {contestant: [] for contestant in found}
@@ -77,6 +87,30 @@ def select(ranks: Conductor, found: Sequence[Contestant], how: Lengths) -> Conte
     best = fastest(times)
     ranks.ask("drop", [contestant for contestant in found if contestant != best])
     return best
+
+
+def best_ddp(
+    ranks: Conductor, backend: str, parameter_bytes: int, how: Lengths, *, quick: bool
+) -> Contestant:
+    """Return DDP over a backend with its best bucket size and, at that size, best settings."""
+    sizes = candidates(backend, parameter_bytes, quick=quick)
+    best = select(ranks, sizes, how, present=())
+    batched_copy: bool = ranks.ask("batched_copy")[0]
+    several = with_settings(best, batched_copy=batched_copy, few=how.selection_rounds == 1)
+    return select(ranks, several, how, present=[best])
+
+
+def settle(ranks: Conductor) -> Choice:
+    """Train with PCCO until its trial has ended; return the choice of the trial.
+
+    Raises RuntimeError if the trial does not end, for example because the environment has
+    SLACKLINE_GROUP_BYTES.
+    """
+    for _ in range(MOST_SETTLING):
+        choice: Choice | None = ranks.ask("settle", PCCO)[0]
+        if choice is not None:
+            return choice
+    raise RuntimeError("PCCO's trial has not ended: is SLACKLINE_GROUP_BYTES set?")
 
 
 def compare(
@@ -91,8 +125,15 @@ def compare(
         results.record_calls(cell, contestant, ranks.ask("calls", contestant))
 
 
-def check(ranks: Conductor) -> None:
-    """Raise ArithmeticError unless every rank has the same parameters."""
+def check(ranks: Conductor, choice: Choice) -> None:
+    """Raise ArithmeticError unless every rank has the same parameters.
+
+    Raises RuntimeError if PCCO's latest trial has not made the choice that it had been measured
+    with.
+    """
+    later = ranks.ask("chosen", PCCO)[0]
+    if later != choice:
+        raise RuntimeError(f"PCCO was measured with {choice}, and then another trial chose {later}")
     digests = ranks.ask("check")
     for contestant, digest in digests[0].items():
         if any(other[contestant] != digest for other in digests):
@@ -100,31 +141,26 @@ def check(ranks: Conductor) -> None:
 
 
 def play(ranks: Conductor, cell: Cell, results: Results, options: Options) -> None:
-    """Measure one model on one network: choose bucket sizes, then compare all contestants."""
+    """Measure one model on one network: choose DDP's settings, then compare all contestants."""
     parameter_bytes = ranks.ask("prepare", cell.model)[0]
     ranks.ask("add", PCCO)
     how = lengths(slowest(ranks.ask("turn", PCCO, 1, 2)), quick=options.quick)
-    while (chosen := ranks.ask("settle", PCCO)[0]) is None:
-        pass
-    results.record_groups(cell, PCCO, chosen)
+    choice = settle(ranks)
+    results.record_choice(cell, PCCO, choice)
     best = [
-        select(ranks, candidates(backend, parameter_bytes, quick=options.quick), how)
-        for backend in BACKENDS
+        best_ddp(ranks, backend, parameter_bytes, how, quick=options.quick) for backend in BACKENDS
     ]
-    others = [ALONE, *DDP_DEFAULT.values(), *FSDP2.values()]
+    others = contestants(cell.model)
     for contestant in others:
         ranks.ask("add", contestant)
     compare(ranks, cell, [PCCO, *best, *others], how, results)
-    check(ranks)
+    check(ranks, choice)
 
 
-def main() -> None:
-    options = parse("a training step: PCCO, DDP and FSDP2 over slackline and gloo", parts=PARTS)
-    results = Results()
-    machine = describe_machine()
-    chosen = cells_of(options.part, quick=options.quick)
-    for network, cells in groupby(chosen, key=lambda cell: cell.network):
-        unmeasured = list(cells)
+def measure(results: Results, cells: Sequence[Cell], options: Options) -> None:
+    """Measure some cells, and record the reason why each of the others is left out."""
+    for network, group in groupby(cells, key=lambda cell: cell.network):
+        unmeasured = list(group)
         try:
             with ranks_on(network) as ranks:
                 while unmeasured:
@@ -135,8 +171,26 @@ def main() -> None:
             for cell in unmeasured:
                 results.skip(cell, str(error))
     for cell in CELLS:
-        if cell not in chosen:
+        if cell not in cells:
             results.skip(cell, "left out by --quick" if options.part is None else "not asked for")
+
+
+def main() -> None:
+    options = parse(
+        "a training step: PCCO, DDP and FSDP2 over slackline and gloo",
+        parts=PARTS,
+        takes_measured=True,
+    )
+    results = Results()
+    machine = describe_machine()
+    if options.measured:
+        for path in options.measured:
+            results.load(json.loads(path.read_text()))
+        for cell in CELLS:
+            if cell not in results.cells():
+                results.skip(cell, "in none of the files")
+    else:
+        measure(results, cells_of(options.part, quick=options.quick), options)
     report = Report(machine=machine, rows=results.rows(), targets=targets(results))
     report.print([results.table()], options, notes=results.notes())
 

@@ -11,10 +11,10 @@ seconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from cases import DIGITS, GPT, LAYERS, TENSORS
+from cases import CLIPPING, DIGITS, GPT, LAYERS, RESNET, TENSORS, TINY, VIT
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -41,6 +41,8 @@ class Model:
     The rest of the network is sharded as one unit.
     """
     learning_rate: float = 1e-4
+    max_norm: float | None = None
+    """The norm to which each step clips the gradients of all ranks; None clips nothing."""
 
 
 DIGITS_BATCH = 128
@@ -88,6 +90,15 @@ def gpt() -> Model:
     return Model(build=build, batches=batches, loss=functional.cross_entropy, shard=Block)
 
 
+MAX_NORM = 1.0
+"""The norm to which gradients are clipped, the usual one for a GPT."""
+
+
+def clipping() -> Model:
+    """Return the GPT of `gpt`, which is trained with gradients that are clipped."""
+    return replace(gpt(), max_norm=MAX_NORM)
+
+
 LAYERS_COUNT, LAYERS_WIDTH, LAYERS_BATCH = 24, 724, 16
 """The number, width and batch of the layers; 724 x 724 weights of float32 are 2 MB."""
 
@@ -114,10 +125,12 @@ def layers() -> Model:
     )
 
 
-TENSORS_STAGES, TENSORS_PAIRS, TENSORS_WIDTH, TENSORS_BATCH = 20, 25, 64, 16
-"""The shape of the network `tensors`: 20 stages of 25 pairs are 1,000 tensors."""
-NARROWEST, WIDEST = 4, 256
-"""The limits of a pair's inner dimension, for which a tensor has 1 to 64 KiB."""
+PAIRS, PAIR_WIDTH, PAIR_BATCH = 25, 64, 16
+"""The pairs of matrices in a stage, their outer dimension, and the batch over all ranks."""
+TENSORS_STAGES, TINY_STAGES = 20, 8
+"""The stages of the networks `tensors` and `tiny`: 20 stages of 25 pairs are 1,000 tensors."""
+NARROWEST, TENSORS_WIDEST, TINY_WIDEST = 4, 256, 64
+"""The limits of a pair's inner dimension: 4 for a tensor of 1 KiB, 256 for one of 64 KiB."""
 RESIDUAL_SCALE = 0.1
 """The scale of a pair's second matrix.
 
@@ -130,8 +143,8 @@ class Pair(nn.Module):
 
     def __init__(self, inner: int) -> None:
         super().__init__()
-        self.up = nn.Linear(TENSORS_WIDTH, inner, bias=False)
-        self.down = nn.Linear(inner, TENSORS_WIDTH, bias=False)
+        self.up = nn.Linear(PAIR_WIDTH, inner, bias=False)
+        self.down = nn.Linear(inner, PAIR_WIDTH, bias=False)
         with torch.no_grad():
             self.down.weight.mul_(RESIDUAL_SCALE)
 
@@ -145,24 +158,152 @@ class Stage(nn.Sequential):
 
 
 def tensors() -> Model:
-    """Return a network of many small matrices: 1,000 tensors, 15 MB."""
+    """Return a network of many small matrices: 1,000 tensors of 1 to 64 KiB, 15 MB."""
+    return _pairs(TENSORS_STAGES, TENSORS_WIDEST)
+
+
+def tiny() -> Model:
+    """Return a network of many tiny matrices: 400 tensors of 1 to 16 KiB, 2.2 MB."""
+    return _pairs(TINY_STAGES, TINY_WIDEST)
+
+
+def _pairs(stages: int, widest: int) -> Model:
+    """Return a network of pairs, whose inner dimensions are at most `widest`."""
 
     def build() -> nn.Module:
         torch.manual_seed(SEED)
-        count = TENSORS_STAGES * TENSORS_PAIRS
+        count = stages * PAIRS
         # The sizes are spread evenly on a logarithmic scale, in an order drawn at random.
         places = torch.randperm(count).div(count - 1)
-        inner = (NARROWEST * (WIDEST / NARROWEST) ** places).round().long().tolist()
+        inner = (NARROWEST * (widest / NARROWEST) ** places).round().long().tolist()
         pairs = [Pair(width) for width in inner]
-        starts = range(0, count, TENSORS_PAIRS)
-        return nn.Sequential(*(Stage(*pairs[start : start + TENSORS_PAIRS]) for start in starts))
+        starts = range(0, count, PAIRS)
+        return nn.Sequential(*(Stage(*pairs[start : start + PAIRS]) for start in starts))
 
     return Model(
         build=build,
-        batches=lambda rank, ranks: _normal_batches(TENSORS_BATCH, TENSORS_WIDTH, rank, ranks),
+        batches=lambda rank, ranks: _normal_batches(PAIR_BATCH, PAIR_WIDTH, rank, ranks),
         loss=functional.mse_loss,
         shard=Stage,
     )
+
+
+VIT_BLOCKS, VIT_WIDTH, VIT_HEADS, VIT_PATCH = 6, 192, 3, 4
+"""The shape of a small vision transformer; a patch has 4 x 4 pixels."""
+RESNET_WIDTHS = (32, 64, 128)
+"""The channels of each of the residual blocks, of which all but the first halve the image."""
+IMAGE_SIDE, COLOURS, CLASSES = 32, 3, 10
+"""The shape of an image and the number of classes, those of CIFAR-10."""
+VIT_BATCH, RESNET_BATCH = 4, 16
+"""The images in a batch over all ranks."""
+
+
+class Patches(nn.Module):
+    """The vectors of an image's patches, with the positions of the patches added."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        count = (IMAGE_SIDE // VIT_PATCH) ** 2
+        self.project = nn.Conv2d(COLOURS, width, VIT_PATCH, stride=VIT_PATCH)
+        self.positions = nn.Parameter(torch.randn(count, width) * 0.02)
+
+    def forward(self, images: Tensor) -> Tensor:
+        patches: Tensor = self.project(images).flatten(2).transpose(1, 2)
+        return patches + self.positions
+
+
+class MeanOfPatches(nn.Module):
+    """The mean of an image's vectors."""
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        return vectors.mean(dim=1)
+
+
+def vit() -> Model:
+    """Return a vision transformer of 6 layers of width 192: 79 tensors, 11 MB."""
+
+    def build() -> nn.Module:
+        torch.manual_seed(SEED)
+        return nn.Sequential(
+            Patches(VIT_WIDTH),
+            *(
+                nn.TransformerEncoderLayer(
+                    VIT_WIDTH,
+                    VIT_HEADS,
+                    4 * VIT_WIDTH,
+                    dropout=0.0,
+                    activation=functional.gelu,
+                    batch_first=True,
+                    norm_first=True,
+                )
+                for _ in range(VIT_BLOCKS)
+            ),
+            nn.LayerNorm(VIT_WIDTH),
+            MeanOfPatches(),
+            nn.Linear(VIT_WIDTH, CLASSES),
+        )
+
+    return Model(
+        build=build,
+        batches=lambda rank, ranks: _image_batches(VIT_BATCH, rank, ranks),
+        loss=functional.cross_entropy,
+        shard=nn.TransformerEncoderLayer,
+    )
+
+
+class Residual(nn.Module):
+    """Two convolutions with batch normalization, and a shortcut around them."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        stride = 1 if inputs == outputs else 2
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outputs)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = functional.relu(self.norm1(self.conv1(x)))
+        return functional.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
+
+
+def resnet() -> Model:
+    """Return a residual network for colour images, with batch normalization: 29 tensors, 1.2 MB."""
+
+    def build() -> nn.Module:
+        torch.manual_seed(SEED)
+        first, last = RESNET_WIDTHS[0], RESNET_WIDTHS[-1]
+        widths = zip((first, *RESNET_WIDTHS), RESNET_WIDTHS, strict=False)
+        return nn.Sequential(
+            nn.Conv2d(COLOURS, first, 3, padding=1, bias=False),
+            nn.BatchNorm2d(first),
+            nn.ReLU(),
+            *(Residual(inputs, outputs) for inputs, outputs in widths),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(last, CLASSES),
+        )
+
+    return Model(
+        build=build,
+        batches=lambda rank, ranks: _image_batches(RESNET_BATCH, rank, ranks),
+        loss=functional.cross_entropy,
+        shard=Residual,
+    )
+
+
+def _image_batches(batch: int, rank: int, ranks: int) -> list[Batch]:
+    """Return images drawn from the normal distribution, and classes drawn at random."""
+    generator = torch.Generator().manual_seed(SEED)
+    shape = (BATCHES, batch, COLOURS, IMAGE_SIDE, IMAGE_SIDE)
+    images = torch.randn(shape, generator=generator).chunk(ranks, dim=1)[rank]
+    classes = torch.randint(CLASSES, (BATCHES, batch), generator=generator)
+    return list(zip(images, classes.chunk(ranks, dim=1)[rank], strict=True))
 
 
 def _normal_batches(batch: int, width: int, rank: int, ranks: int) -> list[Batch]:
@@ -173,8 +314,12 @@ def _normal_batches(batch: int, width: int, rank: int, ranks: int) -> list[Batch
 
 
 MODELS: Mapping[str, Callable[[], Model]] = {
+    CLIPPING: clipping,
     DIGITS: digits,
     GPT: gpt,
     LAYERS: layers,
+    RESNET: resnet,
     TENSORS: tensors,
+    TINY: tiny,
+    VIT: vit,
 }

@@ -14,8 +14,8 @@ from _harness.groups import join
 from _harness.ranks import Place
 from _harness.usage import Reading, Usage
 from calls import python_calls
-from cases import GLOO, SLACKLINE, Contestant, Method
-from contestants import Trainer, make
+from cases import GLOO, SLACKLINE, Choice, Contestant, Method
+from contestants import HAS_BATCHED_COPY, Trainer, make
 from models import MODELS, Model
 from torch import Tensor
 
@@ -58,21 +58,29 @@ class Performer:
         self._trainers[contestant] = make(contestant, self._model, group)
         self.turn(contestant, warm_up=0, steps=1)
 
-    def settle(self, contestant: Contestant) -> str | None:
+    def batched_copy(self) -> bool:
+        """Return whether this torch's DDP can copy the gradients of a bucket in one call."""
+        return HAS_BATCHED_COPY
+
+    def settle(self, contestant: Contestant) -> Choice | None:
         """Take a few steps, the same number at every rank, towards the end of a trial.
 
-        Return the groups of gradients that the contestant's trial has chosen; None while the trial
-        lasts. Once the trial has ended, further steps let the contestant reach a steady state.
+        Return the variant that the contestant's trial has chosen; None while the trial lasts. Once
+        the trial has ended, further steps let the contestant reach a steady state.
         """
         trainer, batches = self._trainers[contestant], cycle(self._batches)
         for _ in range(STEADY_STEPS):
             trainer.step(next(batches))
-        chosen = trainer.chosen()
-        if chosen is not None:
+        choice = trainer.chosen()
+        if choice is not None:
             for _ in range(STEADY_STEPS):
                 trainer.step(next(batches))
             trainer.finish()
-        return chosen
+        return choice
+
+    def chosen(self, contestant: Contestant) -> Choice | None:
+        """Return the variant that the contestant's latest trial has chosen."""
+        return self._trainers[contestant].chosen()
 
     def drop(self, contestants: Sequence[Contestant]) -> None:
         """Drop trainers and free their memory."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from _harness.ranks import Place
+    from cost_performer import CostPerformer
     from performer import Performer
 
 
@@ -14,3 +15,10 @@ def start_rank(place: Place) -> Performer:
     from performer import Performer
 
     return Performer(place)
+
+
+def start_cost_rank(place: Place) -> CostPerformer:
+    """Return the object that does the work of a rank whose steps are divided into parts."""
+    from cost_performer import CostPerformer
+
+    return CostPerformer(place)

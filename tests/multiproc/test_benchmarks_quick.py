@@ -75,6 +75,47 @@ def test_a_part_of_sim_error_is_measured_and_simulated_alone(part: str) -> None:
     assert all(target["measured"] is not None for target in report["targets"])
 
 
+@pytest.mark.slow
+def test_a_cell_of_training_step_is_measured_alone_and_read_again(tmp_path: Path) -> None:
+    main, cell = benchmark("training-step"), "host-2/clipping"
+    result = run(main, "--part", cell)
+    assert result.returncode == 0, result.stderr
+    file = tmp_path / "clipping.json"
+    file.write_text(result.stdout)
+    again = run(main, "--measured", str(file))
+    assert again.returncode == 0, again.stderr
+    report = json.loads(again.stdout)
+    rows = [row for row in report["rows"] if "skipped" not in row]
+    assert {f"{row['network']}/{row['model']}" for row in rows} == {cell}
+    (pcco,) = [row for row in rows if row["contestant"] == "PCCO"]
+    assert pcco["trial"].startswith("groups" if pcco["group_bytes"] else "one parameter")
+    assert ("one update" in pcco["trial"].split(":")[0]) == (not pcco["deferred"])
+    measured = {each["name"] for each in report["targets"] if each["measured"] is not None}
+    assert measured == {
+        f"{cell}: DDP over {backend}, best settings / PCCO" for backend in ("gloo", "slackline")
+    }
+
+
+@pytest.mark.slow
+def test_the_costs_of_a_training_step_are_divided(tmp_path: Path) -> None:
+    costs = benchmark("training-step").with_name("costs.py")
+    # Without perf and py-spy on the path, processor time and calls are all that is measured.
+    result = run(costs, PATH=str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    rows = {row["contestant"]: row for row in json.loads(result.stdout)["rows"]}
+    assert list(rows) == [
+        *("alone", "PCCO", "PCCO, groups of 1 MiB", "DDP over slackline", "DDP over gloo")
+    ]
+    parts = ("forward_us", "backward_us", "update_us", "clear_us", "other threads_us")
+    for row in rows.values():
+        assert all(row[part] >= 0 for part in parts)
+        assert row["step_us"] == pytest.approx(sum(row[part] for part in parts), abs=1)
+        assert "system_calls" not in row
+    assert "python_calls of hooks and arrivals" not in rows["alone"]
+    assert rows["PCCO"]["python_calls of hooks and arrivals"] > 0
+    assert rows["PCCO"]["choice"]
+
+
 def test_a_failing_rank_ends_the_allreduce_benchmark_with_its_error() -> None:
     result = run(benchmark("allreduce-latency-bandwidth"), SLACKLINE_ORDER="sideways")
     assert result.returncode != 0
