@@ -53,7 +53,7 @@ def digits(seed: int) -> Model:
 
 
 GPT_BLOCKS, GPT_WIDTH, GPT_HEADS = 6, 256, 4
-GPT_BATCH, GPT_LENGTH = 8, 64
+GPT_BATCH, GPT_LENGTH = 8, 32
 """The pieces of text in a batch over all ranks, and the bytes in each."""
 KEPT_PIECES = 32
 """The pieces at the end of the text that are held out."""
