@@ -341,7 +341,7 @@ class Operations(Posts):
 
     def _post_message(self, operation: Operation, limit_ns: int, blocking: bool) -> TimedTransfer:
         """Post a message; the checks are those of `_checked`, in fewer calls."""
-        kind, dtype, sources, targets, counts, _, _, peer, tag, priority = operation
+        kind, dtype, sources, targets, counts, _, _, peer, tag, priority, _ = operation
         if self._closed:
             self._require_open()
         if tag is not None and not 0 <= tag < _MAX_TAG:
