@@ -93,15 +93,16 @@ TEST("a thread that sleeps for one receive does not wake for the posts of furthe
   const auto post = [&](int tag) {
     Bytes& buffer = got[static_cast<std::size_t>(tag)];
     receives.push_back(
-        engine.post(ranks.group(0), message(true, buffer.data(), buffer.size(), 1, tag), false));
+        engine.post(ranks.group(0), receive_from(1, buffer.data(), buffer.size(), tag), false));
+  };
+  const Bytes words = pattern(64, 1);
+  const auto send = [&](int tag) {
+    finish(
+        ranks.engine(1),
+        ranks.engine(1).post(ranks.group(1), send_to(0, words.data(), words.size(), tag), false));
   };
   post(0);
   post(1);
-  const Bytes words = pattern(64, 1);
-  const auto send = [&](int tag) {
-    finish(ranks.engine(1),
-           ranks.engine(1).post(ranks.group(1), message(false, words.data(), 64, 0, tag), false));
-  };
   send(1);
   finish(engine, receives.back());
   // From here on the progress thread serves the first receive, and sleeps.
