@@ -109,8 +109,8 @@ def test_another_backend_is_refused(job):
     assert (
         job(2, over_gloo)
         == [
-            "communicate=torch.bfloat16 must be used with the backend 'slackline', not 'gloo', which "
-            "does not sum that type in fp32 in the order of the ranks"
+            "communicate=torch.bfloat16 must be used with the backend 'slackline', not 'gloo', "
+            "which does not sum that type in fp32 in the order of the ranks"
         ]
         * 2
     )
