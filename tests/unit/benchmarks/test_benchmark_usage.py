@@ -51,9 +51,7 @@ def test_processor_time_is_read_by_kind(monkeypatch: pytest.MonkeyPatch) -> None
     assert busy_seconds() == pytest.approx((100 + 20 + 3000 + 40 + 500) / tick)
 
 
-def test_packets_and_bytes_are_those_that_one_interface_has_sent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_packets_and_bytes_are_those_of_one_interface(monkeypatch: pytest.MonkeyPatch) -> None:
     table = (
         "Inter-|   Receive                            |  Transmit\n"
         " face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs\n"
