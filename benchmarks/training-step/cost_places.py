@@ -12,10 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 PLACES = (
-    ("hooks and arrivals", ("reduction/_hooks.py", "reduction/_arrivals.py", "_reducer.py")),
-    ("groups of gradients", ("reduction/_gradient_group.py", "reduction/_grouping.py")),
+    ("hooks and arrivals", ("reduction/_hooks.py", "_gradient_reducer.py", "_gradient_step.py")),
+    ("groups of gradients", ("reduction/_gradient_group.py", "_grouping.py", "_reductions.py")),
     ("states of parameters", ("reduction/_parameter_state.py", "reduction/_watched")),
-    ("deferred updates", ("_deferred.py", "_partial_step.py", "_optimizer_patch.py", "_choice.py")),
+    (
+        "deferred updates",
+        ("_pending_updates.py", "_partial_step", "_optimizer_patch", "_choice.py"),
+    ),
     ("other files of the overlap", ("slackline/overlap/",)),
     ("NIC engine", ("slackline/nic/",)),
     ("backend", ("slackline/backend/",)),
@@ -51,13 +54,13 @@ def place_of(file: str) -> str:
 def stacks(lines: Iterable[str]) -> Iterator[tuple[list[tuple[str, str]], int]]:
     """Yield each stack as pairs of function and file, outermost first, with its samples.
 
-    A function of a class has the class's name before it. Raises ValueError for a line that is not a
-    stack and a number. Frames that are no function of a
-    file, such as the name of a thread, are left out.
+    A function of a class has the class's name before it. Frames that are no function of a file,
+    such as the name of a thread, are left out; a stack may have no frame, when a thread began or
+    ended during a sample. Raises ValueError for a line that is not a stack and a number.
     """
     for line in lines:
-        stack, _, count = line.rpartition(" ")
-        if not stack or not count.isdigit():
+        stack, space, count = line.rpartition(" ")
+        if not space or not count.isdigit():
             raise ValueError(f"a line of samples must be a stack and a number, not {line!r}")
         found = map(_FRAME.match, stack.split(";"))
         yield [(frame["function"], frame["file"]) for frame in found if frame], int(count)

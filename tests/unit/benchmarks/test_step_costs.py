@@ -14,7 +14,7 @@ BACKWARD = "serve (/b/_harness/ranks.py:269);Trainer.backward (/b/training-step/
 SAMPLES = (
     f"{BACKWARD};_engine_run_backward (/v/torch/autograd/graph.py:979) 30",
     f"{BACKWARD};on (/s/slackline/overlap/reduction/_hooks.py:89);Arrivals.arrive "
-    "(/s/slackline/overlap/reduction/_arrivals.py:120) 6",
+    "(/s/slackline/overlap/reduction/_gradient_step.py:120) 6",
     f"{BACKWARD};PreparedBuffer.post (/s/slackline/nic/collectives/_operations.py:9) 4",
     "serve (/b/ranks.py:269);forward (/b/training-step/contestants.py:60);Pair.forward "
     "(/b/training-step/models.py:151) 10",
@@ -72,6 +72,8 @@ def test_samples_are_shared_out_by_part_of_the_step_and_innermost_place(
 
 
 def test_samples_without_a_step_are_refused(benchmark: ModuleType) -> None:
+    with pytest.raises(ValueError, match=r"^no sample is of a training step$"):
+        benchmark.cost_places.shares([" 1"], "training-step/contestants.py")  # a stack of no frame
     with pytest.raises(ValueError, match=r"^no sample is of a training step$"):
         benchmark.cost_places.shares(SAMPLES[4:], "training-step/contestants.py")
     message = "^a line of samples must be a stack and a number, not 'Sampling process'$"

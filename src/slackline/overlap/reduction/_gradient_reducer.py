@@ -332,10 +332,9 @@ class GradientReducer:
             self.wait_reduced()
             self.reset_step()
         with torch._C.DisableTorchFunctionSubclass():  # pending parameters report their reads
+            self._updates.clear_later(set_to_none=set_to_none)
             for state in self.states:
-                if state in self._updates:
-                    self._updates.clear_later(state, set_to_none=set_to_none)
-                else:
+                if state not in self._updates.waits_for:
                     state.clear_gradient(set_to_none=set_to_none)
 
     def hook_each(self) -> None:

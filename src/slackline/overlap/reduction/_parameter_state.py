@@ -266,7 +266,10 @@ class ParameterState:
         self._accumulates = False
         self.grad = None
         self.phase = Phase.LOCAL
-        clear_grad(self.parameter, set_to_none=set_to_none)
+        if set_to_none:
+            self.parameter.grad = None
+        else:
+            clear_grad(self.parameter, set_to_none=False)
 
     def detach(self) -> None:
         """Copy the parameter's `grad` out of the exchange's memory, which is about to be freed."""

@@ -103,16 +103,18 @@ class PendingUpdates:
         """Make all pending updates whose gradients are reduced; do not block."""
         self._run([posting for posting in self._batches if posting is None or posting.done()])
 
-    def clear_later(self, state: ParameterState, *, set_to_none: bool) -> None:
-        """Clear a gradient after the pending update that needs it; hide it at once if to be None.
+    def clear_later(self, *, set_to_none: bool) -> None:
+        """Clear each pending parameter's gradient after its update, which needs the gradient.
 
-        The parameter's reads are not reported meanwhile.
+        A gradient that is to be None is hidden at once. Reads must not be reported meanwhile.
         """
-        if set_to_none:
+        if not set_to_none:
+            for state in self.waits_for:
+                self._clears.setdefault(state, False)
+            return
+        for state in self.waits_for:
             state.parameter.grad = None
-            self._clears[state] = True
-        else:
-            self._clears.setdefault(state, False)
+        self._clears = dict.fromkeys(self.waits_for, True)
 
     def drop(self) -> None:
         """Discard all pending updates without making them."""
