@@ -171,14 +171,16 @@ def same(mine, theirs):
     long=LONG,
     size=st.sampled_from([1, 2]),
     communicate=EXACT,
+    hurry=st.none() | st.randoms(use_true_random=False),
 )
 def test_a_program_sees_the_same_with_and_without_the_wrapper(
-    manual_group, program, group_bytes, alike, long, size, communicate
+    manual_group, program, group_bytes, alike, long, size, communicate, hurry
 ):
     torch.manual_seed(0)
     module = Branches()
     plain = copy.deepcopy(module)
     group = manual_group(size)  # with a single rank the order would not be observed
+    group.hurry = hurry
     optimizer = optim.Adam(module.parameters(), lr=0.1)
     options = {"group_bytes": group_bytes, "communicate": communicate}
     model = wrap_with(long, module, optimizer, process_group=group, **options)

@@ -264,6 +264,23 @@ def test_a_closed_model_is_plain_again(wrap, chain, batch):
     assert group.posts == []
 
 
+class Always:
+    """A generator of random numbers that are all zero."""
+
+    def random(self):
+        return 0.0
+
+
+def test_a_reduction_may_end_while_a_read_looks_at_it(wrap, chain, batch):
+    model, optimizer, group = wrap(chain)
+    before = chain[0].weight.detach().clone()
+    backward(model, batch)
+    optimizer.step()
+    group.hurry = Always()  # the read finds the reduction pending, and the sweep finds it done
+    assert not torch.equal(model.module[0].weight, before)
+    assert group.waits == []
+
+
 def test_a_model_whose_group_has_died_can_still_be_closed(wrap, chain, batch):
     model, optimizer, group = wrap(chain)
     backward(model, batch)

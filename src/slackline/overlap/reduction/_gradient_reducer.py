@@ -297,7 +297,7 @@ class GradientReducer:
             if not due:
                 for each in posting.states:
                     self._model.watched.unwatch(each.parameter)
-        if due:
+        if state in self._updates:  # the reduction may have ended before the sweep, which updates
             self._updates.take(state, companions)
             self._settle()
 
