@@ -265,6 +265,21 @@ def test_a_list_of_parameters_can_be_clipped(wrap, manual_group, chain, batch, g
         assert torch.equal(mine, theirs)
 
 
+def test_a_list_that_was_clipped_is_not_clipped_again_before_it_is_reduced(wrap, chain, batch):
+    kept = list(chain.parameters())
+    plain = copy.deepcopy(chain)
+    model, *_ = wrap(chain)
+    for step in range(2):
+        backward(model, batch)
+        backward(plain, batch)
+        if step:
+            with pytest.raises(UsageError, match="not reduced yet after several backward passes"):
+                nn.utils.clip_grad_norm_(kept, 0.1)
+            model.synchronize()
+        norm = nn.utils.clip_grad_norm_(kept, 0.1)
+        torch.testing.assert_close(norm, nn.utils.clip_grad_norm_(plain.parameters(), 0.1))
+
+
 def test_gradients_that_this_rank_does_not_have_are_read_from_a_list(wrap, manual_group, batch):
     module = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
     module.forward = lambda x: module[0](x)

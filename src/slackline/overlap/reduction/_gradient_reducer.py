@@ -38,6 +38,8 @@ __all__ = ["GradientReducer"]
 
 _log = logging.getLogger("slackline.overlap")
 _graph_task = torch._C._current_graph_task_id
+_NO_TASK = -2
+"""A number that `_graph_task` never returns; outside of backward passes it returns -1."""
 
 
 class GradientReducer:
@@ -77,7 +79,7 @@ class GradientReducer:
         self._watching = False
         """True while reads of gradients that are not reduced are reported."""
         self._told = False
-        self._task = -1
+        self._task = _NO_TASK
         """The graph task of a backward whose gradients are all reduced when they arrive."""
 
     @property
@@ -274,7 +276,7 @@ class GradientReducer:
     def reset_step(self) -> None:
         """Begin another training step, after the gradients were used or discarded."""
         self.unwatch()
-        self._task = -1
+        self._task = _NO_TASK
         self._hooks.restart()
         self._step.restart()
         self._settle()
@@ -302,8 +304,11 @@ class GradientReducer:
             self._settle()
 
     def watch(self) -> None:
-        """Let reads of gradients that are not reduced yet be reported, until `unwatch`."""
-        if self.open and not self._watching:
+        """Let reads of gradients that are not reduced yet be reported, until `unwatch`.
+
+        Called again when a backward may have added to gradients that were reduced before.
+        """
+        if self.open:
             self._watching = True
             for state in self.states:
                 if state.phase is not Phase.REDUCED or not self._step.gradient_posted(state):
@@ -340,7 +345,7 @@ class GradientReducer:
     def hook_each(self) -> None:
         """Place hooks on every parameter again: the next backward may differ from earlier ones."""
         self._look()
-        self._task = -1
+        self._task = _NO_TASK
         self._hooks.hook_each()
 
     @property
@@ -364,6 +369,7 @@ class GradientReducer:
             for state in self.states:
                 state.detach()
             self.states.clear()
+            self._step.restart()
             self._note_busy()
 
     def abandon(self) -> bool:
