@@ -1,6 +1,6 @@
 """A trial, during training, that finds the variant of a step that is shortest.
 
-The first steps warm up. The variants then run in turns (see `slackline._turns`). A small reduction
+The first steps warm up. The variants then run in turns (see `_turns`). A small reduction
 averages the ranks' times. Its result is read some steps later, so that no rank waits.
 
     step   0      3                            59        68                    104       113
@@ -11,8 +11,8 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from slackline._turns import Lengths, take_turns
 from slackline.overlap.exchange import Average
+from slackline.overlap.reduction.tuning._turns import Lengths, take_turns
 
 __all__ = ["LENGTHS", "WARM_UP", "Candidate", "Outcome", "Trial", "Variant"]
 
