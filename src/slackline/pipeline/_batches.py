@@ -30,7 +30,7 @@ def split(
     the specs.
     """
     given: list[tuple[Any, ...]] = [()] * microbatches
-    named: list[dict[str, Any]] = [{}] * microbatches
+    named: list[dict[str, Any]] = [{} for _ in range(microbatches)]
     if arguments or keywords:
         given, named = _chunks(arguments, dict(keywords), microbatches, args_spec, kwargs_spec)
     targets: Sequence[Any] = [None] * microbatches
@@ -51,7 +51,7 @@ def _chunks(
     if arguments and not keywords and args_spec is None and _plain(arguments, microbatches):
         # The usual case, for which torch's function also walks trees and makes its specs.
         columns = [each.tensor_split(microbatches) for each in arguments]
-        return list(zip(*columns, strict=True)), [{}] * microbatches
+        return list(zip(*columns, strict=True)), [{} for _ in range(microbatches)]
     tensors = [each for each in tree_leaves((arguments, keywords)) if isinstance(each, Tensor)]
     shown = ", ".join(str(list(each.shape)) for each in tensors)
     try:
@@ -102,7 +102,7 @@ def check_microbatches(
             each if isinstance(each, tuple) else (each,)
             for each in ([()] * microbatches if arguments is None else arguments)
         ],
-        keywords=[{}] * microbatches if keywords is None else keywords,
+        keywords=[{} for _ in range(microbatches)] if keywords is None else keywords,
         targets=[None] * microbatches if targets is None else targets,
         loss_keywords=loss_keywords,
     )

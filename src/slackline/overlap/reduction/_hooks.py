@@ -69,6 +69,7 @@ class Hooks:
         """Remove the hooks of all parameters."""
         for hooks in self._of.values():
             hooks.place(before=False, after=False)
+        self.watching = False
         self._groups = ()
         self._of.clear()
         self.alone.clear()
