@@ -130,6 +130,7 @@ class GradientReducer:
                     self.finish(state)
         if self._hooks.begin(task):
             torch.autograd.Variable._execution_engine.queue_callback(self._look)
+        self._step.reduced = False
         self._note_busy()
 
     def before_gradient(self, state: ParameterState) -> None:
@@ -164,10 +165,9 @@ class GradientReducer:
         """
         refuse_compiled_autograd()
         step, synchronize = self._step, self._model.synchronize
-        if not step.opened:
-            if not synchronize:
-                return False
-            self._open()
+        if not (step.opened or synchronize):
+            return False
+        self._open()
         step.count_backward(task)
         if self._grouping.observing:
             self._grouping.note(state)
@@ -227,8 +227,13 @@ class GradientReducer:
             self.unwatch()
         if self.open:
             self.post_missing()
-        for state in self.states if states is None else states:
-            self.finish(state)
+        if states is None:
+            self.finish_all()
+            for posting in self._reductions.in_flight():
+                self.finish(posting.states[0])
+        else:
+            for state in states:
+                self.finish(state)
 
     def as_reduced(self) -> Iterator[Sequence[ParameterState]]:
         """Block until one gradient group after another is reduced; yield each group's parameters.
@@ -264,6 +269,8 @@ class GradientReducer:
         self._observe()
         self.post_missing()
         self.wait_reduced()
+        self._step.reduced = True
+        self._note_busy()  # the optimizer reads the parameters without a report
 
     def step_taken(self) -> None:
         """Record that the optimizer has just updated all parameters together."""
@@ -296,9 +303,8 @@ class GradientReducer:
                 posting.wait()
                 self._recorder.waited(began, parameters=count, late=due, group=posting.group.key)
             self._reductions.end(posting, show=not due)
-            if not due:
-                for each in posting.states:
-                    self._model.watched.unwatch(each.parameter)
+            if not due and self._watching:
+                self._model.watched.unwatch(each.parameter for each in posting.states)
         if state in self._updates:  # the reduction may have ended before the sweep, which updates
             self._updates.take(state, companions)
             self._settle()
@@ -310,9 +316,12 @@ class GradientReducer:
         """
         if self.open:
             self._watching = True
-            for state in self.states:
-                if state.phase is not Phase.REDUCED or not self._step.gradient_posted(state):
-                    self._model.watched.watch(state.parameter)
+            posted, reduced = self._step.gradient_posted, Phase.REDUCED
+            self._model.watched.watch(
+                state.parameter
+                for state in self.states
+                if state.phase is not reduced or not posted(state)
+            )
 
     def unwatch(self) -> bool:
         """Let gradients be read without a report; return whether reads were reported before.
@@ -321,9 +330,10 @@ class GradientReducer:
         """
         watching, self._watching = self._watching, False
         if watching:
-            for state in self.states:
-                if state not in self._updates:
-                    self._model.watched.unwatch(state.parameter)
+            pending = self._updates.waits_for
+            self._model.watched.unwatch(
+                state.parameter for state in self.states if state not in pending
+            )
         return watching
 
     def finish_all(self) -> None:
@@ -421,8 +431,9 @@ class GradientReducer:
             state.stash()
 
     def _open(self) -> None:
-        if not self._step.opened:
-            self._step.opened = True
+        step = self._step
+        if not step.opened or step.reduced:
+            step.opened, step.reduced = True, False
             self._note_busy()
 
     def _observe(self) -> None:
@@ -496,5 +507,6 @@ class GradientReducer:
 
     def _note_busy(self) -> None:
         """Let reads be reported while a gradient may be unreduced or an update pending."""
-        busy = self._step.opened or self._hooks.watching or bool(self._updates)
+        unreduced = self._step.opened and not self._step.reduced
+        busy = unreduced or self._hooks.watching or bool(self._updates)
         self._model.set_busy(self, busy)

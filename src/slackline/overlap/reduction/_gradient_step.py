@@ -32,6 +32,8 @@ class GradientStep:
         """
         self.opened = False
         """True if gradients that all ranks must reduce have arrived."""
+        self.reduced = False
+        """True if all gradients of the step are reduced, and no backward pass has begun since."""
         self.agreed = False
         """True if the ranks have agreed on the extra gradients of all backward passes so far."""
         self.observed = False
@@ -71,7 +73,7 @@ class GradientStep:
 
     def restart(self) -> None:
         """Begin another step: no gradient has arrived or been posted yet."""
-        self.opened = self.agreed = self.observed = False
+        self.opened = self.reduced = self.agreed = self.observed = False
         self._before = self._model.backwards
         self._backwards = self._by_hand = 0
         self._had_extra = False
@@ -117,7 +119,7 @@ class GradientStep:
     def expect(self) -> None:
         """Count a backward pass that every rank makes, and whose gradients no hook reports."""
         self._by_hand += 1
-        self.agreed = False
+        self.agreed = self.reduced = False
 
     def arrive(self, state: ParameterState) -> Sequence[GradientGroup]:
         """Record the arrival of a gradient; return the groups that may now be posted, in order.

@@ -66,7 +66,7 @@ class PendingUpdates:
         assert not self._batches
         self._settings = settings_of(self._optimizer)
         batches, waits_for = self._batches, self.waits_for
-        reduction_of, watch = self._reductions.of, self._watched.watch
+        reduction_of = self._reductions.of
         with torch._C.DisableTorchFunctionSubclass():  # parameters may be watched already
             for state in states:
                 posting = reduction_of(state)
@@ -79,7 +79,7 @@ class PendingUpdates:
                     batch = batches[posting] = []
                 batch.append(state)
                 waits_for[state] = posting
-                watch(state.parameter)
+            self._watched.watch(state.parameter for state in waits_for)
 
     def first(self) -> ParameterState:
         """Return the parameter whose update has been pending for the longest time."""
@@ -118,8 +118,7 @@ class PendingUpdates:
 
     def drop(self) -> None:
         """Discard all pending updates without making them."""
-        for state in self.waits_for:
-            self._watched.unwatch(state.parameter)
+        self._watched.unwatch(state.parameter for state in self.waits_for)
         self._batches.clear()
         self.waits_for.clear()
         self._clears.clear()
@@ -137,10 +136,9 @@ class PendingUpdates:
                 self._reductions.end(posting, show=False)
         ready = [state for posting in postings for state in self._batches[posting]]
         chosen: defaultdict[int, list[Tensor]] = defaultdict(list)
-        unwatch = self._watched.unwatch
+        self._watched.unwatch(state.parameter for state in ready)
         for state in ready:
             parameter, grad = state.parameter, state.grad
-            unwatch(parameter)
             if parameter.grad is not grad:
                 parameter.grad = grad
             if grad is not None:
@@ -149,8 +147,8 @@ class PendingUpdates:
         try:
             partial_step(self._optimizer, self._settings, chosen)
         except BaseException:
-            for state in ready:  # their updates are still pending
-                self._watched.watch(state.parameter)
+            # Their updates are still pending.
+            self._watched.watch(state.parameter for state in ready)
             raise
         self._recorder.updated(self._recorder.clock() - began)
         for state in ready:

@@ -66,7 +66,7 @@ class ReadTracker:
             reducer.finish(state, self._states(reducer, siblings.peek()))
         elif not self._depth and not self._computing() and reducer.open:
             if reducer.needs_agreement:
-                self.model.watched.unwatch(state.parameter)
+                self.model.watched.unwatch((state.parameter,))
             else:
                 reducer.wait_reduced([state])
 
@@ -89,9 +89,8 @@ class ReadTracker:
                 reducer, state = owner
                 if reducer.pending(state):
                     reducer.finish(state)
-                self.model.watched.unwatch(
-                    state.parameter
-                )  # compiled code depends on the class of the parameter
+                # Compiled code depends on the class of the parameter.
+                self.model.watched.unwatch((state.parameter,))
 
     @contextmanager
     def forward(self) -> Iterator[None]:

@@ -55,6 +55,10 @@ class Reductions:
                 "read it through the model or the optimizer, or call synchronize() before"
             )
 
+    def in_flight(self) -> list[Posting]:
+        """Return the reductions that have been posted and not been awaited yet, oldest first."""
+        return list(dict.fromkeys(self._postings.values()))
+
     def done(self) -> bool:
         """Return whether no reduction uses the gradients' memory any more."""
         return all(posting.done() for posting in self._postings.values())

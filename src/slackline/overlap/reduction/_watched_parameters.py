@@ -67,22 +67,26 @@ class WatchedParameters:
         self._storages: dict[ParameterState, torch.UntypedStorage] = {}
         """The memory of parameters when its users were counted last (see `kept_elsewhere`)."""
 
-    def watch(self, parameter: Tensor) -> None:
-        """Let reads of the parameter object be reported, until `unwatch`."""
-        kind = type(parameter)
-        if kind in self._own:
-            return
-        watched = self._classes.get(kind)
-        if watched is None:
-            watched = self._classes[kind] = self._make(kind)
-            self._own[watched] = kind
-        parameter.__class__ = watched
+    def watch(self, parameters: Iterable[Tensor]) -> None:
+        """Let reads of these parameter objects be reported, until `unwatch`."""
+        classes, own = self._classes, self._own
+        for parameter in parameters:
+            kind = type(parameter)
+            if kind in own:
+                continue
+            watched = classes.get(kind)
+            if watched is None:
+                watched = classes[kind] = self._make(kind)
+                own[watched] = kind
+            parameter.__class__ = watched
 
-    def unwatch(self, parameter: Tensor) -> None:
-        """Let the parameter object be read without a report again."""
-        own = self._own.get(type(parameter))
-        if own is not None:
-            parameter.__class__ = own
+    def unwatch(self, parameters: Iterable[Tensor]) -> None:
+        """Let these parameter objects be read without a report again."""
+        own_class = self._own.get
+        for parameter in parameters:
+            own = own_class(type(parameter))
+            if own is not None:
+                parameter.__class__ = own
 
     def kept_elsewhere(self, states: Iterable[ParameterState]) -> list[ParameterState]:
         """Return the states of the parameters whose memory a tensor of the program shares.
@@ -110,7 +114,7 @@ class WatchedParameters:
 
     def forget(self, state: ParameterState) -> None:
         """Keep nothing about a parameter that is not reduced any more."""
-        self.unwatch(state.parameter)
+        self.unwatch((state.parameter,))
         self._storages.pop(state, None)
 
     def _make(self, kind: type) -> type:
