@@ -7,6 +7,7 @@ behind (support/leaks.py). The workers of pytest-xdist share
 one process that forks ranks.
 """
 
+import gc
 import os
 import shutil
 import signal
@@ -47,6 +48,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 fail_on_leaks()
 
+# A collection visits every object, and thousands of tests have millions of them that stay.
+gc.disable()
+
 _TOOLS = {
     "verilator": "verilator",
     "iverilog": "iverilog",
@@ -80,6 +84,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if simulating and (reason := circuit.missing_tools()):
         for item in simulating:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Let Python's garbage collector run during tests, and pass over the objects that exist now."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

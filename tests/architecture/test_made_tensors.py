@@ -17,7 +17,10 @@ NAMED = ("dtype", "device")
 
 def made_tensors(path: Path) -> list[tuple[str, int, tuple[str, ...]]]:
     """Return the calls that make a tensor: function, line and the arguments that are not named."""
-    tree = ast.parse(path.read_text())
+    text = path.read_text()
+    if "torch" not in text:
+        return []
+    tree = ast.parse(text)
     imported = {
         alias.asname or alias.name: alias.name
         for node in ast.walk(tree)

@@ -13,6 +13,7 @@ standard input is closed. The process of a file ends with the server, and the ra
 when it disconnects.
 """
 
+import gc
 import json
 import os
 import socket
@@ -31,6 +32,15 @@ def load_torch() -> None:
     import torch._dynamo  # noqa: F401
 
     import slackline.overlap  # noqa: F401
+
+    # The modules of an opening, which a rank would load late.
+    from slackline.backend import create  # noqa: F401
+    from slackline.nic.connect import Admissions, Attempt, HandshakeChannel  # noqa: F401
+    from slackline.plan.collective import choose, expected_ns, generate  # noqa: F401
+
+    # A rank that visited these objects in a collection would copy their memory.
+    gc.collect()
+    gc.freeze()
 
 
 class Entrance(Server):

@@ -56,6 +56,7 @@ def test_ranks_that_cannot_meet_are_something_to_mend(tmp_path: Path) -> None:
     assert "interface 'nic9' has no address" in found["transfers over tcp"]["advice"]
 
 
+@pytest.mark.slow
 def test_torchrun_starts_it_on_every_host(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command += ["--no-python", *_SLACKLINE, "doctor", "--cluster", "--seconds", "200ms", "--json"]

@@ -302,6 +302,7 @@ def test_ranks_that_save_get_one_signal_and_a_second_one_to_the_command_kills_th
         assert [each.read_text() for each in asked] == ["SIGTERM\n"] * 2
 
 
+@pytest.mark.slow
 def test_a_job_without_standard_streams_on_a_directory_that_is_removed_runs(
     script: Callable[[str], Path],
 ) -> None:

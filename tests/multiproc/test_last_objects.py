@@ -4,7 +4,6 @@ Each test starts interpreters of its own: a forked rank leaves without the end o
 """
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
 PROGRAM = Path(__file__).with_name("last_objects.py")
 WITHOUT_NUMPY = Path(__file__).with_name("without_numpy.py")
@@ -26,9 +26,13 @@ NO_NUMPY = "Failed to initialize NumPy"
 
 def ran(*arguments: str | Path) -> list[tuple[int, str, str]]:
     """Run a script on all ranks; return the exit code and both outputs of each rank."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    given = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(RANKS)}
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    given = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "WORLD_SIZE": str(RANKS),
+    }
     command = [sys.executable, "-W", f"ignore:{NO_NUMPY}", *arguments]
     with ExitStack() as stack:
         started = []

@@ -72,6 +72,7 @@ def labs_of(process: subprocess.Popen[str]) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_gloo_meets_the_lab_and_its_faults(script: Callable[[str], Path]) -> None:
     options = ("--lab", "--hosts", "2", "--nics", "2", "--rate", "1Gbit")
     fault = ("--fault", "link 0-1 delay 2ms")

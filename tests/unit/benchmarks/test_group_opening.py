@@ -21,6 +21,7 @@ def test_a_job_of_new_processes_opens_a_group_and_tells_its_times(fresh: ModuleT
     assert times["processor"] > 0
 
 
+@pytest.mark.slow
 def test_a_rank_that_fails_ends_the_job_with_its_error(fresh: ModuleType) -> None:
     message = r"(?s)^nothing: rank \d has ended .*Unknown backend type nothing"
     with pytest.raises(fresh.JobError, match=message):
