@@ -150,7 +150,7 @@ def test_the_command_for_accuracy_trains_to_the_end_both_ways() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_both_contestants_learn_the_digits_in_one_run() -> None:
-    found = _json("--compare", "gloo", ranks=4)
+    found = _json("--compare", "gloo", "--epochs", "15", ranks=4)
     assert [result["name"] for result in found["results"]] == [
         "PCCO over slackline",
         "DDP over gloo",
