@@ -48,9 +48,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 fail_on_leaks()
 
-# A collection visits every object, and thousands of tests have millions of them that stay.
-gc.disable()
-
 _TOOLS = {
     "verilator": "verilator",
     "iverilog": "iverilog",
@@ -86,12 +83,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """Let Python's garbage collector run during tests, and pass over the objects that exist now."""
-    gc.enable()
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect the tests without Python's garbage collector, which then passes over their objects.
+
+    Each of its collections would visit the objects of all tests, none of which becomes garbage.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,8 +12,8 @@ from page_blocks import PAGES, ROOT, blocks
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 MESSAGES = ("src", "native")
-NOT_ON_THE_SITE = {".py", ".c", ".cc", ".h", ".json"}
-"""The ends of the names of files that `exclude_docs` of mkdocs.yml leaves out."""
+NOT_ON_THE_SITE = set(re.findall(r"^  \*(\.\w+)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+"""The ends of the names of files that the site leaves out."""
 
 
 def anchors(page: Path) -> set[str]:

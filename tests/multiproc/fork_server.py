@@ -14,6 +14,7 @@ when it disconnects.
 """
 
 import gc
+import importlib
 import json
 import os
 import socket
@@ -24,6 +25,13 @@ from pathlib import Path
 
 from fork_clients import Client, Server, end_with
 
+OPENING = {
+    "slackline.backend": ["create"],
+    "slackline.nic.connect": ["Admissions", "Attempt", "HandshakeChannel"],
+    "slackline.plan.collective": ["choose", "expected_ns", "generate"],
+}
+"""Names whose packages import them late, with the modules that a rank needs to open a group."""
+
 
 @cache
 def load_torch() -> None:
@@ -33,10 +41,9 @@ def load_torch() -> None:
 
     import slackline.overlap  # noqa: F401
 
-    # The modules of an opening, which a rank would load late.
-    from slackline.backend import create  # noqa: F401
-    from slackline.nic.connect import Admissions, Attempt, HandshakeChannel  # noqa: F401
-    from slackline.plan.collective import choose, expected_ns, generate  # noqa: F401
+    for package, names in OPENING.items():
+        for name in names:
+            getattr(importlib.import_module(package), name)
 
     # A rank that visited these objects in a collection would copy their memory.
     gc.collect()

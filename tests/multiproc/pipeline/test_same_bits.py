@@ -1,5 +1,7 @@
 """Tests that results are bit-identical to those of one process in every schedule and network."""
 
+import re
+
 import pytest
 from pipeline_models import (
     many_steps,
@@ -70,9 +72,10 @@ def test_all_ranks_change_their_plans_at_the_same_step_and_for_the_same_reason(j
     # The two steps that measure backwards in one piece have no plan of their own.
     of_plans = [each for _, changes in found[0] for each in changes if "in one piece" not in each]
     assert len(promises) >= sum(map(bool, of_plans))
-    # Each activation and each gradient crosses the slow link. A wait for a core that ends after an
-    # arrival is not a part of its delay, so on a busy machine one crossing may be shorter.
-    assert min(each.wall_ns for each in promises) >= 30_000_000
+    # An activation and a gradient cross the slow link, with twice the delay that a reason names.
+    # Half of that may be missing: other steps have had other waits for a core, which do not count.
+    named_ms = [float(each) for each in re.findall(r"link 1-2 has ([\d.]+) ms", str(of_plans))]
+    assert min(each.wall_ns for each in promises) >= min(named_ms) * 1e6
     for rank in range(3):
         records = read_file(file_of(tmp_path, rank))
         made = [record for record in records if isinstance(record, Decision)]
