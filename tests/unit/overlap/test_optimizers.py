@@ -373,3 +373,22 @@ def test_gradients_are_cleared_as_by_the_last_calls_while_a_step_is_pending(
         assert torch.equal(mine, theirs)
         assert (mine.grad is None) == (theirs.grad is None)
         assert mine.grad is None or torch.equal(mine.grad, theirs.grad)
+
+
+def test_gradients_after_a_step_that_failed_are_read_reduced(wrap, manual_group, chain, batch):
+    def fail(*_):
+        raise ArithmeticError("on purpose")
+
+    plain = copy.deepcopy(chain)
+    group = manual_group(size=2, peers=lambda tag, mine: 2 * mine)  # so the mean is 1.5 times mine
+    model, optimizer, _ = wrap(chain, group=group)
+    failing = optimizer.register_step_pre_hook(fail)
+    for step in range(2):
+        for net in (model, plain):
+            backward(net, batch)
+        if not step:
+            with pytest.raises(ArithmeticError, match="on purpose"):
+                optimizer.step()
+    failing.remove()
+    for mine, theirs in zip(optimizer.param_groups[0]["params"], plain.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, 1.5 * theirs.grad)
