@@ -290,12 +290,13 @@ def test_ranks_that_save_get_one_signal_and_a_second_one_to_the_command_kills_th
         for _ in range(4):
             os.kill(torchrun, signal.SIGTERM)
 
-        def killed() -> bool:
+        def ended() -> bool:
             process.send_signal(signal.SIGINT)
-            return not any(map(_alive, pids))
+            return process.poll() is not None
 
-        until(killed, "the ranks are killed")
+        until(ended, "the command has killed the ranks and ended")
         _, err = process.communicate(timeout=110)
+        assert not any(map(_alive, pids))
         assert process.returncode == 128 + signal.SIGTERM
         assert "slackline run: SIGINT came again: all ranks are killed\n" in err
         assert "had not ended" not in err

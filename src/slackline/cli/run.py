@@ -226,10 +226,10 @@ def run(
     grace = shutdown_time(shutdown_timeout, os.environ)
     shown = (dashboard or dashboard_port is not None) and place.first == 0
     with (
+        collected_signals() as received,  # the first: signals are collected until all is closed
         served_metrics(asked=metrics, listen=metrics_listen, token=metrics_token) as serve_metrics,
         open_screen() as screen,
         open_page(dashboard_port) if shown else nullcontext() as page,
-        collected_signals() as received,
         open_stage(options, plan, world, place, no_group_ns=fault_wait_ns) as stage,
         ExitStack() as while_running,
     ):

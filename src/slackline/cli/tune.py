@@ -110,8 +110,8 @@ def tune(
         faults=faults or (),
     )
     with (
-        open_screen("slackline tune") as screen,
         collected_signals() as received,
+        open_screen("slackline tune") as screen,
         tempfile.TemporaryDirectory(prefix="slackline-tune-") as folder,
     ):
         tuner = _tune.Tuner(job, Path(folder), steps=steps, screen=screen, received=received)

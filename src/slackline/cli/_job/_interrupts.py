@@ -12,7 +12,8 @@ __all__ = ["collected_signals"]
 def collected_signals() -> Iterator[list[int]]:
     """Collect the signals that ask the command to end, so that they do not end it directly.
 
-    The numbers of the signals are appended to the list that the context yields.
+    The numbers of the signals are appended to the list that the context yields. If there is one, the
+    command ends after the context, and further signals are ignored: none changes its exit code.
     """
     received: list[int] = []
 
@@ -25,4 +26,4 @@ def collected_signals() -> Iterator[list[int]]:
         yield received
     finally:
         for number, handler in zip(asked, before, strict=True):
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if received else handler)
