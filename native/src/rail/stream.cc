@@ -377,6 +377,8 @@ Confirmation StreamRail::confirmation(std::int64_t now_ns) {
   result.unconfirmed = queued_bytes_ + static_cast<std::uint64_t>(outstanding);
   result.round_trip_ns = std::int64_t{info.tcpi_rtt} * 1000;
   result.tries = info.tcpi_retransmits;
+  counters_.packets_sent = info.tcpi_data_segs_out;
+  counters_.packets_resent = info.tcpi_total_retrans;
   return result;
 }
 

@@ -24,8 +24,8 @@ struct RailCounters {
   std::uint64_t bytes_received = 0;
   std::uint64_t frames_sent = 0;
   std::uint64_t frames_received = 0;
-  std::uint64_t packets_sent = 0;     // datagrams; 0 on streams
-  std::uint64_t packets_resent = 0;   // datagrams resent because they were taken for lost
+  std::uint64_t packets_sent = 0;     // datagrams, or TCP segments with data, repetitions included
+  std::uint64_t packets_resent = 0;   // packets resent because they were taken for lost
   std::uint64_t packets_refused = 0;  // datagrams that arrived damaged or from an unknown sender
   std::uint64_t system_calls = 0;
 };

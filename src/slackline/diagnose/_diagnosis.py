@@ -9,6 +9,7 @@ from slackline.diagnose._deaths import dead_ranks
 from slackline.diagnose._hosts import Layout, layout
 from slackline.diagnose._network import explain
 from slackline.diagnose._pace import Pace
+from slackline.diagnose._peers import REPORTED_NS, Peers
 from slackline.diagnose._ranks import changed_together, slow_ranks
 from slackline.diagnose._round_trips import RoundTrips
 from slackline.diagnose._spells import Spell
@@ -41,6 +42,7 @@ class Diagnosis:
     def __init__(self, job: Job) -> None:
         """Begin a diagnosis of `job`, whose records another object adds."""
         self._job = job
+        self._peers = Peers(job)
         self._layout: Layout | None = None
         self._paces: dict[int, Pace] = {}
         self._read_ns: dict[int, int] = {}
@@ -154,7 +156,18 @@ class Diagnosis:
         hosts = {cause.name for cause in slow if cause.kind is Kind.HOST}
         if not hosts:
             self._forget_common_changes(alive)
-        return [*dead, *(cause for cause in network if cause.name not in hosts), *slow]
+        changed = [*dead, *(cause for cause in network if cause.name not in hosts), *slow]
+        unlike = self._peers.causes(plan, alive, now_ns, [*changed, *self._changed(now_ns)])
+        return [*changed, *unlike]
+
+    def _changed(self, now_ns: int) -> list[Cause]:
+        """Return the named causes that changes have shown and that present reports may tell of."""
+        return [
+            spell.cause
+            for spell in self.spells
+            if (spell.cause.kind, spell.cause.name) not in self._peers.told
+            and (spell.until_ns is None or now_ns - spell.until_ns < REPORTED_NS)
+        ]
 
     def _forget_common_changes(self, paces: dict[int, Pace]) -> None:
         """Learn usual durations anew after a change of most ranks that no host explains."""

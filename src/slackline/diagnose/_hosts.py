@@ -21,7 +21,7 @@ class Layout:
     hosts: Sequence[tuple[int, ...]]
     """The ranks of each host in rising order."""
     names: Sequence[str]
-    """The name of each host in sentences: "host alpha", or "the host of rank 2"."""
+    """The name of each host in sentences: "host alpha", "host 2" of a lab, "the host of rank 2"."""
     host_of: dict[int, int]
     """The host of each rank."""
     used: frozenset[Direction]
@@ -56,9 +56,14 @@ def layout(job: Job, now_ns: int, before: Layout | None = None) -> Layout:
         else:
             hosts.append([rank.number])
             labels.append(label)
+    numbered = all(members == [number] for number, members in enumerate(hosts))
     names = [
-        f"host {label}" if label and labels.count(label) == 1 else _of_ranks(members)
-        for label, members in zip(labels, hosts, strict=True)
+        f"host {label}"
+        if label and labels.count(label) == 1
+        else f"host {number}"
+        if label and numbered
+        else _of_ranks(members)
+        for number, (label, members) in enumerate(zip(labels, hosts, strict=True))
     ]
     host_of = {rank: number for number, members in enumerate(hosts) for rank in members}
     return Layout([tuple(members) for members in hosts], names, host_of, used, read)

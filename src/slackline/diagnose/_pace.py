@@ -8,6 +8,7 @@ and the records of operations also those of the script's own collectives:
       [all_reduce]      [late gradients]    [all_reduce]
 """
 
+from collections import deque
 from collections.abc import Iterable
 
 from slackline.diagnose._core_waits import CoreWaits
@@ -31,6 +32,9 @@ _EVIDENCE, _RECOVERY = 4.0, 8.0
 _MEMORY, _EVERY, _NOISE_FACTOR = 128, 4, 3.0
 _SURE, _MOST_EVIDENCE = 64, 16.0
 _LEVEL_GAIN = 0.3
+_RECENT = 16
+"""The number of latest steps that give the present duration of a step."""
+
 _BEYOND = 2.0
 """The least ratio of a rank's waits for a core to those of other hosts, on one busy machine."""
 
@@ -52,6 +56,11 @@ class Quantity:
     def usual_ns(self) -> float:
         """The usual duration, 0 before it is learned."""
         return self._baseline.middle
+
+    @property
+    def present_ns(self) -> float | None:
+        """The present duration; None before the usual one is learned."""
+        return self.usual_ns + self.excess_ns if self._baseline.known else None
 
     def take(self, began_ns: int, value_ns: int, usual_step_ns: float) -> None:
         """Add the duration of the step that began at the Unix time `began_ns`."""
@@ -81,6 +90,8 @@ class Pace:
         self._late_in_forward_ns = 0
         self._late_in_step_ns = 0
         self._ended_ns: int | None = None
+        self._staged = False
+        self._began_ns: deque[int] = deque(maxlen=_RECENT)
 
     def restart(self) -> None:
         """Learn the usual durations anew, after a change of all ranks of the job."""
@@ -93,6 +104,20 @@ class Pace:
     def excess_ns(self) -> float:
         """The excess of the rank's own time in a step, computation and pauses, over the usual."""
         return self.compute.excess_ns + self.pause.excess_ns
+
+    @property
+    def own_ns(self) -> float | None:
+        """The present time of computation in a step; None where it is not known.
+
+        It is not known for a stage of a pipeline, which need not compute as long as other stages.
+        """
+        return None if self._staged else self.compute.present_ns
+
+    @property
+    def step_ns(self) -> float:
+        """The present duration of a step, waits included; 0 before the second one."""
+        began = self._began_ns
+        return (began[-1] - began[0]) / (len(began) - 1) if len(began) > 1 else 0.0
 
     @property
     def since_ns(self) -> int:
@@ -149,6 +174,7 @@ class Pace:
 
     def take_pipeline_step(self, step: PipelineStep) -> None:
         """Add a step of a pipeline."""
+        self._staged = True
         pause_ns = 0 if self._ended_ns is None else max(0, step.time_ns - self._ended_ns)
         self._ended_ns = step.time_ns + step.wall_ns
         self._take(step.time_ns, step.computing_ns, pause_ns, step.run_ns, step.run_delay_ns)
@@ -161,6 +187,7 @@ class Pace:
         run_ns: int | None,
         delay_ns: int | None,
     ) -> None:
+        self._began_ns.append(began_ns)
         usual_step_ns = self._step.middle
         self.compute.take(began_ns, compute_ns, usual_step_ns)
         self.pause.take(began_ns, pause_ns, usual_step_ns)

@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Self
 
 from slackline.errors import UsageError
@@ -155,6 +156,17 @@ class Job:
         headers = [rank.header for rank in self.ranks.values() if rank.header is not None]
         latest = [each for offsets in self._offsets.values() for each in offsets]
         return align([*headers, *latest])
+
+    def queueing_ns(self, source: int, target: int) -> int | None:
+        """Return how long the probes from one rank to another wait on their way, at the median.
+
+        The wait is the time beyond that of the fastest probe, since hosts' clocks may differ by a
+        constant. None without probes of at least one end.
+        """
+        ways = [each.offset_ns + each.error_ns for each in self._offsets.get((source, target), ())]
+        back = [each.error_ns - each.offset_ns for each in self._offsets.get((target, source), ())]
+        waits = [each - min(taken) for taken in (ways, back) for each in taken]
+        return round(median(waits)) if waits else None
 
     def directions(self) -> list[Direction]:
         """Return both directions of each rail with reports, the most disturbed ones first."""

@@ -1,6 +1,7 @@
 """One rail of a link, as the rank at one end sees it."""
 
 from collections import deque
+from itertools import islice
 
 from slackline.telemetry import LinkReport
 
@@ -27,9 +28,13 @@ class Link:
         self.received_bytes = 0
         """Bytes that the rank has received since the beginning."""
         self.packets = 0
-        """Packets sent since the beginning, without repetitions; 0 for a TCP rail."""
+        """Packets sent since the beginning: datagrams, or TCP segments with data."""
         self.resent = 0
         """Packets sent again since the beginning."""
+        self.least_round_trip_ns = 0
+        """The shortest round trip of a probe since the beginning; 0 before the first."""
+        self.count = 0
+        """The number of reports since the beginning."""
 
     def take(self, time_ns: int, report: LinkReport) -> None:
         """Add a report that was written at the Unix time `time_ns`."""
@@ -38,6 +43,13 @@ class Link:
         self.received_bytes += report.received_bytes
         self.packets += report.packets
         self.resent += report.resent
+        self.count += 1
+        trips = [each for each in (self.least_round_trip_ns, report.least_round_trip_ns) if each]
+        self.least_round_trip_ns = min(trips, default=0)
+
+    def latest_reports(self, count: int) -> list[LinkReport]:
+        """Return the latest `count` reports, or fewer, the latest one first."""
+        return [report for _, report in islice(reversed(self.reports), count)]
 
     @property
     def latest(self) -> LinkReport:

@@ -36,12 +36,17 @@ class Counted(Protocol):
     @property
     def unconfirmed_bytes(self) -> int: ...
     @property
+    def confirmed_bytes(self) -> int: ...
+    @property
+    def busy_ns(self) -> int: ...
+    @property
     def round_trip_ns(self) -> int: ...
     @property
     def probes(self) -> Sequence[tuple[int, int, int, int]]: ...
 
 
-_Counts = tuple[int, int, int, int, int]
+_Counts = tuple[int, int, int, int, int, int, int]
+_NOTHING = 0, 0, 0, 0, 0, 0
 
 
 class LinkReports:
@@ -75,13 +80,14 @@ class LinkReports:
         best: dict[int, ClockOffset] = {}
         for peer, status in wires:
             key = status.link, status.rail
-            self._report(now_ns, peer, status, conditions)
-            for probe in status.probes:
-                if probe[0] > self._probed_ns.get(key, -1):
-                    self._probed_ns[key] = probe[0]
-                    offset = offset_of(self._rank, peer, probe)
-                    if peer not in best or offset.error_ns < best[peer].error_ns:
-                        best[peer] = offset
+            probed_ns = self._probed_ns.get(key, -1)
+            fresh = [probe for probe in status.probes if probe[0] > probed_ns]
+            self._probed_ns[key] = max((probe[0] for probe in fresh), default=probed_ns)
+            self._report(now_ns, peer, status, conditions, fresh)
+            for probe in fresh:
+                offset = offset_of(self._rank, peer, probe)
+                if peer not in best or offset.error_ns < best[peer].error_ns:
+                    best[peer] = offset
         for offset in best.values():
             self._write(offset)
 
@@ -91,6 +97,7 @@ class LinkReports:
         peer: int,
         status: Counted,
         conditions: Mapping[tuple[int, int, int], str],
+        probes: Sequence[tuple[int, int, int, int]],
     ) -> None:
         key = status.link, status.rail
         counts = (
@@ -99,12 +106,22 @@ class LinkReports:
             status.bytes_received,
             status.packets_sent,
             status.packets_resent,
+            status.confirmed_bytes,
+            status.busy_ns,
         )
-        before = self._before.get(key, (self._start_ns, 0, 0, 0, 0))
+        before = self._before.get(key, (self._start_ns, *_NOTHING))
         if any(now < then for now, then in zip(counts, before, strict=True)):
-            before = (before[0], 0, 0, 0, 0)  # The rail has connected again and counts from 0.
+            before = (
+                before[0],
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+            )  # The rail has connected again and counts from 0.
         self._before[key] = counts
-        interval_ns, sent, received, packets, resent = (
+        interval_ns, sent, received, packets, resent, confirmed, busy_ns = (
             now - then for now, then in zip(counts, before, strict=True)
         )
         self._write(
@@ -125,6 +142,9 @@ class LinkReports:
                 state=status.state,
                 outward=conditions.get((self._rank, peer, status.rail), ""),
                 inward=conditions.get((peer, self._rank, status.rail), ""),
+                confirmed_bytes=confirmed,
+                busy_ns=busy_ns,
+                least_round_trip_ns=min(map(round_trip, probes), default=0),
             )
         )
 
@@ -142,5 +162,11 @@ def offset_of(rank: int, peer: int, probe: tuple[int, int, int, int]) -> ClockOf
         peer=peer,
         at_ns=(sent + back) // 2,
         offset_ns=((received - sent) + (answered - back)) // 2,
-        error_ns=((back - sent) - (answered - received) + 1) // 2,
+        error_ns=(round_trip(probe) + 1) // 2,
     )
+
+
+def round_trip(probe: tuple[int, int, int, int]) -> int:
+    """Return the time of a probe on its way, in nanoseconds, without the time at the peer."""
+    sent, received, answered, back = probe
+    return (back - sent) - (answered - received)

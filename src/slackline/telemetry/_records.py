@@ -104,7 +104,7 @@ class LinkReport:
     received_bytes: int
     """Bytes received in the interval."""
     packets: int
-    """Packets sent in the interval, without repetitions."""
+    """Packets sent in the interval: datagrams, or TCP segments with data."""
     resent: int
     """Packets sent again in the interval, because they were lost or late."""
     round_trip_ns: int
@@ -119,6 +119,13 @@ class LinkReport:
     """The condition of the direction to the peer and its cause, as a sentence."""
     inward: str
     """The condition of the direction from the peer and its cause, as a sentence."""
+    confirmed_bytes: int = 0
+    """Bytes that the peer's end acknowledged in the interval; divided by `busy_ns` they give the
+    rate that the rail carries."""
+    busy_ns: int = 0
+    """Time of the interval in which anything was queued or in flight."""
+    least_round_trip_ns: int = 0
+    """The shortest round trip of a probe in the interval; 0 without one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ __all__ = ["collected_signals"]
 def collected_signals() -> Iterator[list[int]]:
     """Collect the signals that ask the command to end, so that they do not end it directly.
 
-    The numbers of the signals are appended to the list that the context yields. If there is one, the
-    command ends after the context, and further signals are ignored: none changes its exit code.
+    The numbers of the signals are appended to the list that the context yields. If there is one,
+    the command ends after the context, and further signals are ignored: none changes its exit code.
     """
     received: list[int] = []
 
