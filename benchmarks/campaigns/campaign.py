@@ -70,14 +70,44 @@ class Models:
         return report(case, said, self._train, timedelta(minutes=3))
 
 
+class SlowFromTheStart:
+    """Training jobs on labs that are slow before the job begins: benchmarks/diagnosis/start.py."""
+
+    total = 180
+    at_once = 1
+
+    def run(self, seeds: Sequence[int]) -> dict[int, str]:
+        import start
+
+        found = {seed: start.judged(case, start.run(case)) for seed, case in self._drawn(seeds)}
+        return {seed: said for seed, said in found.items() if said}
+
+    def report(self, seed: int) -> str:
+        import start
+
+        ((_, case),) = self._drawn([seed])
+        named = start.run(case)
+        said = start.judged(case, named)
+        found = "\n".join(spell.cause.sentence for spell in named.spells)
+        return f"{said}\n{found}" if said else f"seed {seed} is right\n{case}\n{found}"
+
+    def _drawn(self, seeds: Sequence[int]) -> list[tuple[int, Any]]:
+        from start import draw
+
+        return [(seed, draw(seed)) for seed in seeds]
+
+
 @contextmanager
 def opened(name: str) -> Iterator[Cases]:
     """Provide the cases of a campaign, with the processes that run them."""
+    if name == "slow-from-the-start":
+        sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "diagnosis"))
+        yield SlowFromTheStart()
+        return
     for folder in ("multiproc/pipeline", "multiproc", "support"):
         sys.path.insert(0, str(TESTS / folder))
     from rank_jobs import ForkServer, Jobs
 
-    assert name == "models"
     with ForkServer() as server:
         jobs = Jobs(server.address)
         try:
@@ -86,7 +116,7 @@ def opened(name: str) -> Iterator[Cases]:
             jobs.close()
 
 
-NAMES = ("models",)
+NAMES = ("models", "slow-from-the-start")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,13 +55,13 @@ class Case:
 CASES = (
     Case(kind=None),
     Case(kind=Kind.LINK, name="link 1>2", fault="link 1>2 delay 30ms"),
-    Case(kind=Kind.NIC, name="NIC 1 of the host of rank 2", fault="nic 2.1 down", nics=2),
+    Case(kind=Kind.NIC, name="NIC 1 of host 2", fault="nic 2.1 down", nics=2),
     Case(
         kind=Kind.SWITCH,
         name="the switch",
         fault="; ".join(f"link {a}-{b} delay 15ms" for a in range(RANKS) for b in range(a)),
     ),
-    Case(kind=Kind.HOST, name="the host of rank 3", slow="host", rank=3),
+    Case(kind=Kind.HOST, name="host 3", slow="host", rank=3),
     Case(kind=Kind.RANK, name="rank 1", slow="rank", rank=1),
     Case(kind=Kind.LOADER, name="the data loader of rank 2", slow="loader", rank=2),
     Case(kind=Kind.DEAD, name="rank 3", fault="rank 3 kill"),

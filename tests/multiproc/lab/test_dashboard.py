@@ -82,7 +82,7 @@ def _watch(browser: Any, tmp_path: Path) -> None:
         page.locator(slow).first.wait_for(timeout=100_000)
         cut = "#links td:is(.cut, .silent)[data-link*='2']"
         page.locator(cut).first.wait_for(timeout=60_000)
-        named = re.compile("^NIC 1 of the host of rank 2: all 2 links in use over it are ")
+        named = re.compile("^NIC 1 of host 2: all 2 links in use over it are ")
         page.locator("#causes > li > span").get_by_text(named).wait_for(timeout=60_000)
         ended = page.get_by_text("the server has ended; the page shows the last state")
         ended.wait_for(timeout=60_000)
