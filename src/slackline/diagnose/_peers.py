@@ -73,6 +73,7 @@ class _Reading:
     trip_ns: int | None
     longest_ns: int | None
     rate: float | None
+    negotiated_bps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +177,7 @@ def _read(link: Link) -> _Reading:
         trip_ns=link.least_round_trip_ns or None,
         longest_ns=max(trips, default=None),
         rate=confirmed * 8e9 / busy_ns if carried else None,
+        negotiated_bps=latest[0].negotiated_bps,
     )
 
 
@@ -348,10 +350,23 @@ class _Rail:
         return self._plan.host_of[way[0]], self._plan.host_of[way[1]]
 
     def _nic(self, host: int, ways: Sequence[_Pair], how: str, peers: str) -> _Found:
+        peers += self._negotiated(host)
         name = f"NIC {self._rail} of {self._plan.names[host]}"
         links = frozenset((*way, self._rail) for way in ways)
         ranks = tuple(self._plan.hosts[host])
         return _Found(Kind.NIC, name, ranks, self._rail, links, how, peers)
+
+    def _negotiated(self, host: int) -> str:
+        """Return what a NIC has negotiated in words, if it is less than the others have."""
+        rates: dict[int, int] = {}
+        for (rank, peer), reading in self._readings.items():
+            if reading.negotiated_bps:
+                rates[self._hosts((rank, peer))[0]] = reading.negotiated_bps
+        mine = rates.pop(host, 0)
+        others = median(rates.values()) if rates else 0
+        if not mine or mine >= others:
+            return ""
+        return f"; it has negotiated {_rate(mine)}, other NICs {_rate(others)}"
 
     def _link(self, ways: Sequence[_Pair], how: str, peers: str) -> _Found:
         low, high = sorted(ways[0])
@@ -404,4 +419,6 @@ def _ms(ns: float) -> str:
 
 
 def _rate(bits_per_second: float) -> str:
+    if bits_per_second >= 1e9:
+        return f"{bits_per_second / 1e9:.3g} Gbit/s"
     return f"{bits_per_second / 1e6:.3g} Mbit/s"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from slackline.nic._negotiated import NegotiatedRates
 from slackline.telemetry import ClockOffset, LinkReport
 
 __all__ = ["Counted", "LinkReports"]
@@ -21,6 +22,8 @@ class Counted(Protocol):
     def rail(self) -> int: ...
     @property
     def kind(self) -> str: ...
+    @property
+    def name(self) -> str: ...
     @property
     def state(self) -> str: ...
     @property
@@ -60,6 +63,7 @@ class LinkReports:
         self._start_ns = self._told_ns = start_ns
         self._before: dict[tuple[int, int], _Counts] = {}
         self._probed_ns: dict[tuple[int, int], int] = {}
+        self._rates = NegotiatedRates()
 
     def due(self, now_ns: int) -> bool:
         """Return whether a second has passed since the previous reports."""
@@ -145,6 +149,7 @@ class LinkReports:
                 confirmed_bytes=confirmed,
                 busy_ns=busy_ns,
                 least_round_trip_ns=min(map(round_trip, probes), default=0),
+                negotiated_bps=self._rates.of_rail(status.name),
             )
         )
 

@@ -126,6 +126,8 @@ class LinkReport:
     """Time of the interval in which anything was queued or in flight."""
     least_round_trip_ns: int = 0
     """The shortest round trip of a probe in the interval; 0 without one."""
+    negotiated_bps: int = 0
+    """The rate that the rail's network device has negotiated, in bits per second; 0 if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)

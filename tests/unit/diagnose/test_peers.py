@@ -39,6 +39,7 @@ class Network:
     trips_ns: Mapping[Way, int] = field(default_factory=dict)
     waits_ns: Mapping[Way, int] = field(default_factory=dict)
     """The time that the median probe waits in a direction."""
+    negotiated_bps: Mapping[int, int] = field(default_factory=dict)
     computes: Mapping[int, float] = field(default_factory=dict)
     """The factor of a rank's own time."""
 
@@ -62,6 +63,7 @@ class Network:
             second * S,
             packets=packets,
             resent=round(packets * (self.lost + self.losses.get(way, 0.0))),
+            negotiated_bps=self.negotiated_bps.get(way[0], 10**9),
             confirmed_bytes=round(rate * busy_ns / 8e9),
             busy_ns=busy_ns,
             # A queue lengthens most round trips, but not all of them.
@@ -179,4 +181,15 @@ def test_hosts_of_a_lab_have_numbers(tmp_path: Path):
     assert cause.sentence == (
         "NIC 0 of host 2: it carries 6.05 Mbit/s while data waits, since the start; "
         "links between other hosts carry 60 Mbit/s"
+    )
+
+
+def test_a_slow_nic_that_has_negotiated_less_than_others_is_told_with_both_rates(tmp_path: Path):
+    network = Network(hosts=4, ring=False, seed=3)
+    slow = dict.fromkeys(network.of_host(2), 0.1)
+    faulty = replace(network, rates=slow, negotiated_bps={2: 100_000_000})
+    (cause,) = told(tmp_path, faulty)
+    assert cause.sentence == (
+        "NIC 0 of host node2: it carries 6.05 Mbit/s while data waits, since the start; links "
+        "between other hosts carry 60 Mbit/s; it has negotiated 100 Mbit/s, other NICs 1 Gbit/s"
     )

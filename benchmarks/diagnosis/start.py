@@ -1,0 +1,156 @@
+"""Real training jobs on labs that are slow before the job begins, and the names that they get."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from slackline.diagnose import Spell, replay
+from slackline.monitor import Job
+from slackline.telemetry import GroupOpened, merge
+
+JOB = Path(__file__).with_name("start_job.py")
+SECONDS = 12
+"""The length of a job's training; a cause must be named within 10 s of the first step."""
+LIMIT_S = 240
+RATE_MBIT = 200
+_SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
+KINDS = ("none", "nic rate", "rate", "loss", "nic loss", "delay", "jitter", "corrupt", "rank")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """A job on a lab with one fault from the start, or none."""
+
+    kind: str
+    """One of KINDS."""
+    hosts: int
+    rail: str
+    """The kind of rails: "tcp" or "udp"."""
+    faults: tuple[str, ...] = ()
+    """The fault as arguments of `slackline run --fault`."""
+    name: str = ""
+    """The name of the cause; empty without a fault."""
+
+    def __str__(self) -> str:
+        said = "; ".join(self.faults) or "no fault"
+        return f"{self.hosts} hosts over {self.rail}: {said}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    """The causes that a job got."""
+
+    spells: Sequence[Spell]
+    opened_ns: int
+    """The Unix time at which the job's group was open."""
+    lines: Sequence[str]
+    """The causes that `slackline run` printed while the job ran."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the causes, each once."""
+        return list(dict.fromkeys(spell.cause.name for spell in self.spells))
+
+    @property
+    def seconds(self) -> float | None:
+        """The time from the open group to the first name; None without a name."""
+        if not self.spells:
+            return None
+        return (self.spells[0].named_ns - self.opened_ns) / 1e9
+
+
+def draw(seed: int) -> Start:
+    """Return a random job; seeds that follow each other go through all kinds of faults in turn."""
+    random = Random(seed)
+    kind = KINDS[seed % len(KINDS)]
+    hosts, rail = random.choice((4, 4, 4, 8)), random.choice(("tcp", "tcp", "udp"))
+    base = Start(kind=kind, hosts=hosts, rail=rail)
+    one, other = random.sample(range(hosts), 2)
+    low, high = sorted((one, other))
+    rate = f"rate {round(RATE_MBIT * random.uniform(0.1, 0.75))}Mbit"
+    loss = f"loss {random.uniform(0.5, 5):.1f}%"
+    match kind:
+        case "nic rate":
+            return _with(base, [f"nic {one}.0 {rate}"], f"NIC 0 of host {one}")
+        case "rate":
+            return _with(base, [f"link {one}>{other} {rate}"], f"link {one}>{other}")
+        case "loss":
+            return _with(base, [f"link {one}>{other} {loss}"], f"link {one}>{other}")
+        case "nic loss":
+            peers = [peer for peer in range(hosts) if peer != one]
+            faults = [f"link {one}-{peer} {loss}" for peer in peers]
+            return _with(base, faults, f"NIC 0 of host {one}")
+        case "delay":
+            fault = f"link {low}-{high} delay {random.randrange(5, 40)}ms"
+            return _with(base, [fault], f"link {low}-{high}")
+        case "jitter":
+            fault = f"link {low}-{high} delay 5ms jitter {random.randrange(5, 30)}ms"
+            return _with(base, [fault], f"link {low}-{high}")
+        case "corrupt":
+            fault = f"link {one}>{other} corrupt {random.uniform(0.5, 5):.1f}%"
+            return _with(base, [fault], f"link {one}>{other}")
+        case "rank":
+            return _with(base, [f"rank {one} slow {random.uniform(1.5, 3):.1f}x"], f"rank {one}")
+        case _:
+            return base
+
+
+def _with(base: Start, faults: Sequence[str], name: str) -> Start:
+    return Start(kind=base.kind, hosts=base.hosts, rail=base.rail, faults=tuple(faults), name=name)
+
+
+def run(start: Start, *, keep: Path | None = None) -> Named:
+    """Run a job and return the causes that its telemetry gives, also into the directory `keep`.
+
+    Raises RuntimeError for a job that fails.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="slackline-diagnosis-"))
+    try:
+        place = folder / "kept"
+        command = [*_SLACKLINE, "run", "--lab", "--hosts", str(start.hosts)]
+        command += ["--rate", f"{RATE_MBIT}Mbit", "--keep", str(place)]
+        for fault in start.faults:
+            command += ["--fault", fault]
+        settings = {"OMP_NUM_THREADS": "1", "SLACKLINE_RAILS": start.rail}
+        done = subprocess.run(
+            [*command, str(JOB), str(SECONDS)],
+            env={**os.environ, **settings},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"a job on {start} has failed: {done.stderr[-2000:]}")
+        job = Job(place)
+        records = list(merge(job.directory, lambda _: None))
+        opened = [each.time_ns for each in records if isinstance(each.record, GroupOpened)]
+        found = replay(job, records, records[-1].time_ns)
+        if keep is not None:
+            shutil.copytree(job.directory, keep)
+    finally:
+        shutil.rmtree(folder)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("slackline run: cause: ")]
+    return Named(spells=found, opened_ns=max(opened), lines=lines)
+
+
+def judged(start: Start, named: Named) -> str:
+    """Return a sentence about what is wrong with the names of a job; empty if they are right."""
+    wanted = [start.name] if start.name else []
+    live = [line for line in named.lines if start.name and f" {start.name}: " in line]
+    if named.names != wanted:
+        return (
+            f"{start}: named {', '.join(named.names) or 'nothing'}, not {start.name or 'nothing'}"
+        )
+    if wanted and not live:
+        return f"{start}: {start.name} was not named while the job ran"
+    return ""
