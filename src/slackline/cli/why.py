@@ -1,11 +1,14 @@
-"""The command `slackline why`: explain the end of a job from its ranks' reports and telemetry."""
+"""The command `slackline why`: explain the end of a job, and why its steps were slow."""
 
 import json
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from slackline.cli._spans import when
 
 __all__ = ["why"]
 
@@ -24,18 +27,26 @@ def why(
     ] = False,
 ) -> int:
     """Say in three sentences why a job failed: who was late or gone, what the others waited for,
-    and what to look at next.
+    and what to look at next. Then name what made steps slow.
     """
+    from slackline.diagnose import diagnosed, recurrences
     from slackline.postmortem import explain, gather
 
     evidence = gather(directory)
     explanation = explain(evidence)
+    # Files that cannot be read are among the problems of the evidence.
+    run = diagnosed(directory, time.time_ns(), lambda _: None)
+    found = [] if run is None else recurrences(run.spells)
     if as_json:
-        facts = {**asdict(explanation), "problems": list(evidence.problems)}
+        causes = [each.cause.sentence for each in found]
+        facts = {**asdict(explanation), "causes": causes, "problems": list(evidence.problems)}
         print(json.dumps(facts, indent=2))
         return 0
     for sentence in explanation.sentences:
         print(sentence)
+    if run is not None:
+        for each in found:
+            print(f"Slow steps, {when(each, run.first_ns)}: {each.cause.sentence}")
     for problem in evidence.problems:
         print(f"note: {problem}")
     return 0

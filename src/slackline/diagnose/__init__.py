@@ -9,6 +9,7 @@
     _round_trips  round trips before and after a disturbance
     _ranks        slow hosts, slow ranks and slow data loaders, from the pace of all ranks
     _deaths       dead ranks, from failed operations and from the ends of telemetry files
+    _peers        links, NICs and ranks that are unlike their peers, also since the start
     _diagnosis    the diagnosis of a job: all of the above, with a hold against premature names
     _spells       the times in which causes held, merged for each cause
     _watch        a job and its diagnosis, while the ranks write and afterwards
@@ -20,8 +21,9 @@ time. The same records at the same times always give the same causes.
 
 from slackline.diagnose._cause import Cause, Kind
 from slackline.diagnose._diagnosis import Diagnosis
-from slackline.diagnose._replay import replay
+from slackline.diagnose._replay import Diagnosed, diagnosed, replay
 from slackline.diagnose._spells import Recurrence, Spell, recurrences
 from slackline.diagnose._watch import Watch
 
-__all__ = ["Cause", "Diagnosis", "Kind", "Recurrence", "Spell", "Watch", "recurrences", "replay"]
+__all__ = ["Cause", "Diagnosed", "Diagnosis", "Kind", "Recurrence", "Spell", "Watch", "diagnosed"]
+__all__ += ["recurrences", "replay"]

@@ -158,6 +158,9 @@ class Diagnosis:
             self._forget_common_changes(alive)
         changed = [*dead, *(cause for cause in network if cause.name not in hosts), *slow]
         unlike = self._peers.causes(plan, alive, now_ns, [*changed, *self._changed(now_ns)])
+        covered = frozenset().union(*(cause.links for cause in unlike))
+        # A link that has always been worse than its peers varies more than they do.
+        changed = [each for each in changed if not each.links or not each.links <= covered]
         return [*changed, *unlike]
 
     def _changed(self, now_ns: int) -> list[Cause]:

@@ -31,9 +31,9 @@ _LEAST_HOSTS, _LEAST_PAIRS = 3, 2
 """The number of hosts from which on rates and round trips are compared, and the number of links of
 a host from which on its NIC is named."""
 
-_LOST, _LOST_FACTOR, _RESENT = 0.003, 5.0, 8
+_LOST, _LOST_FACTOR, _RESENT, _FEW_RESENT = 0.003, 5.0, 8, 3
 """Packets are lost if this share and this number were sent again, and the factor times the share of
-the best quarter of the links."""
+the best quarter of the links. Fewer packets count on a NIC some of whose links lose as many."""
 
 _FAR_NS, _FAR_FACTOR = 2_000_000, 4.0
 """A round trip is long if it exceeds the factor times that of the best quarter by this time."""
@@ -52,7 +52,7 @@ and this share of a step at least."""
 _EVERY_NS = 1_000_000_000
 """The least time between two comparisons; a link has one report a second."""
 
-_HOLD_NS = 3_000_000_000
+_HOLD_NS = 2_000_000_000
 """The time for which a difference must last before it is evidence."""
 
 _START_NS = 15_000_000_000
@@ -67,9 +67,10 @@ _Place = tuple[Kind, str]
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What the latest reports of one direction say; None where they say too little."""
+    """What the latest reports of one direction say; None stands for a part that is not known."""
 
     lost: float | None
+    resent: int
     trip_ns: int | None
     longest_ns: int | None
     rate: float | None
@@ -166,14 +167,15 @@ def _between_hosts(rank: int, peer: int, plan: Layout) -> bool:
 def _read(link: Link) -> _Reading:
     latest = link.latest_reports(_REPORTS)
     if len(latest) < _LEAST_REPORTS:
-        return _Reading(None, None, None, None)
+        return _Reading(None, 0, None, None, None)
     packets, resent = sum(each.packets for each in latest), sum(each.resent for each in latest)
     trips = [each.least_round_trip_ns for each in latest if each.least_round_trip_ns]
     busy_ns = sum(each.busy_ns for each in latest)
     confirmed = sum(each.confirmed_bytes for each in latest)
     carried = busy_ns >= _BUSY_NS and confirmed >= _BYTES
     return _Reading(
-        lost=(resent / packets if resent >= _RESENT else 0.0) if packets else None,
+        lost=resent / packets if packets else None,
+        resent=resent,
         trip_ns=link.least_round_trip_ns or None,
         longest_ns=max(trips, default=None),
         rate=confirmed * 8e9 / busy_ns if carried else None,
@@ -206,14 +208,18 @@ class _Rail:
         if not lost:
             return []
         limit = max(_LOST, _LOST_FACTOR * _best_quarter(lost.values()))
-        losing = {way for way, share in lost.items() if share >= limit}
+        resent = {way: each.resent for way, each in self._readings.items()}
+        losing = {
+            way for way, share in lost.items() if share >= limit and resent[way] >= _FEW_RESENT
+        }
+        sure = {way for way in losing if resent[way] >= _RESENT}
 
         def how(ways: Collection[_Pair]) -> str:
             return f"it loses {100 * median(lost[way] for way in ways):.2g} % of its packets"
 
         rest = [share for way, share in lost.items() if way not in losing]
         peers = f"the other links lose {100 * max(rest, default=0):.2g} % at most"
-        return self._named(losing, lost, how, lambda _: peers)
+        return self._named(losing, lost, how, lambda _: peers, sure=sure)
 
     def _far(self) -> list[_Found]:
         trips: dict[_Pair, int] = {}
@@ -277,6 +283,8 @@ class _Rail:
                     break
         if len(rates) < _LEAST_PAIRS:
             return found
+        if found:
+            limit = _CARRIED**2
         for ends in sorted({_ends(*way) for way, rate in rates.items() if rate < limit * fastest}):
             mine = [way for way in (ends, ends[::-1]) if way in rates]
             rest = [rate for way, rate in rates.items() if way not in mine]
@@ -310,18 +318,22 @@ class _Rail:
         peers: Callable[[Collection[_Pair]], str],
         *,
         both: bool = False,
+        sure: Collection[_Pair] | None = None,
     ) -> list[_Found]:
         """Return a NIC for each host whose links are all unlike the others, and the links left.
 
         `known` has the directions with a reading; with `both` a link is named without a direction.
+        `sure`, if given, has the directions with enough evidence of their own.
         """
         left, found = set(unlike), []
+        certain = left if sure is None else set(sure)
         for host, several in self._by_host(known) if left else ():
             for ways in several:
-                if set(ways) <= left and len(ways) < len(known):
+                if set(ways) <= left and len(ways) < len(known) and certain & set(ways):
                     found.append(self._nic(host, ways, how(ways), peers(ways)))
                     left -= set(ways)
                     break
+        left &= certain
         for ends in sorted({_ends(*way) for way in left}):
             ways = [way for way in (ends, ends[::-1]) if way in left or both]
             found.append(self._link(ways, how(ways), peers(ways)))

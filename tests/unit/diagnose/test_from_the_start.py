@@ -1,0 +1,59 @@
+"""Tests of the names that recorded jobs get, whose networks were slow before the jobs began.
+
+The recordings are the telemetry of four ranks that trained on four hosts of a lab (200 Mbit/s) for
+15 s, without the records that no diagnosis reads. Each job had the fault in its row's first column.
+"""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from slackline.diagnose import Kind, diagnosed
+from slackline.telemetry import FileHeader, decode, encode, file_of
+
+NAMES = [
+    ("even", "no fault", None, ""),
+    ("tenth", "nic 2.0 rate 20Mbit", Kind.NIC, "NIC 0 of host 2: it carries "),
+    ("half", "nic 1.0 rate 100Mbit", Kind.NIC, "NIC 0 of host 1: it carries "),
+    ("loss", "link 0>1 loss 3%", Kind.LINK, "link 0>1: it loses "),
+    ("cable", "link 2-0 loss 1%, 2-1, 2-3", Kind.NIC, "NIC 0 of host 2: it loses "),
+    ("delay", "link 1-2 delay 30ms", Kind.LINK, "link 1-2: its delay is longer, "),
+    ("direction", "link 3>0 rate 50Mbit", Kind.LINK, "link 3>0: it carries "),
+    ("jitter", "link 0-3 delay 2ms jitter 20ms", Kind.LINK, "link 0-3: its delay is longer, "),
+    ("corrupt", "link 1>3 corrupt 1%", Kind.LINK, "link 1>3: it loses "),
+    ("process", "rank 2 slow 2x", Kind.RANK, "rank 2: it is slower than the others, "),
+]
+
+
+@pytest.mark.parametrize(("name", "fault", "kind", "begin"), NAMES, ids=[row[0] for row in NAMES])
+def test_a_recorded_job_gets_the_name_of_its_fault(
+    tmp_path: Path, name: str, fault: str, kind: Kind | None, begin: str
+) -> None:
+    opened_ns = _unpack(name, tmp_path)
+    found = diagnosed(tmp_path, 2**62, pytest.fail)
+    assert found is not None
+    if kind is None:
+        assert found.spells == []
+        return
+    (spell,) = found.spells
+    assert spell.cause.kind is kind, fault
+    assert spell.cause.sentence.startswith(begin)
+    assert ", since the start; " in spell.cause.sentence
+    assert spell.until_ns is None
+    assert (spell.named_ns - opened_ns) / 1e9 < 12.5
+
+
+def _unpack(name: str, directory: Path) -> int:
+    """Write a recording's files of ranks; return the Unix time of the latest first record."""
+    source = Path(__file__).parent / "recorded" / f"{name}.jsonl.gz"
+    began_ns = 0
+    with gzip.open(source, "rt") as lines:
+        for line in lines:
+            record = decode(line)
+            assert record is not None
+            if isinstance(record, FileHeader):
+                began_ns = max(began_ns, record.time_ns)
+            with file_of(directory, record.rank).open("a") as file:
+                file.write(f"{encode(record)}\n")
+    return began_ns
