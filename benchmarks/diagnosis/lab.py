@@ -8,15 +8,14 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from _harness.report import Row
 from scenarios import RANKS
 
-from slackline.diagnose import Kind, Spell, replay
-from slackline.monitor import Job
-from slackline.telemetry import GroupOpened, merge
+from slackline.diagnose import Kind, Spell, Watch
 
 JOB = Path(__file__).with_name("job.py")
 AT_S, SECONDS = 15, 30
@@ -78,15 +77,10 @@ def measure(case: Case) -> Row:
         keep = Path(folder) / "kept"
         command = [*_SLACKLINE, *case.command, "--keep", str(keep), *case.script]
         live_ns = _follow(command)
-        job = Job(keep)
-        records = list(merge(job.directory, lambda _: None))
-        opened_ns = max(
-            (each.time_ns for each in records if isinstance(each.record, GroupOpened)), default=0
-        )
-        start_ns = opened_ns + AT_S * 10**9
-        until_ns = records[-1].time_ns + 5 * 10**9 if records else 0
-        found = replay(job, records, until_ns)
-    return _row(case, found, start_ns, live_ns)
+        watch = Watch.recorded(keep, time.time_ns())
+        groups = [group for rank in watch.job.ranks.values() for group in rank.groups.values()]
+        start_ns = max(group.time_ns for group in groups) + AT_S * 10**9
+    return _row(case, watch.spells, start_ns, live_ns)
 
 
 def _follow(command: list[str]) -> list[int]:
@@ -117,7 +111,7 @@ def _follow(command: list[str]) -> list[int]:
     return times_ns
 
 
-def _row(case: Case, found: list[Spell], start_ns: int, live_ns: list[int]) -> Row:
+def _row(case: Case, found: Sequence[Spell], start_ns: int, live_ns: list[int]) -> Row:
     expected = [] if case.kind is None else [(case.kind, case.name)]
     given = [(spell.cause.kind, spell.cause.name) for spell in found]
     values: dict[str, str | int | float] = {

@@ -7,14 +7,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from slackline.diagnose import Spell, replay
-from slackline.monitor import Job
-from slackline.telemetry import GroupOpened, merge
+from slackline.diagnose import Spell, Watch
 
 JOB = Path(__file__).with_name("start_job.py")
 SECONDS = 12
@@ -131,16 +130,15 @@ def run(start: Start, *, keep: Path | None = None) -> Named:
         )
         if done.returncode:
             raise RuntimeError(f"a job on {start} has failed: {done.stderr[-2000:]}")
-        job = Job(place)
-        records = list(merge(job.directory, lambda _: None))
-        opened = [each.time_ns for each in records if isinstance(each.record, GroupOpened)]
-        found = replay(job, records, records[-1].time_ns)
+        watch = Watch.recorded(place, time.time_ns())
+        groups = [group for rank in watch.job.ranks.values() for group in rank.groups.values()]
         if keep is not None:
-            shutil.copytree(job.directory, keep)
+            shutil.copytree(watch.job.directory, keep)
     finally:
         shutil.rmtree(folder)
     lines = [line for line in done.stderr.splitlines() if line.startswith("slackline run: cause: ")]
-    return Named(spells=found, opened_ns=max(opened), lines=lines)
+    opened_ns = max(group.time_ns for group in groups)
+    return Named(spells=watch.spells, opened_ns=opened_ns, lines=lines)
 
 
 def judged(start: Start, named: Named) -> str:

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from slackline.cli._spans import when
-from slackline.errors import UsageError
 
 __all__ = ["diagnose"]
 
@@ -27,12 +26,10 @@ def diagnose(
     ] = False,
 ) -> int:
     """Print the causes of slow steps: a link, NIC, switch, host, rank, data loader or dead rank."""
-    from slackline.diagnose import diagnosed, recurrences
+    from slackline.diagnose import Watch, recurrences
 
-    problems: list[str] = []
-    run = diagnosed(directory, time.time_ns(), problems.append)
-    if run is None:
-        raise UsageError(f"there is no telemetry in {str(directory)!r}")
+    watch = Watch.recorded(directory, time.time_ns())
+    problems = list(watch.job.problems)
     if as_json:
         causes = [
             {
@@ -46,16 +43,16 @@ def diagnose(
                 "rail": spell.cause.rail,
                 "sentence": spell.cause.sentence,
             }
-            for spell in run.spells
+            for spell in watch.spells
         ]
         print(json.dumps({"causes": causes, "problems": problems}))
         return 0
     for problem in problems:
         print(f"note: {problem}")
-    found = recurrences(run.spells)
+    found = recurrences(watch.spells)
     for each in found:
-        print(f"{when(each, run.first_ns)}: {each.cause.sentence}")
+        print(f"{when(each, watch.first_ns)}: {each.cause.sentence}")
     if not found:
-        ranks = len(run.job.ranks)
+        ranks = len(watch.job.ranks)
         print(f"no cause found in the telemetry of {ranks} {'rank' if ranks == 1 else 'ranks'}")
     return 0

@@ -29,14 +29,16 @@ def why(
     """Say in three sentences why a job failed: who was late or gone, what the others waited for,
     and what to look at next. Then name what made steps slow.
     """
-    from slackline.diagnose import diagnosed, recurrences
+    from slackline.diagnose import Watch, recurrences
+    from slackline.monitor import Job
     from slackline.postmortem import explain, gather
 
     evidence = gather(directory)
     explanation = explain(evidence)
     # Files that cannot be read are among the problems of the evidence.
-    run = diagnosed(directory, time.time_ns(), lambda _: None)
-    found = [] if run is None else recurrences(run.spells)
+    watch = Watch(Job(directory))
+    watch.update(time.time_ns())
+    found = recurrences(watch.spells)
     if as_json:
         causes = [each.cause.sentence for each in found]
         facts = {**asdict(explanation), "causes": causes, "problems": list(evidence.problems)}
@@ -44,9 +46,8 @@ def why(
         return 0
     for sentence in explanation.sentences:
         print(sentence)
-    if run is not None:
-        for each in found:
-            print(f"Slow steps, {when(each, run.first_ns)}: {each.cause.sentence}")
+    for each in found:
+        print(f"Slow steps, {when(each, watch.first_ns)}: {each.cause.sentence}")
     for problem in evidence.problems:
         print(f"note: {problem}")
     return 0

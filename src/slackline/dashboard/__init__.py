@@ -9,7 +9,6 @@
     _timeline  panel: operations, waits and computation of the latest steps
     _pipeline  panel: the instructions of a pipeline's step, and its bubbles
     _messages  panels: causes, findings, decisions and problems, as sentences
-    _clocks    times of all ranks on one clock
     static/    the page: HTML, styles, scripts, and the chart library uPlot with its licence
 
 The page needs the extra `slackline[dashboard]`, loads nothing from elsewhere, and shows only text

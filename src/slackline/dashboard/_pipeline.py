@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from slackline.dashboard._clocks import Clocks
 from slackline.errors import UsageError
 from slackline.monitor import Job, Rank
 from slackline.plan.pipeline import Instruction
@@ -32,9 +31,8 @@ def pipeline(job: Job) -> dict[str, Any]:
     if not common:
         return {"step": None, "ranks": []}
     number = max(common)
-    clocks = Clocks(job)
     steps = [(rank, _step(rank, number)) for rank in ranks]
-    begins = [clocks.from_unix(rank, step.time_ns) for rank, step in steps]
+    begins = [step.time_ns for _, step in steps]
     ends = [begin + step.wall_ns for begin, (_, step) in zip(begins, steps, strict=True)]
     first = min(begins)
     return {

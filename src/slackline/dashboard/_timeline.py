@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from slackline.dashboard._clocks import Clocks
 from slackline.monitor import Job, Rank
 from slackline.telemetry import Operation
 
@@ -32,27 +31,22 @@ def timeline(job: Job) -> dict[str, Any]:
     """
     if not job.ranks:
         return {"length_ms": 0, "begin_s": None, "ranks": [], "left_out": 0, "apart": []}
-    clocks = Clocks(job)
-    begin, end = _window(job, clocks)
+    begin, end = _window(job)
     shown = list(job.ranks.values())[:_MOST_RANKS]
     return {
         "length_ms": (end - begin) / 1e6,
         "begin_s": begin / 1e9,
-        "ranks": [_row(rank, clocks, (begin, end)) for rank in shown],
+        "ranks": [_row(rank, (begin, end)) for rank in shown],
         "left_out": len(job.ranks) - len(shown),
-        "apart": clocks.apart,
+        "apart": job.apart,
     }
 
 
-def _row(rank: Rank, clocks: Clocks, window: Span) -> dict[str, Any]:
+def _row(rank: Rank, window: Span) -> dict[str, Any]:
     begin, end = window
     found = [
-        (
-            clocks.from_monotonic(rank, each.posted_ns),
-            clocks.from_monotonic(rank, each.ended_ns),
-            each,
-        )
-        for each in _since(rank, clocks, begin)
+        (rank.unix_ns(each.posted_ns), rank.unix_ns(each.ended_ns), each)
+        for each in _since(rank, begin)
     ]
     inside = [each for each in found if each[1] >= begin and each[0] <= end]
     kept = sorted(inside, key=lambda each: each[0] - each[1])[:_MOST_OPERATIONS]
@@ -80,7 +74,7 @@ def _row(rank: Rank, clocks: Clocks, window: Span) -> dict[str, Any]:
         "waits": [list(_within(span, window)) for span in waits],
         "steps": [
             [*_within(span, window), number]
-            for span, number in _steps(rank, clocks)
+            for span, number in _steps(rank)
             if span[1] > begin and span[0] < end
         ],
         "waiting": waited_ns / (end - begin) if end > begin else 0.0,
@@ -88,7 +82,7 @@ def _row(rank: Rank, clocks: Clocks, window: Span) -> dict[str, Any]:
     }
 
 
-def _window(job: Job, clocks: Clocks) -> Span:
+def _window(job: Job) -> Span:
     """Return the time of the latest steps of the lowest rank that takes steps.
 
     Records of operations follow those of steps by up to a quarter of a second; steps whose
@@ -96,45 +90,43 @@ def _window(job: Job, clocks: Clocks) -> Span:
     is the second before the latest operation.
     """
     for rank in job.ranks.values():
-        steps = list(_steps(rank, clocks))
+        steps = list(_steps(rank))
         if not steps:
             continue
-        operated_ns = _latest_end(rank, clocks)
+        operated_ns = _latest_end(rank)
         whole = [span for span, _ in steps if operated_ns is None or span[1] <= operated_ns]
         chosen = (whole or [span for span, _ in steps])[-_STEPS:]
         return chosen[0][0], chosen[-1][1]
-    ends = [end for rank in job.ranks.values() if (end := _latest_end(rank, clocks)) is not None]
+    ends = [end for rank in job.ranks.values() if (end := _latest_end(rank)) is not None]
     end = max(ends, default=0)
     return (end - _WITHOUT_STEPS_NS if ends else 0), end
 
 
-def _steps(rank: Rank, clocks: Clocks) -> Iterator[tuple[Span, int]]:
+def _steps(rank: Rank) -> Iterator[tuple[Span, int]]:
     """Yield the kept steps of a rank, with their numbers."""
     for step in list(rank.steps)[-8 * _STEPS :]:
         if step.optimizer == 0:
-            end = clocks.from_unix(rank, step.time_ns)
-            yield (end - step.wall_ns, end), step.step
+            yield (step.time_ns - step.wall_ns, step.time_ns), step.step
     if not rank.steps:
         for each in list(rank.pipeline)[-8 * _STEPS :]:
-            begin = clocks.from_unix(rank, each.time_ns)
-            yield (begin, begin + each.wall_ns), each.step
+            yield (each.time_ns, each.time_ns + each.wall_ns), each.step
 
 
-def _latest_end(rank: Rank, clocks: Clocks) -> int | None:
+def _latest_end(rank: Rank) -> int | None:
     """Return the end of the program's latest operation; None if no operation is known."""
     for batch in reversed(rank.operations):
         ends = [each.ended_ns for each in batch.each() if not each.internal]
         if ends:
-            return clocks.from_monotonic(rank, max(ends))
+            return rank.unix_ns(max(ends))
     return None
 
 
-def _since(rank: Rank, clocks: Clocks, begin: int) -> Iterator[Operation]:
+def _since(rank: Rank, begin: int) -> Iterator[Operation]:
     """Yield the program's operations of the batches that may have some after `begin`."""
     for batch in reversed(rank.operations):
         operations = list(batch.each())
         yield from (each for each in operations if not each.internal)
-        if operations and clocks.from_monotonic(rank, operations[0].ended_ns) < begin:
+        if operations and rank.unix_ns(operations[0].ended_ns) < begin:
             return
 
 

@@ -13,7 +13,6 @@
     _diagnosis    the diagnosis of a job: all of the above, with a hold against premature names
     _spells       the times in which causes held, merged for each cause
     _watch        a job and its diagnosis, while the ranks write and afterwards
-    _replay       the diagnosis of a directory, in the order of the records' times
 
 The package reads the state of a job (`slackline.monitor`) and has no clock: the caller passes the
 time. The same records at the same times always give the same causes.
@@ -21,9 +20,7 @@ time. The same records at the same times always give the same causes.
 
 from slackline.diagnose._cause import Cause, Kind
 from slackline.diagnose._diagnosis import Diagnosis
-from slackline.diagnose._replay import Diagnosed, diagnosed, replay
 from slackline.diagnose._spells import Recurrence, Spell, recurrences
 from slackline.diagnose._watch import Watch
 
-__all__ = ["Cause", "Diagnosed", "Diagnosis", "Kind", "Recurrence", "Spell", "Watch", "diagnosed"]
-__all__ += ["recurrences", "replay"]
+__all__ = ["Cause", "Diagnosis", "Kind", "Recurrence", "Spell", "Watch", "recurrences"]

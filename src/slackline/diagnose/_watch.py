@@ -49,6 +49,11 @@ class Watch:
         return watch
 
     @property
+    def first_ns(self) -> int:
+        """The Unix time of the first record; 0 before it."""
+        return self.job.begun_ns
+
+    @property
     def spells(self) -> Sequence[Spell]:
         """The times in which causes have held, in the order of their names, without explained ones.
 

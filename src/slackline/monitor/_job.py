@@ -5,18 +5,19 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Self
 
 from slackline.errors import UsageError
 from slackline.health import Condition, Deduplicator, Episode, Verdict
+from slackline.monitor._clocks import Clocks, shifted
 from slackline.monitor._direction import Direction, directions_of
 from slackline.monitor._link import Link
 from slackline.monitor._rank import Rank
 from slackline.monitor._timed_tail import TimedTail
 from slackline.telemetry import (
-    Alignment,
     ClockOffset,
     Counters,
     Decision,
@@ -32,7 +33,6 @@ from slackline.telemetry import (
     RunSummary,
     Setting,
     StepSummary,
-    align,
     read_all,
 )
 
@@ -41,8 +41,6 @@ __all__ = ["Finding", "Job", "verdict_of"]
 _KEPT_DECISIONS = 500
 _KEPT_FINDINGS = 500
 _KEPT_PROBLEMS = 100
-_KEPT_OFFSETS = 60
-"""The number of estimates of each clock that are kept: the latest minute of a link in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +60,8 @@ class Finding:
 class Job:
     """The state of a job whose ranks write their telemetry into `directory`.
 
-    Ranks, and their files, may appear at any time. All times are Unix time of the hosts that wrote
-    them.
+    Ranks, and their files, may appear at any time. All times are Unix time of the lowest rank's
+    host, with which probes of links compare the clocks of other hosts.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -92,7 +90,7 @@ class Job:
         """The latest findings about links and ranks."""
         self.problems: deque[str] = deque(maxlen=_KEPT_PROBLEMS)
         """Sentences about telemetry that is missing or could not be read, the latest ones."""
-        self._offsets: dict[tuple[int, int], deque[ClockOffset]] = {}
+        self._clocks = Clocks()
         self._tails: dict[Path, TimedTail] = {}
         self._health = Deduplicator(0)
         self._verdicts: list[LinkVerdict] = []
@@ -148,14 +146,10 @@ class Job:
         """The files that end within a line: the line is being written, or was cut."""
         return [path for path, tail in self._tails.items() if tail.cut]
 
-    def alignment(self) -> Alignment:
-        """Compare the clocks of the ranks' hosts by the latest probes of their links.
-
-        Raises UsageError before the first rank has written.
-        """
-        headers = [rank.header for rank in self.ranks.values() if rank.header is not None]
-        latest = [each for offsets in self._offsets.values() for each in offsets]
-        return align([*headers, *latest])
+    @property
+    def apart(self) -> list[int]:
+        """The ranks whose clocks cannot be compared: their times stay those of their own hosts."""
+        return self._clocks.apart
 
     def queueing_ns(self, source: int, target: int) -> int | None:
         """Return how long the probes from one rank to another wait on their way, at the median.
@@ -163,9 +157,8 @@ class Job:
         The wait is the time beyond that of the fastest probe, since hosts' clocks may differ by a
         constant. None without probes of at least one end.
         """
-        ways = [each.offset_ns + each.error_ns for each in self._offsets.get((source, target), ())]
-        back = [each.error_ns - each.offset_ns for each in self._offsets.get((target, source), ())]
-        waits = [each - min(taken) for taken in (ways, back) for each in taken]
+        ways = self._clocks.one_way_ns(source, target)
+        waits = [each - min(taken) for taken in ways for each in taken]
         return round(median(waits)) if waits else None
 
     def directions(self) -> list[Direction]:
@@ -185,13 +178,27 @@ class Job:
         """Yield the records that ranks have added since the last call, in the order of their times.
 
         The caller passes each record to `take`. A record's time is the Unix time at which the rank
-        wrote it, by the clock of the rank's host, as far as the records state times.
+        wrote it, as far as the records state times, by the clock of the lowest rank's host as soon
+        as a probe has compared the clocks.
         """
         for path in sorted(self.directory.glob("rank-*.jsonl")):
             if path not in self._tails:
                 self._tails[path] = TimedTail(path, self.problems.append)
-        tails = [tail.read() for tail in self._tails.values()]
-        yield from heapq.merge(*tails, key=lambda timed: timed[0])
+        batches = [list(tail.read()) for tail in self._tails.values()]
+        for _, record in chain.from_iterable(batches):
+            # The first probes come later than the first records, whose times they correct.
+            if isinstance(record, FileHeader) or (
+                isinstance(record, ClockOffset) and not self._clocks.knows(record.rank, record.peer)
+            ):
+                self._clocks.take(record)
+
+        def common_ns(timed: tuple[int, Record]) -> int:
+            return timed[0] + self._clocks.shift_ns(timed[1].rank)
+
+        for time_ns, record in heapq.merge(*batches, key=common_ns):
+            shift_ns = self._clocks.shift_ns(record.rank)
+            self._rank(record.rank).shift_ns = shift_ns
+            yield time_ns + shift_ns, shifted(record, shift_ns)
 
     def finish(self) -> None:
         """Complete the findings that wait for the reports of other ranks, after the job's end."""
@@ -208,8 +215,10 @@ class Job:
                 rank.header = record
                 rank.processes += 1
                 rank.counters = rank.run = None
-                rank.seen_ns = max(rank.seen_ns, record.time_ns)
-                self.begun_ns = min(self.begun_ns or record.time_ns, record.time_ns)
+                rank.seen_ns = max(rank.seen_ns, record.time_ns + rank.shift_ns)
+                self._clocks.take(record)
+                began_ns = record.time_ns + rank.shift_ns
+                self.begun_ns = min(self.begun_ns or began_ns, began_ns)
             case StepSummary():
                 rank.take_step(record)
             case PipelineStep():
@@ -226,9 +235,7 @@ class Job:
                 rank.rail_kinds[str(record.rail)] = record.kind
                 self.links.setdefault(place, Link(*place)).take(time_ns, record)
             case ClockOffset():
-                pair = record.rank, record.peer
-                kept = self._offsets.setdefault(pair, deque(maxlen=_KEPT_OFFSETS))
-                kept.append(record)
+                self._clocks.take(record)
             case LinkVerdict():
                 self._verdicts.append(record)
             case Decision():

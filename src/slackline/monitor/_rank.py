@@ -99,6 +99,8 @@ class Rank:
         """The rank in the job."""
         self.header: FileHeader | None = None
         """The description of the rank's latest process; None before its first record."""
+        self.shift_ns = 0
+        """The time that is added to the Unix time of the rank's host, so that all hosts agree."""
         self.processes = 0
         """The number of processes that have written for this rank: 2 after one restart."""
         self.seen_ns = 0
@@ -196,13 +198,13 @@ class Rank:
         return State.SILENT if now_ns - self.seen_ns > _SILENT_NS else State.RUNNING
 
     def unix_ns(self, monotonic_ns: int) -> int:
-        """Convert a time of the rank's CLOCK_MONOTONIC to Unix time of its host, in nanoseconds.
+        """Convert a time of the rank's CLOCK_MONOTONIC to the job's Unix time, in nanoseconds.
 
         Without a header the time is returned unchanged.
         """
         if self.header is None:
             return monotonic_ns
-        return monotonic_ns - self.header.monotonic_ns + self.header.time_ns
+        return monotonic_ns - self.header.monotonic_ns + self.header.time_ns + self.shift_ns
 
     def median_step(self, recent: int = _RECENT_STEPS) -> MedianStep:
         """Return the median of the latest `recent` optimizer steps."""

@@ -96,7 +96,10 @@ def test_a_run_as_usual_has_no_cause_and_a_damaged_line_is_noted(
 
 @pytest.mark.parametrize(
     ("name", "sentence"),
-    [("", "there is no telemetry in {}"), ("missing", "there is no directory {}")],
+    [
+        ("", "{} has no telemetry: no file rank-*.jsonl with a record"),
+        ("missing", "there is no directory {}"),
+    ],
 )
 def test_a_directory_without_telemetry_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, sentence: str

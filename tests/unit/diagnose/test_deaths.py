@@ -5,20 +5,24 @@ from pathlib import Path
 from invented_records import counters, failed, header, opened, step, verdict
 from made_records import MS_NS as MS
 from made_records import SECOND_NS as S
-from made_records import START_NS, link
+from made_records import START_NS, link, write
 
-from slackline.diagnose import Diagnosis, Kind, replay
+from slackline.diagnose import Diagnosis, Kind, Watch
 from slackline.monitor import Job
 from slackline.report import dump_file_of
-from slackline.telemetry import Placed, Record
+from slackline.telemetry import Record
 
 Timed = tuple[int, Record]
 
 
 def _replayed(tmp_path: Path, records: list[Timed], until_ns: int) -> list[tuple[int, Kind, str]]:
-    placed = [Placed(START_NS + after_ns, 0, record) for after_ns, record in records]
-    found = replay(Job(tmp_path), sorted(placed, key=lambda x: x.time_ns), START_NS + until_ns)
-    return [(each.named_ns - START_NS, each.cause.kind, each.cause.sentence) for each in found]
+    for _, record in sorted(records, key=lambda timed: timed[0]):
+        write(tmp_path, record.rank, record)
+    watch = Watch(Job(tmp_path))
+    watch.update(START_NS + until_ns)
+    return [
+        (each.named_ns - START_NS, each.cause.kind, each.cause.sentence) for each in watch.spells
+    ]
 
 
 def _until(second: int, ranks: int = 4) -> list[Timed]:

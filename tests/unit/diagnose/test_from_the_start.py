@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slackline.diagnose import Kind, diagnosed
+from slackline.diagnose import Kind, Watch
 from slackline.telemetry import FileHeader, decode, encode, file_of
 
 NAMES = [
@@ -31,17 +31,18 @@ def test_a_recorded_job_gets_the_name_of_its_fault(
     tmp_path: Path, name: str, fault: str, kind: Kind | None, begin: str
 ) -> None:
     opened_ns = _unpack(name, tmp_path)
-    found = diagnosed(tmp_path, 2**62, pytest.fail)
-    assert found is not None
+    watch = Watch.recorded(tmp_path, 2**62)
+    assert not watch.job.problems
     if kind is None:
-        assert found.spells == []
+        assert not watch.spells
         return
-    (spell,) = found.spells
+    (spell,) = watch.spells
     assert spell.cause.kind is kind, fault
     assert spell.cause.sentence.startswith(begin)
     assert ", since the start; " in spell.cause.sentence
     assert spell.until_ns is None
-    assert (spell.named_ns - opened_ns) / 1e9 < 12.5
+    # The first step begins 2 s after the first record; ranks differ after tens of noisy steps.
+    assert (spell.named_ns - opened_ns) / 1e9 < (14 if kind is Kind.RANK else 12)
 
 
 def _unpack(name: str, directory: Path) -> int:

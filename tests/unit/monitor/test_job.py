@@ -37,6 +37,10 @@ def _step(rank: int, number: int) -> StepSummary:
     return made_records.step(rank, number, hidden_ns=3_000_000)
 
 
+def _step_at(rank: int, number: int, after_ns: int) -> StepSummary:
+    return dataclasses.replace(_step(rank, number), time_ns=START_NS + after_ns)
+
+
 def _opened(rank: int, epoch: int = 1, members: tuple[int, ...] = (0, 1)) -> GroupOpened:
     return GroupOpened(rank=rank, time_ns=START_NS, size=len(members), epoch=epoch, members=members)
 
@@ -133,7 +137,7 @@ def test_records_that_are_missing_or_damaged_are_told(tmp_path: Path) -> None:
     job.update()
     assert job.ranks[0].lost == 7
     assert list(job.decisions) == [decision]
-    missing, damaged = job.problems
+    damaged, missing = job.problems
     assert missing == "rank 0: 7 records are missing: disk full"
     assert damaged.startswith(f"{file_of(tmp_path, 0)}:4: the line is cut or damaged")
 
@@ -147,19 +151,34 @@ def test_a_kept_job_s_directory_may_be_given(tmp_path: Path) -> None:
         Job(tmp_path / "nowhere")
 
 
-def test_clocks_are_compared_by_the_latest_probes(tmp_path: Path) -> None:
-    write(tmp_path, 0, _header(0))
-    write(tmp_path, 1, dataclasses.replace(_header(1), clock="other"))
+@pytest.mark.parametrize("live", [False, True])
+def test_times_of_all_hosts_are_those_of_the_lowest_rank_s_host(tmp_path: Path, live: bool) -> None:
+    """The clocks of rank 1's host are ahead: its Unix time by 3 s, its monotonic clock by 40 s."""
     job = Job(tmp_path)
+    ahead = {"clock": "other", "time_ns": START_NS + 3 * SECOND_NS, "monotonic_ns": 45 * SECOND_NS}
+    write(tmp_path, 0, _header(0))
+    write(tmp_path, 1, dataclasses.replace(_header(1), **ahead), _step_at(1, 0, 4 * SECOND_NS))
+    if live:
+        job.update()
+        assert job.apart == [1]
+        assert job.ranks[1].steps[-1].time_ns == START_NS + 4 * SECOND_NS
+    probe = {"offset_ns": 40 * SECOND_NS, "error_ns": 5}
+    write(tmp_path, 0, ClockOffset(rank=0, peer=1, at_ns=6 * SECOND_NS, **probe))
+    for number in range(1, 3):
+        write(tmp_path, 0, _step_at(0, number, number * SECOND_NS))
+        write(tmp_path, 1, _step_at(1, number, (3 + number) * SECOND_NS))
+        write(tmp_path, 1, _link(1, 0, (45 + number) * SECOND_NS))
+        if live:
+            job.update()
     job.update()
-    assert 1 not in job.alignment()
-    probes = [
-        ClockOffset(rank=0, peer=1, at_ns=at_ns, offset_ns=40, error_ns=5) for at_ns in range(100)
+    assert job.apart == []
+    told = [[step.time_ns - START_NS for step in rank.steps] for rank in job.ranks.values()]
+    assert told == [
+        [SECOND_NS, 2 * SECOND_NS],
+        [(4 if live else 1) * SECOND_NS, SECOND_NS, 2 * SECOND_NS],
     ]
-    write(tmp_path, 0, *probes)
-    job.update()
-    first_ns = job.ranks[0].unix_ns(1000)
-    assert job.alignment().unix_ns(1, 1040) == first_ns
+    reports = [time_ns - START_NS for time_ns, _ in job.links[1, 0, 0].reports]
+    assert reports == [SECOND_NS, 2 * SECOND_NS]
 
 
 def test_files_that_end_within_a_line_are_known(tmp_path: Path) -> None:
