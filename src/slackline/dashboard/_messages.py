@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from slackline.diagnose import Kind, Spell, Watch
+from slackline.diagnose import Spell, Watch
 from slackline.monitor import Job
 from slackline.telemetry import Decision
 
@@ -31,7 +31,7 @@ def messages(watch: Watch) -> dict[str, Any]:
     returned, and at most 200 causes with 200 findings each.
     """
     job = watch.job
-    named = [each for each in reversed(watch.spells) if each.cause.kind is not Kind.LINK]
+    named = [each for each in reversed(watch.spells) if not each.cause.told_by_verdicts]
     causes = [_cause(each) for each in named[:_MOST]]
     found: list[tuple[int, str, str]] = []
     for finding in job.findings:

@@ -45,7 +45,14 @@ class Cause:
     """The index of the affected rail (path of a link); None if no single rail is affected."""
     since_ns: int
     """The Unix time from which the evidence holds."""
+    by_peers: bool = False
+    """Whether the part is unlike its peers while no change has been seen, and so no verdict."""
     links: frozenset[Direction] = frozenset()
     """The disturbed directions of links that the cause explains."""
     sentence: str
     """The sentence that names the cause and the evidence."""
+
+    @property
+    def told_by_verdicts(self) -> bool:
+        """Whether the verdicts of ranks tell of the cause too: it is a single link's change."""
+        return self.kind is Kind.LINK and not self.by_peers

@@ -168,7 +168,7 @@ class Diagnosis:
         return [
             spell.cause
             for spell in self.spells
-            if (spell.cause.kind, spell.cause.name) not in self._peers.told
+            if not spell.cause.by_peers
             and (spell.until_ns is None or now_ns - spell.until_ns < REPORTED_NS)
         ]
 

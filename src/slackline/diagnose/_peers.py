@@ -100,8 +100,7 @@ class Peers:
         self._found: list[_Found] = []
         self._began_ns = 0
         self._seen_ns: dict[_Place, int] = {}
-        self.told: set[_Place] = set()
-        """The kinds and names of the causes that the comparison has returned."""
+        self._told: set[_Place] = set()
 
     def causes(
         self, plan: Layout, paces: Mapping[int, Pace], now_ns: int, others: Iterable[Cause]
@@ -124,9 +123,9 @@ class Peers:
             seen_ns = self._seen_ns[place]
             if now_ns - seen_ns < _HOLD_NS:
                 continue
-            if place not in self.told and known & set(each.ranks):
+            if place not in self._told and known & set(each.ranks):
                 continue
-            self.told.add(place)
+            self._told.add(place)
             early = seen_ns - self._began_ns <= _START_NS
             causes.append(_cause(each, self._job.begun_ns if early else seen_ns, early=early))
         return causes
@@ -140,6 +139,7 @@ def _cause(found: _Found, since_ns: int, *, early: bool) -> Cause:
         ranks=found.ranks,
         rail=found.rail,
         since_ns=since_ns,
+        by_peers=True,
         links=found.links,
         sentence=f"{found.name}: {found.how}{since}; {found.peers}",
     )

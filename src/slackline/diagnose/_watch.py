@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from slackline.diagnose._cause import Cause
 from slackline.diagnose._diagnosis import Diagnosis
 from slackline.diagnose._spells import Spell
 from slackline.errors import UsageError
@@ -32,6 +33,7 @@ class Watch:
         self._diagnosis = Diagnosis(job)
         self._next_ns: int | None = None
         self._latest_ns = 0
+        self._named: list[Cause] = []
 
     @classmethod
     def recorded(cls, directory: Path, now_ns: int) -> Self:
@@ -61,6 +63,15 @@ class Watch:
         """
         return [each for each in self._diagnosis.spells if not each.explained_by]
 
+    def take_named(self) -> list[Cause]:
+        """Return the causes that have been named since the last call."""
+        named, self._named = self._named, []
+        return named
+
+    def take_ended(self) -> list[Spell]:
+        """Return the spells of causes that have turned out to be over since the last call."""
+        return self._diagnosis.take_ended()
+
     def update(self, now_ns: int) -> int:
         """Read the records that ranks have added; return their number.
 
@@ -88,6 +99,6 @@ class Watch:
             return
         while self._next_ns <= min(until_ns, self._latest_ns + _AFTER_NS):
             self.job.settle(self._next_ns)
-            self._diagnosis.update(self._next_ns)
+            self._named += self._diagnosis.update(self._next_ns)
             self._next_ns += _EVERY_NS
         self._next_ns = max(self._next_ns, until_ns)

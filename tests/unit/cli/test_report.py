@@ -278,6 +278,7 @@ def test_a_cause_other_than_a_link_is_told_once_when_it_is_certain(tmp_path: Pat
     told = []
     for _ in range(20):
         now_ns[0] += 100_000_000
+        report.update()
         told.append(report.news())
     assert [line for lines in told for line in lines] == [
         "cause: rank 1: it computes 40 ms a step longer than its usual 20 ms; "

@@ -13,7 +13,7 @@ from time import monotonic, time_ns
 from rich.table import Table
 
 from slackline.cli._display._pipeline_steps import pace, pipeline_table
-from slackline.diagnose import Diagnosis, Kind, recurrences
+from slackline.diagnose import Watch, recurrences
 from slackline.monitor import Job, Rank, disturbances
 from slackline.telemetry import MedianStep
 
@@ -21,9 +21,6 @@ __all__ = ["Report", "decimal_bytes"]
 
 _RECENT = 50
 """The number of recent steps that the progress line covers."""
-
-_DIAGNOSE_NS = 250_000_000
-"""The time between two diagnoses."""
 
 _MOST_DISTURBANCES = 20
 """The most rows of the table of links."""
@@ -51,8 +48,7 @@ class Report:
         self._numbers = range(first, first + ranks)
         self.job = Job(directory)
         """The state of the job."""
-        self._diagnosis = Diagnosis(self.job)
-        self._diagnosed_ns = 0
+        self._watch = Watch(self.job)
         self._unix = unix
 
     @property
@@ -63,7 +59,7 @@ class Report:
 
     def update(self) -> None:
         """Read the records that the ranks have added since the last call."""
-        self.job.update()
+        self._watch.update(self._unix())
 
     def opened(self) -> list[int]:
         """Return the ranks that have opened a group of slackline."""
@@ -79,14 +75,10 @@ class Report:
         told = [finding.sentence for finding in self.job.findings]
         self.job.findings.clear()
         # The messages about a single link are those about its cause and about its end already.
-        now_ns = self._unix()
-        if now_ns - self._diagnosed_ns < _DIAGNOSE_NS and not ended:
-            return told
-        self._diagnosed_ns = now_ns
-        causes = self._diagnosis.update(now_ns)
-        told += [f"cause: {each.sentence}" for each in causes if each.kind is not Kind.LINK]
-        over = self._diagnosis.take_ended()
-        return told + [f"over: {each.ending}" for each in over if each.cause.kind is not Kind.LINK]
+        causes = self._watch.take_named()
+        told += [f"cause: {each.sentence}" for each in causes if not each.told_by_verdicts]
+        over = self._watch.take_ended()
+        return told + [f"over: {each.ending}" for each in over if not each.cause.told_by_verdicts]
 
     def progress(self) -> str:
         """Return the job's progress as one line."""
@@ -132,12 +124,12 @@ class Report:
         return found
 
     def causes(self) -> Table | None:
-        """Return a table with a row for each cause but links; None without any.
+        """Return a table with a row for each cause but changes of links; None without any.
 
         A cause that came several times has one row.
         """
-        found = recurrences(self._diagnosis.spells)
-        found = [each for each in found if each.cause.kind is not Kind.LINK]
+        found = recurrences(self._watch.spells)
+        found = [each for each in found if not each.cause.told_by_verdicts]
         if not found:
             return None
         opened_ns = [group.time_ns for rank in self.ranks for group in rank.groups.values()]

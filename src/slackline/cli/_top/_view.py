@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from slackline.diagnose import Kind, Spell, Watch
+from slackline.diagnose import Spell, Watch
 from slackline.monitor import Direction, Finding, OperationTotals, Rank, State
 from slackline.telemetry import Decision
 
@@ -96,7 +96,7 @@ class View:
 def view_of(watch: Watch, now_ns: int) -> View:
     """Return the state of a job at the Unix time `now_ns`, from the records read so far."""
     job = watch.job
-    named = [each for each in watch.spells if each.cause.kind is not Kind.LINK]
+    named = [each for each in watch.spells if not each.cause.told_by_verdicts]
     return View(
         directory=str(job.directory),
         time_ns=now_ns,
