@@ -107,11 +107,15 @@ class Pace:
 
     @property
     def own_ns(self) -> float | None:
-        """The present time of computation in a step; None where it is not known.
+        """The present time of computation in a step, without waits for a core that are known.
 
-        It is not known for a stage of a pipeline, which need not compute as long as other stages.
+        None where it is not known, and for a stage of a pipeline, which need not compute as long as
+        other stages.
         """
-        return None if self._staged else self.compute.present_ns
+        present_ns = self.compute.present_ns
+        if self._staged or present_ns is None:
+            return None
+        return max(0.0, present_ns - (self.waits.present_ns or 0.0))
 
     @property
     def step_ns(self) -> float:
