@@ -29,7 +29,7 @@ def why(
     """Say in three sentences why a job failed: who was late or gone, what the others waited for,
     and what to look at next. Then name what made steps slow.
     """
-    from slackline.diagnose import Watch, recurrences
+    from slackline.diagnose import Kind, Watch, recurrences
     from slackline.monitor import Job
     from slackline.postmortem import explain, gather
 
@@ -38,7 +38,8 @@ def why(
     # Files that cannot be read are among the problems of the evidence.
     watch = Watch(Job(directory))
     watch.update(time.time_ns())
-    found = recurrences(watch.spells)
+    # The explanation tells of a dead rank already.
+    found = [each for each in recurrences(watch.spells) if each.cause.kind is not Kind.DEAD]
     if as_json:
         causes = [each.cause.sentence for each in found]
         facts = {**asdict(explanation), "causes": causes, "problems": list(evidence.problems)}
@@ -47,7 +48,8 @@ def why(
     for sentence in explanation.sentences:
         print(sentence)
     for each in found:
-        print(f"Slow steps, {when(each, watch.first_ns)}: {each.cause.sentence}")
+        print(f"Slow steps, {when(each, watch.first_ns)}: {each.cause.sentence}.")
+        print(f"Look at {each.cause.look_at}.")
     for problem in evidence.problems:
         print(f"note: {problem}")
     return 0

@@ -31,6 +31,17 @@ class Kind(StrEnum):
     failed or all of its links are silent."""
 
 
+_LOOK_AT = {
+    Kind.LINK: "the cables and switch ports between the two hosts (ip -s link, ethtool -S)",
+    Kind.NIC: "the NIC, its cable and its switch port (ethtool, ethtool -S, ip -s link)",
+    Kind.SWITCH: "the switch, and other traffic through it",
+    Kind.HOST: "the other programs and the limits of the host's cores (top, slackline doctor)",
+    Kind.RANK: "the rank's work in a step, and the clock rate of its processor",
+    Kind.LOADER: "the rank's data loader, and the disk or server that it reads from",
+    Kind.DEAD: "the rank's output, and the log of its host's kernel (dmesg)",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """A cause of slow steps, with the evidence for it."""
@@ -51,6 +62,11 @@ class Cause:
     """The disturbed directions of links that the cause explains."""
     sentence: str
     """The sentence that names the cause and the evidence."""
+
+    @property
+    def look_at(self) -> str:
+        """What to look at, as the object of a sentence, with the commands that show it."""
+        return _LOOK_AT[self.kind]
 
     @property
     def told_by_verdicts(self) -> bool:

@@ -1,16 +1,11 @@
-"""Tests of the names that recorded jobs get, whose networks were slow before the jobs began.
+"""Tests of the names that recorded jobs get, whose networks were slow before the jobs began."""
 
-The recordings are the telemetry of four ranks that trained on four hosts of a lab (200 Mbit/s) for
-15 s, without the records that no diagnosis reads. Each job had the fault in its row's first column.
-"""
-
-import gzip
 from pathlib import Path
 
 import pytest
+from recorded_jobs import unpack
 
 from slackline.diagnose import Kind, Watch
-from slackline.telemetry import FileHeader, decode, encode, file_of
 
 NAMES = [
     ("even", "no fault", None, ""),
@@ -30,7 +25,7 @@ NAMES = [
 def test_a_recorded_job_gets_the_name_of_its_fault(
     tmp_path: Path, name: str, fault: str, kind: Kind | None, begin: str
 ) -> None:
-    opened_ns = _unpack(name, tmp_path)
+    opened_ns = unpack(name, tmp_path)
     watch = Watch.recorded(tmp_path, 2**62)
     assert not watch.job.problems
     if kind is None:
@@ -43,18 +38,3 @@ def test_a_recorded_job_gets_the_name_of_its_fault(
     assert spell.until_ns is None
     # The first step begins 2 s after the first record; ranks differ after tens of noisy steps.
     assert (spell.named_ns - opened_ns) / 1e9 < (14 if kind is Kind.RANK else 12)
-
-
-def _unpack(name: str, directory: Path) -> int:
-    """Write a recording's files of ranks; return the Unix time of the latest first record."""
-    source = Path(__file__).parent / "recorded" / f"{name}.jsonl.gz"
-    began_ns = 0
-    with gzip.open(source, "rt") as lines:
-        for line in lines:
-            record = decode(line)
-            assert record is not None
-            if isinstance(record, FileHeader):
-                began_ns = max(began_ns, record.time_ns)
-            with file_of(directory, record.rank).open("a") as file:
-                file.write(f"{encode(record)}\n")
-    return began_ns
