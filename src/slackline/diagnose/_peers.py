@@ -49,8 +49,9 @@ _OWN, _OWN_NS, _OWN_SHARE = 1.45, 1_000_000, 0.03
 """A rank is slower than its peers if its own time is so many times theirs, and longer by this time
 and this share of a step at least."""
 
-_EVERY_NS = 1_000_000_000
-"""The least time between two comparisons; a link has one report a second."""
+_EVERY_NS, _LINKS = 1_000_000_000, 1000
+"""The least time between two comparisons of up to so many directions of links: each has a report a
+second. More take as many times longer, so that the comparison costs the same share of a core."""
 
 _HOLD_NS = 2_000_000_000
 """The time for which a difference must last before it is evidence."""
@@ -110,8 +111,10 @@ class Peers:
         `others` are causes that the past has shown, lately ended ones included: what they concern
         is not named again.
         """
-        counted = sum(link.count for link in self._job.links.values())
-        if counted != self._counted and now_ns - self._compared_ns >= _EVERY_NS:
+        links = self._job.links
+        counted = sum(link.count for link in links.values())
+        every_ns = _EVERY_NS * max(1, len(links) // _LINKS)
+        if counted != self._counted and now_ns - self._compared_ns >= every_ns:
             self._counted, self._compared_ns = counted, now_ns
             self._began_ns = self._began_ns or now_ns
             self._found = [*_of_links(self._job, plan), *_of_ranks(paces)]
