@@ -74,13 +74,16 @@ def draw(seed: int) -> Start:
     base = Start(kind=kind, hosts=hosts, rail=rail)
     one, other = random.sample(range(hosts), 2)
     low, high = sorted((one, other))
-    rate = f"rate {round(RATE_MBIT * random.uniform(0.1, 0.75))}Mbit"
+    share = random.uniform(0.1, 0.75)
+    rate = f"rate {round(RATE_MBIT * share)}Mbit"
+    # All links of a NIC share its rate, so that a faster limit of one of them would change nothing.
+    of_link = f"rate {round(RATE_MBIT * share / (hosts - 1))}Mbit"
     loss = f"loss {random.uniform(0.5, 5):.1f}%"
     match kind:
         case "nic rate":
             return _with(base, [f"nic {one}.0 {rate}"], f"NIC 0 of host {one}")
         case "rate":
-            return _with(base, [f"link {one}>{other} {rate}"], f"link {one}>{other}")
+            return _with(base, [f"link {one}>{other} {of_link}"], f"link {one}>{other}")
         case "loss":
             return _with(base, [f"link {one}>{other} {loss}"], f"link {one}>{other}")
         case "nic loss":

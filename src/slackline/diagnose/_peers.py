@@ -35,6 +35,10 @@ _LOST, _LOST_FACTOR, _RESENT, _FEW_RESENT = 0.003, 5.0, 8, 3
 """Packets are lost if this share and this number were sent again, and the factor times the share of
 the best quarter of the links. Fewer packets count on a NIC some of whose links lose as many."""
 
+_DROPPED, _DROPPED_FACTOR = 0.015, 4.0
+"""The same for UDP rails, with the median link in place of the best quarter: a UDP rail finds the
+rate of its path by filling queues, which then drop packets."""
+
 _FAR_NS, _FAR_FACTOR = 2_000_000, 4.0
 """A round trip is long if it exceeds the factor times that of the best quarter by this time."""
 
@@ -76,6 +80,7 @@ class _Reading:
     longest_ns: int | None
     rate: float | None
     negotiated_bps: int = 0
+    kind: str = "tcp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +188,7 @@ def _read(link: Link) -> _Reading:
         longest_ns=max(trips, default=None),
         rate=confirmed * 8e9 / busy_ns if carried else None,
         negotiated_bps=latest[0].negotiated_bps,
+        kind=latest[0].kind,
     )
 
 
@@ -210,7 +216,10 @@ class _Rail:
         lost = {way: each.lost for way, each in self._readings.items() if each.lost is not None}
         if not lost:
             return []
-        limit = max(_LOST, _LOST_FACTOR * _best_quarter(lost.values()))
+        if any(each.kind == "udp" for each in self._readings.values()):
+            limit = max(_DROPPED, _DROPPED_FACTOR * median(lost.values()))
+        else:
+            limit = max(_LOST, _LOST_FACTOR * _best_quarter(lost.values()))
         resent = {way: each.resent for way, each in self._readings.items()}
         losing = {
             way for way, share in lost.items() if share >= limit and resent[way] >= _FEW_RESENT
