@@ -122,7 +122,8 @@ class Peers:
         if counted != self._counted and now_ns - self._compared_ns >= every_ns:
             self._counted, self._compared_ns = counted, now_ns
             self._began_ns = self._began_ns or now_ns
-            self._found = [*_of_links(self._job, plan), *_of_ranks(paces)]
+            # Work for a slow link takes the cores of its ranks, so links are asked first.
+            self._found = _of_links(self._job, plan) or _of_ranks(paces)
         places = {(each.kind, each.name): each for each in self._found}
         self._seen_ns = {place: self._seen_ns.get(place, now_ns) for place in places}
         known = {rank for cause in others for rank in cause.ranks}
@@ -209,14 +210,23 @@ class _Rail:
         self._left = set(readings)
 
     def differences(self) -> list[_Found]:
-        """Return what differs, each direction once, by the first quantity that tells."""
-        return [*self._losing(), *self._far(), *self._slow()]
+        """Return what differs, each direction once, by the first quantity that tells.
 
-    def _losing(self) -> list[_Found]:
-        lost = {way: each.lost for way, each in self._readings.items() if each.lost is not None}
+        A UDP rail loses more packets where the path is slow, so its losses tell last.
+        """
+        if any(each.kind == "udp" for each in self._readings.values()):
+            return [*self._far(), *self._slow(), *self._losing(dropping=True)]
+        return [*self._losing(dropping=False), *self._far(), *self._slow()]
+
+    def _losing(self, *, dropping: bool) -> list[_Found]:
+        lost = {
+            way: each.lost
+            for way, each in self._readings.items()
+            if each.lost is not None and way in self._left
+        }
         if not lost:
             return []
-        if any(each.kind == "udp" for each in self._readings.values()):
+        if dropping:
             limit = max(_DROPPED, _DROPPED_FACTOR * median(lost.values()))
         else:
             limit = max(_LOST, _LOST_FACTOR * _best_quarter(lost.values()))
@@ -291,12 +301,12 @@ class _Rail:
                 if len(rest) >= _LEAST_PAIRS and most < limit * median(rest):
                     peers = f"links between other hosts carry {_rate(median(rest))}"
                     found.append(self._nic(host, ways, how(ways), peers))
+                    self._left -= set(ways)
+                    limit = _CARRIED**2
                     rates = {way: rate for way, rate in rates.items() if way not in ways}
                     break
         if len(rates) < _LEAST_PAIRS:
             return found
-        if found:
-            limit = _CARRIED**2
         for ends in sorted({_ends(*way) for way, rate in rates.items() if rate < limit * fastest}):
             mine = [way for way in (ends, ends[::-1]) if way in rates]
             rest = [rate for way, rate in rates.items() if way not in mine]
@@ -309,6 +319,7 @@ class _Rail:
                 slow = self._waiting(slow)
                 peers = f"the other links carry {_rate(median(rest))}"
                 found.append(self._link(slow, how(slow), peers))
+                self._left -= set(mine)
         return found
 
     def _waiting(self, ways: list[_Pair]) -> list[_Pair]:
