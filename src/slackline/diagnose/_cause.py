@@ -65,7 +65,7 @@ class Cause:
 
     @property
     def look_at(self) -> str:
-        """What to look at, as the object of a sentence, with the commands that show it."""
+        """The parts to look at next and the commands that show them, to follow "Look at"."""
         return _LOOK_AT[self.kind]
 
     @property

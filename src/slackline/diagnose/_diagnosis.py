@@ -1,18 +1,19 @@
 """The diagnosis of a job: the causes that its ranks' telemetry shows at present."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
 from slackline.diagnose._cause import Cause, Kind
 from slackline.diagnose._cycles import Cycles
 from slackline.diagnose._deaths import dead_ranks
-from slackline.diagnose._hosts import Layout, layout
-from slackline.diagnose._network import explain
+from slackline.diagnose._hosts import Direction, Layout, layout
+from slackline.diagnose._network import BROKEN, explain
 from slackline.diagnose._pace import Pace
 from slackline.diagnose._peers import REPORTED_NS, Peers
 from slackline.diagnose._ranks import changed_together, slow_ranks
 from slackline.diagnose._round_trips import RoundTrips
 from slackline.diagnose._spells import Spell
+from slackline.health import Episode
 from slackline.monitor import Job, Rank
 from slackline.telemetry import PipelineStep, StepSummary
 
@@ -29,10 +30,15 @@ _OPERATIONS_NS = 1_000_000_000
 """The age of a step from which its operations are not awaited: ranks write them four times a
 second."""
 
+_MESSAGES = ("send", "recv")
+"""The names of operations between two ranks alone."""
+
 _IN_FLIGHT_NS = 500_000_000
 """The time from the post of a collective in which others that were posted before may end."""
 
-_Place = tuple[Kind, str]
+_Place = tuple[Kind, str, bool]
+"""The kind and the name of a cause, and whether a comparison with peers shows it."""
+
 _Step = TypeVar("_Step", StepSummary, PipelineStep)
 
 
@@ -72,7 +78,9 @@ class Diagnosis:
         Call it a few times a second, after the job has read its records.
         """
         self._read_steps(now_ns)
-        found = {(cause.kind, cause.name): cause for cause in self._candidates(now_ns)}
+        found = {
+            (cause.kind, cause.name, cause.by_peers): cause for cause in self._candidates(now_ns)
+        }
         fresh = []
         for place, cause in found.items():
             lasted_ns = now_ns - self._updated_ns if place in self._present else 0
@@ -95,13 +103,16 @@ class Diagnosis:
     def _end(self, place: _Place, seen_ns: int, present: Iterable[Cause]) -> None:
         """End the spell of a cause whose last evidence was seen at the Unix time `seen_ns`.
 
-        A present cause that concerns the same ranks explains the evidence from then on.
+        A present cause that concerns the same ranks explains the evidence from then on, unless the
+        evidence was a comparison with peers, which needs no change.
         """
         spell = self._named.pop(place, None)
         if spell is None:
             return
         spell.until_ns = seen_ns
         others = [cause for cause in present if set(cause.ranks) & set(spell.cause.ranks)]
+        if spell.cause.by_peers:
+            others = []
         spell.explained_by = others[0].name if others else ""
         self._ended.append(spell)
 
@@ -149,7 +160,14 @@ class Diagnosis:
         plan = self._layout = layout(self._job, now_ns, self._layout)
         dead, gone = dead_ranks(self._job, plan, now_ns)
         trips = RoundTrips(self._job)
-        network = explain(self._job.open_episodes, plan, now_ns, gone, trips=trips)
+        silent = {_direction(each) for each in self._job.open_episodes if each.condition in BROKEN}
+        # A link that has always been worse than its peers varies more than they do.
+        changed_links = [
+            each
+            for each in self._job.open_episodes
+            if _direction(each) in silent or _direction(each) not in self._peers.covered
+        ]
+        network = explain(changed_links, plan, now_ns, gone, trips=trips)
         late = {rank for cause in network if cause.kind is Kind.HOST for rank in cause.ranks}
         alive = {rank: pace for rank, pace in self._paces.items() if rank not in gone}
         slow = slow_ranks(alive, plan, late)
@@ -157,11 +175,22 @@ class Diagnosis:
         if not hosts:
             self._forget_common_changes(alive)
         changed = [*dead, *(cause for cause in network if cause.name not in hosts), *slow]
-        unlike = self._peers.causes(plan, alive, now_ns, [*changed, *self._changed(now_ns)])
-        covered = frozenset().union(*(cause.links for cause in unlike))
-        # A link that has always been worse than its peers varies more than they do.
-        changed = [each for each in changed if not each.links or not each.links <= covered]
-        return [*changed, *unlike]
+        told = [*changed, *self._changed(now_ns)]
+        compared = alive if self._alike(gone) else {}
+        return [*changed, *self._peers.causes(plan, compared, now_ns, told, silent, gone)]
+
+    def _alike(self, gone: Collection[int]) -> bool:
+        """Return whether all ranks have the same part in a step, as far as their operations tell.
+
+        Ranks that send messages, or that use groups of some ranks only, may have different parts.
+        """
+        ranks = [rank for rank in self._job.ranks.values() if rank.number not in gone]
+        whole = tuple(range(self._job.world_size))
+        return all(
+            kind not in _MESSAGES and members == whole
+            for rank in ranks
+            for members, kind in rank.group_totals
+        )
 
     def _changed(self, now_ns: int) -> list[Cause]:
         """Return the named causes that changes have shown and that present reports may tell of."""
@@ -182,6 +211,10 @@ class Diagnosis:
                 for pace in paces.values():
                     pace.restart()
                 return
+
+
+def _direction(episode: Episode) -> Direction:
+    return episode.source, episode.target, episode.rail
 
 
 def _complete(rank: Rank, step: StepSummary, now_ns: int) -> bool:

@@ -16,7 +16,7 @@ from slackline.diagnose._hosts import Direction, Layout
 from slackline.diagnose._round_trips import RoundTrips
 from slackline.health import Condition, Episode
 
-__all__ = ["explain"]
+__all__ = ["BROKEN", "explain"]
 
 _LEAST_PAIRS = 2
 """The number of links of a host that must be disturbed before its NIC is named."""
@@ -28,7 +28,8 @@ _ONE_END_NS = 4_000_000_000
 """The time for which a rail that only one end reports as silent is no evidence: both ends of a
 broken rail report it, and a rank that has died is found within this time."""
 
-_BROKEN = (Condition.SILENT, Condition.CUT)
+BROKEN = (Condition.SILENT, Condition.CUT)
+"""The conditions of a direction on which nothing arrives."""
 
 _Open = Mapping[Direction, Episode]
 _Pair = tuple[int, int]
@@ -73,7 +74,7 @@ def explain(
         left |= rest
     broken_ns = {
         rail: min(each.began_ns for key, each in disturbed.items() if key[2] == rail)
-        for rail in {key[2] for key, each in disturbed.items() if each.condition in _BROKEN}
+        for rail in {key[2] for key, each in disturbed.items() if each.condition in BROKEN}
     }
     left = {key: each for key, each in left.items() if not _displaced(key[2], each, broken_ns)}
     if len(rails) > 1 and [cause.kind for cause in causes] == [Kind.SWITCH] * len(rails):
@@ -89,10 +90,10 @@ def _displaced(rail: int, each: Episode, broken_ns: Mapping[int, int]) -> bool:
 
 def _certain(key: Direction, each: Episode, disturbed: _Open, now_ns: int) -> bool:
     """Return whether an episode is evidence: a broken rail must be reported by both ends."""
-    if each.condition not in _BROKEN or now_ns - each.heard_ns >= _ONE_END_NS:
+    if each.condition not in BROKEN or now_ns - each.heard_ns >= _ONE_END_NS:
         return True
     back = disturbed.get((key[1], key[0], key[2]))
-    return back is not None and back.condition in _BROKEN
+    return back is not None and back.condition in BROKEN
 
 
 def _pairs(used: Iterable[Direction], plan: Layout) -> dict[_Pair, set[_Pair]]:

@@ -61,7 +61,8 @@ _HOLD_NS = 2_000_000_000
 """The time for which a difference must last before it is evidence."""
 
 _START_NS = 15_000_000_000
-"""The time from the first report within which a difference must show to hold since the start."""
+"""The time within which a difference must show to hold since the start. It begins when there is
+anything to compare: a job may load data for minutes before its first step."""
 
 REPORTED_NS = 15_000_000_000
 """The time for which the reports that are compared may still tell of a cause that is over."""
@@ -72,7 +73,7 @@ _Place = tuple[Kind, str]
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What the latest reports of one direction say; None stands for a part that is not known."""
+    """The figures of one direction of a link from its latest reports; None: not known."""
 
     lost: float | None
     resent: int
@@ -81,6 +82,9 @@ class _Reading:
     rate: float | None
     negotiated_bps: int = 0
     kind: str = "tcp"
+
+
+_NOTHING = _Reading(None, 0, None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,28 +106,38 @@ class Peers:
     def __init__(self, job: Job) -> None:
         """Compare the links that `job` keeps."""
         self._job = job
-        self._counted = self._compared_ns = 0
+        self._compared_ns = 0
         self._found: list[_Found] = []
         self._began_ns = 0
+        """The Unix time at which there was first anything to compare; 0 before."""
         self._seen_ns: dict[_Place, int] = {}
         self._told: set[_Place] = set()
+        self.covered: frozenset[Direction] = frozenset()
+        """The directions of links that the causes returned last explain."""
 
     def causes(
-        self, plan: Layout, paces: Mapping[int, Pace], now_ns: int, others: Iterable[Cause]
+        self,
+        plan: Layout,
+        paces: Mapping[int, Pace],
+        now_ns: int,
+        others: Iterable[Cause],
+        silent: Collection[Direction],
+        gone: Collection[int],
     ) -> list[Cause]:
         """Return the causes that differ from their peers at the Unix time `now_ns`.
 
         `others` are causes that the past has shown, lately ended ones included: what they concern
-        is not named again.
+        is not named again. The directions in `silent` and the ranks in `gone` are not compared,
+        and of ranks only those in `paces`, all of which have the same part in a step.
         """
-        links = self._job.links
-        counted = sum(link.count for link in links.values())
-        every_ns = _EVERY_NS * max(1, len(links) // _LINKS)
-        if counted != self._counted and now_ns - self._compared_ns >= every_ns:
-            self._counted, self._compared_ns = counted, now_ns
-            self._began_ns = self._began_ns or now_ns
+        every_ns = _EVERY_NS * max(1, len(self._job.links) // _LINKS)
+        if now_ns - self._compared_ns >= every_ns:
+            self._compared_ns = now_ns
+            readings = _readings(self._job, plan, silent, gone)
+            if not self._began_ns and _comparable(readings, paces):
+                self._began_ns = now_ns
             # Work for a slow link takes the cores of its ranks, so links are asked first.
-            self._found = _of_links(self._job, plan) or _of_ranks(paces)
+            self._found = _of_links(self._job, plan, readings) or _of_ranks(paces)
         places = {(each.kind, each.name): each for each in self._found}
         self._seen_ns = {place: self._seen_ns.get(place, now_ns) for place in places}
         known = {rank for cause in others for rank in cause.ranks}
@@ -135,8 +149,9 @@ class Peers:
             if place not in self._told and known & set(each.ranks):
                 continue
             self._told.add(place)
-            early = seen_ns - self._began_ns <= _START_NS
+            early = not self._began_ns or seen_ns - self._began_ns <= _START_NS
             causes.append(_cause(each, self._job.begun_ns if early else seen_ns, early=early))
+        self.covered = frozenset().union(*(cause.links for cause in causes))
         return causes
 
 
@@ -154,18 +169,32 @@ def _cause(found: _Found, since_ns: int, *, early: bool) -> Cause:
     )
 
 
-def _of_links(job: Job, plan: Layout) -> list[_Found]:
-    """Return the links and NICs that differ from the others of their rail."""
-    found: list[_Found] = []
-    rails = sorted({rail for _, _, rail in job.links})
-    for rail in rails:
-        readings = {
-            (rank, peer): _read(link)
-            for (rank, peer, number), link in job.links.items()
-            if number == rail and _between_hosts(rank, peer, plan)
-        }
-        found += _Rail(job, plan, rail, readings, several=len(rails) > 1).differences()
+_Readings = Mapping[int, Mapping[_Pair, _Reading]]
+"""The readings of the directions of each rail between hosts."""
+
+
+def _readings(
+    job: Job, plan: Layout, silent: Collection[Direction], gone: Collection[int]
+) -> _Readings:
+    found: dict[int, dict[_Pair, _Reading]] = {}
+    for (rank, peer, rail), link in job.links.items():
+        if not {rank, peer} & set(gone) and _between_hosts(rank, peer, plan):
+            broken = (rank, peer, rail) in silent or (peer, rank, rail) in silent
+            found.setdefault(rail, {})[rank, peer] = _NOTHING if broken else _read(link)
     return found
+
+
+def _comparable(readings: _Readings, paces: Mapping[int, Pace]) -> bool:
+    """Return whether a link has carried enough data to compare it, or a rank taken enough steps."""
+    busy = any(each.rate is not None for ways in readings.values() for each in ways.values())
+    return busy or any(pace.own_ns is not None for pace in paces.values())
+
+
+def _of_links(job: Job, plan: Layout, readings: _Readings) -> list[_Found]:
+    """Return the links and NICs that differ from the others of their rail."""
+    several = len(readings) > 1
+    rails = [_Rail(job, plan, rail, readings[rail], several=several) for rail in sorted(readings)]
+    return [found for rail in rails for found in rail.differences()]
 
 
 def _between_hosts(rank: int, peer: int, plan: Layout) -> bool:
@@ -176,7 +205,7 @@ def _between_hosts(rank: int, peer: int, plan: Layout) -> bool:
 def _read(link: Link) -> _Reading:
     latest = link.latest_reports(_REPORTS)
     if len(latest) < _LEAST_REPORTS:
-        return _Reading(None, 0, None, None, None)
+        return _NOTHING
     packets, resent = sum(each.packets for each in latest), sum(each.resent for each in latest)
     trips = [each.least_round_trip_ns for each in latest if each.least_round_trip_ns]
     busy_ns = sum(each.busy_ns for each in latest)

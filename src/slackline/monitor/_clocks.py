@@ -40,21 +40,23 @@ class Clocks:
         """Return whether there is an estimate by probes from one rank to another."""
         return (rank, peer) in self._offsets
 
-    def take(self, record: FileHeader | ClockOffset) -> None:
-        """Add the beginning of a process, or an estimate."""
-        if isinstance(record, FileHeader):
-            if self._headers.get(record.rank) != record:
-                self._headers[record.rank] = record
-                self._compared_ns, self._changed = 0, True
-            return
-        pair = record.rank, record.peer
-        kept = self._offsets.setdefault(pair, deque(maxlen=_KEPT))
-        if kept and record == kept[-1]:
-            return
-        fresh = not kept
-        kept.append(record)
-        if fresh or record.at_ns - self._compared_ns >= _AGAIN_NS:
-            self._compared_ns, self._changed = record.at_ns, True
+    def begin(self, header: FileHeader) -> None:
+        """Add the beginning of a process."""
+        if self._headers.get(header.rank) != header:
+            self._headers[header.rank] = header
+            self._changed = True
+
+    def take(self, offset: ClockOffset, time_ns: int = 0) -> None:
+        """Add an estimate, which was made at the job's Unix time `time_ns`; 0 if not known yet.
+
+        The clocks are compared anew at the first estimate of a pair, and once in ten seconds.
+        """
+        kept = self._offsets.setdefault((offset.rank, offset.peer), deque(maxlen=_KEPT))
+        if not kept or offset != kept[-1]:
+            self._changed |= not kept
+            kept.append(offset)
+        if offset.rank in self._shifts and time_ns - self._compared_ns >= _AGAIN_NS:
+            self._compared_ns, self._changed = time_ns, True
 
     def shift_ns(self, rank: int) -> int:
         """Return what to add to Unix times of a rank's host for those of the lowest rank's host.

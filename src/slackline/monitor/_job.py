@@ -5,7 +5,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from statistics import median
 from typing import Self
@@ -41,6 +41,9 @@ __all__ = ["Finding", "Job", "verdict_of"]
 _KEPT_DECISIONS = 500
 _KEPT_FINDINGS = 500
 _KEPT_PROBLEMS = 100
+
+_AHEAD = 1000
+"""The records of a file that are read ahead for the first probes: files may exceed the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,18 +187,22 @@ class Job:
         for path in sorted(self.directory.glob("rank-*.jsonl")):
             if path not in self._tails:
                 self._tails[path] = TimedTail(path, self.problems.append)
-        batches = [list(tail.read()) for tail in self._tails.values()]
-        for _, record in chain.from_iterable(batches):
+        tails = [tail.read() for tail in self._tails.values()]
+        heads = [list(islice(tail, _AHEAD)) for tail in tails]
+        for _, record in chain.from_iterable(heads):
             # The first probes come later than the first records, whose times they correct.
-            if isinstance(record, FileHeader) or (
-                isinstance(record, ClockOffset) and not self._clocks.knows(record.rank, record.peer)
+            if isinstance(record, FileHeader):
+                self._clocks.begin(record)
+            elif isinstance(record, ClockOffset) and not self._clocks.knows(
+                record.rank, record.peer
             ):
                 self._clocks.take(record)
+        timed = [chain(head, tail) for head, tail in zip(heads, tails, strict=True)]
 
-        def common_ns(timed: tuple[int, Record]) -> int:
-            return timed[0] + self._clocks.shift_ns(timed[1].rank)
+        def common_ns(each: tuple[int, Record]) -> int:
+            return each[0] + self._clocks.shift_ns(each[1].rank)
 
-        for time_ns, record in heapq.merge(*batches, key=common_ns):
+        for time_ns, record in heapq.merge(*timed, key=common_ns):
             shift_ns = self._clocks.shift_ns(record.rank)
             self._rank(record.rank).shift_ns = shift_ns
             yield time_ns + shift_ns, shifted(record, shift_ns)
@@ -216,7 +223,7 @@ class Job:
                 rank.processes += 1
                 rank.counters = rank.run = None
                 rank.seen_ns = max(rank.seen_ns, record.time_ns + rank.shift_ns)
-                self._clocks.take(record)
+                self._clocks.begin(record)
                 began_ns = record.time_ns + rank.shift_ns
                 self.begun_ns = min(self.begun_ns or began_ns, began_ns)
             case StepSummary():
@@ -235,7 +242,7 @@ class Job:
                 rank.rail_kinds[str(record.rail)] = record.kind
                 self.links.setdefault(place, Link(*place)).take(time_ns, record)
             case ClockOffset():
-                self._clocks.take(record)
+                self._clocks.take(record, rank.unix_ns(record.at_ns))
             case LinkVerdict():
                 self._verdicts.append(record)
             case Decision():

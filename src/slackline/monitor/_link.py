@@ -1,4 +1,4 @@
-"""One rail of a link, as the rank at one end sees it."""
+"""The reports of one rail of a link, from the rank at one of its ends."""
 
 from collections import deque
 from itertools import islice

@@ -1,4 +1,4 @@
-"""One rank of a job: its process, its steps, its operations."""
+"""The state of one rank: its process, its steps and its operations, from its records."""
 
 from collections import deque
 from dataclasses import dataclass

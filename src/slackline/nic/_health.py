@@ -56,7 +56,11 @@ class Rails(Protocol):
 
 
 def to_sample(status: Status, rank: int, peer: int, after_ns: int) -> RailSample:
-    """Return a rail's status as a sample, with the probes that were sent after `after_ns`."""
+    """Return a rail's status as a sample, with the probes that were sent after `after_ns`.
+
+    Only UDP rails tell of packets here: TCP repeats some whenever it fills a queue.
+    """
+    counts = status.kind == "udp"
     return RailSample(
         rank=rank,
         peer=peer,
@@ -65,8 +69,8 @@ def to_sample(status: Status, rank: int, peer: int, after_ns: int) -> RailSample
         name=status.name,
         up=status.state == "up",
         frames_sent=status.frames_sent,
-        packets_sent=status.packets_sent,
-        packets_resent=status.packets_resent,
+        packets_sent=status.packets_sent if counts else 0,
+        packets_resent=status.packets_resent if counts else 0,
         queued_bytes=status.queued_bytes,
         unconfirmed_bytes=status.unconfirmed_bytes,
         confirmed_bytes=status.confirmed_bytes,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import array
-import errno
 import fcntl
+import logging
 import socket
 import struct
 import time
 
+from slackline.errors import UsageError
 from slackline.nic.connect import devices
 
 __all__ = ["NegotiatedRates", "negotiated_rate"]
+
+_log = logging.getLogger("slackline.nic")
 
 _SIOCETHTOOL = 0x8946
 _ETHTOOL_GSET = 0x1
@@ -27,19 +30,18 @@ _AGAIN_NS = 30_000_000_000
 
 
 def negotiated_rate(device: str) -> int:
-    """Return the negotiated rate of a network device in bits per second, or 0 if it has none.
+    """Return the negotiated rate of a network device in bits per second.
 
-    Raises OSError if the kernel refuses to answer for another reason than a device without a rate.
+    The rate is 0 if the device has none, and where the kernel does not answer, as in a sandbox.
     """
     command = array.array("B", struct.pack(f"=I{_COMMAND.size - 4}x", _ETHTOOL_GSET))
     at, _ = command.buffer_info()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        try:
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
             fcntl.ioctl(asking, _SIOCETHTOOL, _REQUEST.pack(device.encode(), at))
-        except OSError as error:
-            if error.errno in (errno.EOPNOTSUPP, errno.ENODEV, errno.EINVAL, errno.EPERM):
-                return 0
-            raise
+    except OSError as error:
+        _log.debug("the rate of %s is not known: %s", device, error)
+        return 0
     told = _COMMAND.unpack(command.tobytes())
     megabits = told[_SPEED] | told[_SPEED_HIGH] << 16
     return 0 if megabits in _UNKNOWN else megabits * 1_000_000
@@ -70,7 +72,12 @@ class NegotiatedRates:
 
     def _device_of(self, address: str) -> str:
         if address not in self._devices:
-            for device in devices():
+            try:
+                system = devices()
+            except UsageError as error:  # the rate of a rail is no reason to end its monitor
+                _log.debug("the device of %s is not known: %s", address, error)
+                system = ()
+            for device in system:
                 if not device.loopback:
                     for each in device.addresses:
                         self._devices.setdefault(each.text, device.name)

@@ -9,14 +9,15 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from invented_records import header, opened, step
+from invented_records import failed, header, opened, step, verdict
 from made_records import MS_NS as MS
 from made_records import SECOND_NS as S
-from made_records import START_NS, link
+from made_records import START_NS, link, operations
 
 from slackline.diagnose import Cause, Diagnosis, Kind
 from slackline.monitor import Job
-from slackline.telemetry import ClockOffset, LinkReport
+from slackline.plan.collective import Collective
+from slackline.telemetry import ClockOffset, GroupOpened, LinkReport, Record
 
 SECONDS = 14
 STEP_NS = 250 * MS
@@ -25,7 +26,7 @@ Way = tuple[int, int]
 
 @dataclass(frozen=True)
 class Network:
-    """What each direction of an invented network does, unlike the usual."""
+    """An invented network, with the directions and ranks that differ from the usual."""
 
     hosts: int
     ring: bool
@@ -42,6 +43,10 @@ class Network:
     negotiated_bps: Mapping[int, int] = field(default_factory=dict)
     computes: Mapping[int, float] = field(default_factory=dict)
     """The factor of a rank's own time."""
+    idle_s: int = 0
+    """The seconds in which nothing is sent and no step is taken."""
+    killed: Mapping[int, int] = field(default_factory=dict)
+    """The second from which a rank writes nothing."""
 
     @property
     def ways(self) -> list[Way]:
@@ -58,6 +63,8 @@ class Network:
         busy_ns = random.randrange(300 * MS, 900 * MS)
         packets = 5000
         trip_ns = self.trips_ns.get(way, self.trip_ns)
+        if second < self.idle_s:
+            rate = packets = busy_ns = 0
         return link(
             *way,
             second * S,
@@ -87,8 +94,20 @@ class Network:
         )
 
 
-def told(tmp_path: Path, network: Network, *, names: Iterable[str] = ()) -> list[Cause]:
-    """Return the causes that a diagnosis names in the first seconds of a job."""
+def told(
+    tmp_path: Path,
+    network: Network,
+    *,
+    names: Iterable[str] = (),
+    linked: bool = True,
+    seconds: int = SECONDS,
+    events: Mapping[int, Iterable[Record]] | None = None,
+) -> list[Cause]:
+    """Return the causes that a diagnosis names in the first seconds of a job.
+
+    With `linked` False no wire joins the ranks, as on one host. `events` has further records for
+    some seconds.
+    """
     random = Random(network.seed)
     job = Job(tmp_path)
     hosts = list(names) or [f"node{rank}" for rank in range(network.hosts)]
@@ -97,15 +116,22 @@ def told(tmp_path: Path, network: Network, *, names: Iterable[str] = ()) -> list
         job.take(opened(rank, network.hosts))
     diagnosis = Diagnosis(job)
     causes = []
-    for quarter in range(4 * SECONDS):
-        for rank in range(network.hosts):
+    for quarter in range(4 * seconds):
+        second = quarter // 4
+        alive = {
+            rank for rank in range(network.hosts) if second < network.killed.get(rank, seconds)
+        }
+        for rank in alive if second >= network.idle_s else ():
             own_ns = 20 * MS * network.computes.get(rank, 1.0) * random.uniform(0.9, 1.1)
             taken = step(rank, quarter, quarter * STEP_NS, compute_ns=round(own_ns))
             job.take(replace(taken, wall_ns=STEP_NS))
         if quarter % 4 == 0:
-            for way in network.ways:
-                job.take(network.report(way, quarter // 4, random))
-                job.take(network.offset(way, quarter // 4))
+            for way in network.ways if linked else ():
+                if way[0] in alive:
+                    job.take(network.report(way, second, random))
+                    job.take(network.offset(way, second))
+            for record in (events or {}).get(second, ()):
+                job.take(record)
         now_ns = START_NS + quarter * STEP_NS
         job.settle(now_ns)
         causes += diagnosis.update(now_ns)
@@ -193,3 +219,68 @@ def test_a_slow_nic_that_has_negotiated_less_than_others_is_told_with_both_rates
         "NIC 0 of host node2: it carries 6.03 Mbit/s while data waits, since the start; links "
         "between other hosts carry 60.1 Mbit/s; it has negotiated 100 Mbit/s, other NICs 1 Gbit/s"
     )
+
+
+def test_a_rank_of_one_host_is_compared_although_no_wire_joins_the_ranks(tmp_path: Path):
+    network = Network(hosts=4, ring=False, seed=3, computes={2: 2.0})
+    (cause,) = told(tmp_path, network, names=["machine"] * 4, linked=False)
+    assert (cause.kind, cause.name) == (Kind.RANK, "rank 2")
+    assert ", since the start; " in cause.sentence
+
+
+@pytest.mark.parametrize("members", [(0, 1), (2, 3), (0, 1, 2)])
+def test_ranks_with_groups_of_their_own_are_not_compared(tmp_path: Path, members: tuple[int, ...]):
+    """The ranks of a group may have another part in a step than the others."""
+    network = Network(hosts=4, ring=False, seed=3, computes={2: 2.0})
+    events: dict[int, list[Record]] = {0: []}
+    for rank in members:
+        size = len(members)
+        group = GroupOpened(rank=rank, time_ns=START_NS, size=size, epoch=2, members=members)
+        row = (1, 0, -1, 400, 9, 2, -1, 0, 0, 1, 1, *(1, 2, 3), 0, 0)
+        events[0] += [group, operations(rank, row)]
+    assert told(tmp_path, network, events=events) == []
+
+
+@pytest.mark.parametrize("receives", [0, 1])
+def test_ranks_that_exchange_messages_are_not_compared(tmp_path: Path, receives: int):
+    network = Network(hosts=4, ring=False, seed=3, computes={2: 2.0})
+    message = (Collective.POINT_TO_POINT, receives, 1, 400, 9, 1, 5, 0, 0, 0, 1, *(1, 2, 3), 0, 0)
+    assert told(tmp_path, network, events={0: [operations(0, message)]}) == []
+
+
+def test_a_job_that_loads_data_for_a_minute_first_is_slow_since_the_start(tmp_path: Path):
+    network = Network(hosts=4, ring=False, seed=3, idle_s=60)
+    slow = replace(network, rates=dict.fromkeys(network.of_host(2), 0.3))
+    (cause,) = told(tmp_path, slow, seconds=75)
+    assert (cause.name, cause.since_ns) == ("NIC 0 of host node2", START_NS)
+    assert ", since the start; " in cause.sentence
+    slow_rank = replace(network, computes={1: 2.0})
+    (cause,) = told(tmp_path, slow_rank, seconds=75)
+    assert (cause.name, cause.since_ns) == ("rank 1", START_NS)
+
+
+def test_a_dead_rank_is_named_although_its_nic_has_always_been_slow(tmp_path: Path):
+    network = Network(hosts=4, ring=False, seed=3, killed={2: 12})
+    slow = replace(network, rates=dict.fromkeys(network.of_host(2), 0.3))
+    events: dict[int, list[Record]] = {12: [failed(rank, 12 * S) for rank in (0, 1, 3)]}
+    events[13] = [
+        verdict(*way, 13 * S, "silent", rank=rank)
+        for rank in (0, 1, 3)
+        for way in ((rank, 2), (2, rank))
+    ]
+    causes = told(tmp_path, slow, seconds=20, events=events)
+    assert [(cause.kind, cause.name) for cause in causes] == [
+        (Kind.NIC, "NIC 0 of host node2"),
+        (Kind.DEAD, "rank 2"),
+    ]
+
+
+def test_a_nic_that_is_cut_is_named_once_more_although_it_has_always_been_slow(tmp_path: Path):
+    network = Network(hosts=4, ring=False, seed=3)
+    slow = replace(network, rates=dict.fromkeys(network.of_host(2), 0.3))
+    cut: list[Record] = [verdict(*way, 12 * S, "cut") for way in network.of_host(2)]
+    events = {8: [verdict(0, 2, 8 * S, "slow")], 12: cut}
+    always, later = told(tmp_path, slow, seconds=18, events=events)
+    assert always.name == later.name == "NIC 0 of host node2"
+    assert ", since the start; " in always.sentence
+    assert "all 3 links in use over it are cut" in later.sentence

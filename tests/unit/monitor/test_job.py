@@ -153,7 +153,7 @@ def test_a_kept_job_s_directory_may_be_given(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("live", [False, True])
 def test_times_of_all_hosts_are_those_of_the_lowest_rank_s_host(tmp_path: Path, live: bool) -> None:
-    """The clocks of rank 1's host are ahead: its Unix time by 3 s, its monotonic clock by 40 s."""
+    """Rank 1's host has a Unix time 3 s ahead of rank 0's, and a monotonic clock 40 s ahead."""
     job = Job(tmp_path)
     ahead = {"clock": "other", "time_ns": START_NS + 3 * SECOND_NS, "monotonic_ns": 45 * SECOND_NS}
     write(tmp_path, 0, _header(0))
@@ -348,3 +348,18 @@ def test_the_rails_of_a_rank_without_totals_follow_from_its_operations(tmp_path:
     values = {"udp_frames_sent": 3, "tcp_frames_sent": 0}
     job.take(Counters(rank=0, time_ns=START_NS, values=values))
     assert job.ranks[0].rails == ("udp",)
+
+
+def test_a_long_file_is_not_read_into_memory_before_its_first_record_is_taken(
+    tmp_path: Path,
+) -> None:
+    path = file_of(tmp_path, 0)
+    write(tmp_path, 0, _header(0), *(_step(0, number) for number in range(3000)))
+    with path.open("a") as file:
+        file.write("{cut\n")
+    job = Job(tmp_path)
+    records = job.added()
+    next(records)
+    assert not job.problems  # the last line has not been read
+    assert sum(1 for _ in records) == 3000
+    assert len(job.problems) == 1

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from slackline.nic import Group, NicOptions
-from slackline.nic._health import Monitor, _pause_s
+from slackline.nic._health import Monitor, _pause_s, to_sample
 from slackline.nic._records import Records
 from slackline.telemetry import (
     ClockOffset,
@@ -217,3 +217,11 @@ def test_nothing_is_recorded_after_the_end(tmp_path: Path) -> None:
     records.decided("plan", "ring", "it was asked for")
     records.close({})
     assert file.read_bytes() == written
+
+
+@pytest.mark.parametrize(("kind", "counts"), [("tcp", (0, 0)), ("udp", (1000, 20))])
+def test_verdicts_about_loss_are_those_of_udp_rails(kind: str, counts: tuple[int, int]) -> None:
+    """TCP repeats packets whenever it fills a queue; its counters are in the reports alone."""
+    status = Status(kind=kind, packets_sent=1000, packets_resent=20)
+    sample = to_sample(status, 0, 1, 0)
+    assert (sample.packets_sent, sample.packets_resent) == counts

@@ -3,6 +3,7 @@
 import array
 import fcntl
 import os
+import resource
 import socket
 import struct
 from collections.abc import Iterator
@@ -52,3 +53,13 @@ def test_devices_without_a_rate_and_without_a_kernel_object_have_none(tap: str) 
     assert negotiated_rate("slackline-none") == 0
     assert NegotiatedRates().of_rail("tcp 127.0.0.1>127.0.0.1") == 0
     assert NegotiatedRates().of_rail("tcp 192.0.2.7>192.0.2.8") == 0
+
+
+def test_a_process_without_free_descriptors_knows_no_rate() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        assert negotiated_rate("lo") == 0
+        assert NegotiatedRates().of_rail("tcp 192.0.2.7>192.0.2.8") == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

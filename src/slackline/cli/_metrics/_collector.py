@@ -102,7 +102,7 @@ _OPERATION_COUNTERS: tuple[_Row[OperationTotals], ...] = (
 _RAIL_COUNTERS: tuple[_Row[list[Link]], ...] = (
     (
         "slackline_link_packets",
-        "Packets that the rank sent over a UDP rail, without repetitions.",
+        "Packets that the rank sent: datagrams over UDP, segments with data over TCP.",
         lambda links: sum(link.packets for link in links),
     ),
     (
