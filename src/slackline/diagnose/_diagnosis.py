@@ -161,11 +161,10 @@ class Diagnosis:
         dead, gone = dead_ranks(self._job, plan, now_ns)
         trips = RoundTrips(self._job)
         silent = {_direction(each) for each in self._job.open_episodes if each.condition in BROKEN}
-        # A link that has always been worse than its peers varies more than they do.
         changed_links = [
             each
             for each in self._job.open_episodes
-            if _direction(each) in silent or _direction(each) not in self._peers.covered
+            if _direction(each) in silent or not self._expected(each)
         ]
         network = explain(changed_links, plan, now_ns, gone, trips=trips)
         late = {rank for cause in network if cause.kind is Kind.HOST for rank in cause.ranks}
@@ -178,6 +177,14 @@ class Diagnosis:
         told = [*changed, *self._changed(now_ns)]
         compared = alive if self._alike(gone) else {}
         return [*changed, *self._peers.causes(plan, compared, now_ns, told, silent, gone)]
+
+    def _expected(self, episode: Episode) -> bool:
+        """Return whether a part that has always been worse than its peers explains an episode.
+
+        Such a part varies more than its peers, and makes the traffic of other links come in bursts.
+        """
+        peers = self._peers
+        return _direction(episode) in peers.covered or episode.over_ns < peers.bursts_ns
 
     def _alike(self, gone: Collection[int]) -> bool:
         """Return whether all ranks have the same part in a step, as far as their operations tell.

@@ -14,7 +14,7 @@ probes wait; of the other one, acknowledgements wait in the same queue.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from slackline.diagnose._cause import Cause, Kind
@@ -67,6 +67,10 @@ anything to compare: a job may load data for minutes before its first step."""
 REPORTED_NS = 15_000_000_000
 """The time for which the reports that are compared may still tell of a cause that is over."""
 
+_BURST_NS = 25_000_000
+"""The latency that bursts may add on the other links while a part of the network is unlike its
+peers: data that waited for the part goes on at once."""
+
 _Pair = tuple[int, int]
 _Place = tuple[Kind, str]
 
@@ -98,6 +102,8 @@ class _Found:
     links: frozenset[Direction]
     how: str
     peers: str
+    excess_ns: int = 0
+    """The time of a round trip, if it is longer than on the other links."""
 
 
 class Peers:
@@ -114,6 +120,8 @@ class Peers:
         self._told: set[_Place] = set()
         self.covered: frozenset[Direction] = frozenset()
         """The directions of links that the causes returned last explain."""
+        self.bursts_ns = 0
+        """The latency that the causes returned last may add on other links; 0 without a cause."""
 
     def causes(
         self,
@@ -142,6 +150,7 @@ class Peers:
         self._seen_ns = {place: self._seen_ns.get(place, now_ns) for place in places}
         known = {rank for cause in others for rank in cause.ranks}
         causes = []
+        self.bursts_ns = 0
         for place, each in places.items():
             seen_ns = self._seen_ns[place]
             if now_ns - seen_ns < _HOLD_NS:
@@ -149,6 +158,8 @@ class Peers:
             if place not in self._told and known & set(each.ranks):
                 continue
             self._told.add(place)
+            if each.links:
+                self.bursts_ns = max(self.bursts_ns, _BURST_NS, each.excess_ns)
             early = not self._began_ns or seen_ns - self._began_ns <= _START_NS
             causes.append(_cause(each, self._job.begun_ns if early else seen_ns, early=early))
         self.covered = frozenset().union(*(cause.links for cause in causes))
@@ -301,7 +312,9 @@ class _Rail:
             span = f"{_ms(least)} to {_ms(longest)}" if longest > 2 * least else _ms(least)
             return f"a round trip takes {span}, on the other links {_ms(median(near))}"
 
-        return self._named(ways, self._readings, lambda _: "its delay is longer", peers, both=True)
+        found = self._named(ways, self._readings, lambda _: "its delay is longer", peers, both=True)
+        excess_ns = max((trips[_ends(*way)] for way in ways), default=0)
+        return [replace(each, excess_ns=excess_ns) for each in found]
 
     def _slow(self) -> list[_Found]:
         rates = {

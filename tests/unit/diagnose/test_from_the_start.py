@@ -14,6 +14,7 @@ NAMES = [
     ("loss", "link 0>1 loss 3%", Kind.LINK, "link 0>1: it loses "),
     ("cable", "link 2-0 loss 1%, 2-1, 2-3", Kind.NIC, "NIC 0 of host 2: it loses "),
     ("delay", "link 1-2 delay 30ms", Kind.LINK, "link 1-2: its delay is longer, "),
+    ("bursts", "link 1-2 delay 30ms", Kind.LINK, "link 1-2: its delay is longer, "),
     ("direction", "link 3>0 rate 50Mbit", Kind.LINK, "link 3>0: it carries "),
     ("jitter", "link 0-3 delay 2ms jitter 20ms", Kind.LINK, "link 0-3: its delay is longer, "),
     ("corrupt", "link 1>3 corrupt 1%", Kind.LINK, "link 1>3: it loses "),
