@@ -15,7 +15,7 @@ from pathlib import Path
 from _harness.report import Row
 from scenarios import RANKS
 
-from slackline.diagnose import Kind, Spell, Watch
+from slackline.causes import Kind, Spell, Watch
 
 JOB = Path(__file__).with_name("job.py")
 AT_S, SECONDS = 15, 30

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from slackline.diagnose import Kind
+from slackline.causes import Kind
 from slackline.faults import Plan, parse_all
 from slackline.testing.simulated_network import MS, US, S
 

@@ -17,13 +17,12 @@ from random import Random
 
 from scenarios import JITTER_NS, RANKS, Scenario
 
-from slackline.diagnose import Cause, Diagnosis, Kind
+from slackline.causes import Cause, Diagnosis, Kind
+from slackline.detect import RailSample, Tracker
 from slackline.faults import Effects, Plan
-from slackline.health import RailSample, Tracker
-from slackline.monitor import Job
+from slackline.history import Job
 from slackline.plan.collective import Collective, generate
-from slackline.sim import Fabric, Host, Layer, Operation, StepTimes, simulate_training
-from slackline.telemetry import (
+from slackline.records import (
     SCHEMA_VERSION,
     Counters,
     FileHeader,
@@ -34,6 +33,7 @@ from slackline.telemetry import (
     Record,
     StepSummary,
 )
+from slackline.sim import Fabric, Host, Layer, Operation, StepTimes, simulate_training
 from slackline.testing.simulated_network import (
     MS,
     SAMPLE_EVERY,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from slackline.diagnose import Spell, Watch
+from slackline.causes import Spell, Watch
 
 JOB = Path(__file__).with_name("start_job.py")
 SECONDS = 12

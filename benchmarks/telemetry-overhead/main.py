@@ -26,7 +26,8 @@ from cases import CELLS, FULL, QUICK, RANKS, Cell, Lengths
 from performer import Performer
 from rich.table import Table
 
-from slackline.telemetry import Operations, StepSummary, read_directory
+from slackline.history import read_directory
+from slackline.records import Operations, StepSummary
 
 MOST_PERCENT = 0.5
 OFF, ON = "off", "on"

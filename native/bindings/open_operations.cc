@@ -29,7 +29,7 @@ const char* name_of(PartState state) {
 void bind_open_operations(nb::module_& m) {
   nb::class_<OpenOperation>(m, "OpenOperation",
                             "An operation that has not ended or has failed. Its kind, size and "
-                            "number are those of slackline.telemetry.Operation.")
+                            "number are those of slackline.records.Operation.")
       .def_prop_ro("collective", [](const OpenOperation& o) { return o.record.collective; })
       .def_prop_ro("receives", [](const OpenOperation& o) { return o.record.receives; })
       .def_prop_ro("peer", [](const OpenOperation& o) { return o.record.peer; })

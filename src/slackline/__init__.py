@@ -3,17 +3,20 @@
     errors, units             the tree of errors; sizes, rates and durations as text
     wire, plan, env           the frame format, plans of each rank as data, the environment
     faults                    faults of a network as data
-    nic, telemetry            the engine that moves and reduces bytes, and its counters
-    health                    detection of slow links: direction, start and reason
+    records                   what the ranks of a job write down: telemetry and failures
+    detect                    detection of slow links: direction, start and reason
     sim                       a discrete-event simulator that runs the same plans
     circuit                   gateware that reduces, and its bit-exact models in Python
-    aggregator                an aggregation node in software, `slackline aggregate`
+    nic                       the engine that moves and reduces bytes; the aggregation node
     lab                       a network on one machine: hosts as namespaces, rates, faults
-    staging                   host memory between tensors and the engine, for CPUs and CUDA
+    history                   the state of a job, live and afterwards, from its records
     backend                   torch.distributed's backend "slackline"
+    causes                    what made steps slow, and what ended a job
+    overlap                   training that reduces each gradient as soon as it is ready
     pipeline                  pipeline plans run on torch's stages as inputs become ready
     elastic                   training that continues after the loss of ranks
-    overlap                   training that reduces each gradient as soon as it is ready
+    predict                   step times of a measured run on another network
+    views                     a job on a terminal, on a page, as metrics and as traces
     testing, cli              public fakes, and the `slackline` command
 
 Importing this package never imports torch. torch learns the backend's name whichever of the two
@@ -32,8 +35,9 @@ __version__ = "0.1.0"
 
 __all__ = ["__version__", "errors", "register"]
 
-_PACKAGES = frozenset({"backend", "circuit", "elastic", "faults", "health", "lab", "nic"})
-_PACKAGES |= {"overlap", "pipeline", "plan", "sim", "telemetry", "testing", "units", "wire"}
+_PACKAGES = frozenset({"backend", "causes", "circuit", "detect", "elastic", "faults", "history"})
+_PACKAGES |= {"lab", "nic", "overlap", "pipeline", "plan", "predict", "records", "sim", "testing"}
+_PACKAGES |= {"units", "wire"}
 
 if "torch" in sys.modules:
     register()

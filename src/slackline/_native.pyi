@@ -465,7 +465,7 @@ class RailStatus:
 
 class OpenOperation:
     """
-    An operation that has not ended or has failed. Its kind, size and number are those of slackline.telemetry.Operation.
+    An operation that has not ended or has failed. Its kind, size and number are those of slackline.records.Operation.
     """
 
     @property

@@ -24,12 +24,13 @@ TORCH_FREE = (
     "slackline.plan",
     "slackline.nic",
     "slackline.lab",
-    "slackline.aggregator",
+    "slackline.nic.aggregator",
 )
-TORCH_FREE += ("slackline.faults", "slackline.health", "slackline.sim", "slackline.cli")
+TORCH_FREE += ("slackline.faults", "slackline.detect", "slackline.sim", "slackline.cli")
 TORCH_FREE += ("slackline.plan.pipeline", "slackline.circuit", "slackline.reproduce")
-TORCH_FREE += ("slackline.predict", "slackline.trace", "slackline.report", "slackline.postmortem")
-TORCH_FREE += ("slackline.monitor", "slackline.diagnose")
+TORCH_FREE += ("slackline.predict", "slackline.records", "slackline.records.failures")
+TORCH_FREE += ("slackline.history", "slackline.causes", "slackline.causes.ending")
+TORCH_FREE += ("slackline.views", "slackline.views.terminal", "slackline.views.trace")
 
 
 def run(code: str) -> str:
@@ -129,7 +130,7 @@ def test_only_rooms_over_the_native_core_import_the_compiled_module() -> None:
         for path in sources_with("_native")
         if "slackline._native" in names_imported(path)
     }
-    assert importers <= {"nic", "lab", "sim", "aggregator", "circuit"}
+    assert importers <= {"nic", "lab", "sim", "circuit"}
 
 
 def test_only_env_reads_the_environment() -> None:
@@ -163,8 +164,8 @@ MOST_MODULES = {1: 60, 2: 85, 4: 85}
 """The most modules of slackline that a rank loads for its first all_reduce, by the number of ranks
 of its group. Each costs every rank of a job some 0.5 ms; `slackline._lazy` says how a package loads
 a module later."""
-LATE = {"aggregator", "circuit", "cli", "dashboard", "diagnose", "elastic", "faults", "health"}
-LATE |= {"lab", "monitor", "overlap", "pipeline", "predict", "report", "sim", "telemetry", "trace"}
+LATE = {"causes", "circuit", "cli", "detect", "elastic", "faults", "history", "lab", "overlap"}
+LATE |= {"pipeline", "predict", "records", "sim", "views"}
 """The packages that a rank needs only for a tool, a variable or a link over a network."""
 LATE_OTHERS = {"statistics", "faulthandler", "torch.distributed._functional_collectives"}
 
@@ -275,9 +276,7 @@ def test_a_package_that_imports_lazily_has_the_names_that_type_checkers_see(path
 
 
 def test_a_package_that_imports_lazily_has_no_other_names() -> None:
-    from slackline import telemetry
+    from slackline import records
 
-    with pytest.raises(
-        AttributeError, match=r"^module 'slackline.telemetry' has no attribute 'x'$"
-    ):
-        _ = telemetry.x  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"^module 'slackline.records' has no attribute 'x'$"):
+        _ = records.x  # type: ignore[attr-defined]

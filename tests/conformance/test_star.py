@@ -15,8 +15,8 @@ from conformance_vectors import (
     thread_modes,
 )
 
-from slackline.aggregator import Aggregator, AggregatorOptions
 from slackline.nic import Group
+from slackline.nic.aggregator import Aggregator, AggregatorOptions
 from slackline.testing import run_ranks
 from slackline.testing.reference import Array
 

@@ -25,7 +25,7 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _WRITER = """
 import os
 from pathlib import Path
-from slackline.telemetry import StepSummary, Writer
+from slackline.records import StepSummary, Writer
 writer = Writer(Path(os.environ["SLACKLINE_TELEMETRY"]), 0)
 writer.write(
     StepSummary(

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from slackline.telemetry import LinkVerdict, read_directory
+from slackline.history import read_directory
+from slackline.records import LinkVerdict
 
 MS = 1_000_000
 

@@ -9,7 +9,7 @@ from torch import distributed as dist
 from torch import nn, optim
 
 from slackline.overlap import DataParallel
-from slackline.telemetry import StepSummary, decode, encode
+from slackline.records import StepSummary, decode, encode
 
 
 def over_gloo(rank: int, size: int) -> tuple[str, int]:

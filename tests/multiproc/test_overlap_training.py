@@ -19,17 +19,9 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.nn.parallel import DistributedDataParallel
 
 from slackline.errors import SlacklineError
+from slackline.history import read_directory, read_file
 from slackline.overlap import DataParallel
-from slackline.telemetry import (
-    Decision,
-    Operations,
-    RunSummary,
-    Setting,
-    StepSummary,
-    file_of,
-    read_directory,
-    read_file,
-)
+from slackline.records import Decision, Operations, RunSummary, Setting, StepSummary, file_of
 
 STEPS = 6
 

@@ -15,9 +15,9 @@ from rank_jobs import Jobs
 from rank_marks import mark, wait_for_marks
 from torch import distributed as dist
 
+from slackline.causes.ending import Explanation, explain, gather
 from slackline.errors import PeerError, SlacklineError, TimeoutError
-from slackline.postmortem import Explanation, explain, gather
-from slackline.report import read_reports, report_file_of
+from slackline.records.failures import read_reports, report_file_of
 
 _SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
 

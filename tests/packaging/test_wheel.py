@@ -64,7 +64,7 @@ def test_the_metadata_are_the_project_s(tmp_path: Path) -> None:
 
 def page_files() -> list[str]:
     """Return the names of the files of the dashboard's page, with the licence of its charts."""
-    folder = ROOT / "src" / "slackline" / "dashboard" / "static"
+    folder = ROOT / "src" / "slackline" / "views" / "page" / "static"
     names = [path.name for path in folder.iterdir()]
     assert {"index.html", "app.js", "uPlot.iife.min.js", "uPlot-LICENSE.txt"} <= set(names)
     return names
@@ -85,7 +85,7 @@ def test_the_source_distribution_holds_the_sources_alone(sources: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     tops = {name.partition("/")[0] for name in names if name}
     assert {"src", "native", "pyproject.toml", "CMakeLists.txt", "LICENSE", "README.md"} <= tops
-    assert {f"src/slackline/dashboard/static/{name}" for name in page_files()} <= names
+    assert {f"src/slackline/views/page/static/{name}" for name in page_files()} <= names
     assert tops & {".ci", ".venv", "benchmarks", "build", "docs", "tests", "website"} == set()
 
 
@@ -129,7 +129,7 @@ def test_the_wheel_is_a_manylinux_wheel_of_the_package_alone(wheel: Path) -> Non
     tables = {f"slackline/reproduce/{path.relative_to(source)}" for path in source.rglob("*.toml")}
     assert tables
     assert tables <= set(names)
-    assert {f"slackline/dashboard/static/{name}" for name in page_files()} <= set(names)
+    assert {f"slackline/views/page/static/{name}" for name in page_files()} <= set(names)
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slackline.telemetry import (
+from slackline.records import (
     SCHEMA_VERSION,
     FileHeader,
     LinkReport,
@@ -97,7 +97,7 @@ def verdict(
 
 
 def operations(rank: int, *rows: Sequence[int], lost: int = 0) -> Operations:
-    """Return a batch of operations; a row has the columns of slackline.telemetry.Operation."""
+    """Return a batch of operations; a row has the columns of slackline.records.Operation."""
     texts = (f"[{','.join(map(str, row))}]" for row in rows)
     return Operations(rank=rank, lost=lost, rows=",".join(texts))
 

@@ -300,7 +300,7 @@ register_answers(create)
 def links() -> dict[str, Any]:
     """Return the state of every rail of this process's open groups, for JSON.
 
-    "links" has a dictionary for each rail: the fields of `slackline.telemetry.LinkReport`, and the
+    "links" has a dictionary for each rail: the fields of `slackline.records.LinkReport`, and the
     rates "sent_bytes_per_s" and "received_bytes_per_s" since the previous call. "outward" and
     "inward" are the sentences of the health monitor; they are empty for shared memory.
     """

@@ -27,12 +27,12 @@ import torch
 from torch import distributed as dist
 
 from slackline._lazy import record
-from slackline._profile import observed, profiling
 from slackline.backend._identity import Identity
 from slackline.backend._torch import c10d, held
 from slackline.backend.operations import Call, CoalescedWork, TransferWork, in_dispatcher
+from slackline.backend.profiling import observed, profiling
+from slackline.backend.staging import NeedsDispatcher, needs_dispatcher
 from slackline.errors import UsageError
-from slackline.staging import NeedsDispatcher, needs_dispatcher
 
 __all__ = [
     "OPERATIONS",

@@ -26,9 +26,9 @@ from slackline.backend._torch import (
     serve_set_pg_timeout,
 )
 from slackline.backend.operations import DataMovement, DeviceOf, PointToPoint, Reductions
+from slackline.backend.staging import device_of
 from slackline.errors import UsageError
 from slackline.nic import Group
-from slackline.staging import device_of
 
 if TYPE_CHECKING:
     from slackline.backend.flight import GroupRecord

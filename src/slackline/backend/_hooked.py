@@ -24,8 +24,8 @@ from slackline.backend._dispatched import OPERATIONS, pass_through
 from slackline.backend._identity import NAME
 from slackline.backend._torch import c10d, excluded_from_compile, held
 from slackline.backend.operations import Call, in_dispatcher
+from slackline.backend.staging import NeedsDispatcher, is_plain
 from slackline.errors import UsageError
-from slackline.staging import NeedsDispatcher, is_plain
 
 __all__ = ["HOOKS", "Hooks", "kind_of", "watch_attachments"]
 

@@ -2,29 +2,24 @@
 
     __init__.py   the command and its error handling
     run.py        `slackline run`: run a script on several ranks and print what communication cost
-    top.py        `slackline top`: the ranks and links of a running job on a terminal
-    _top/         the screen of `slackline top`
-    metrics.py    `slackline metrics`: a job's metrics for Prometheus
-    _metrics/     these metrics, and the endpoint that Prometheus scrapes
+    top.py        `slackline top`: a job on a terminal, on a page, or as metrics
+    why.py        `slackline why`: why a job failed, why it was slow, and the run in ten lines
+    trace.py      `slackline trace`: a run as a trace for Perfetto, Chrome or OpenTelemetry
     tune.py       `slackline tune`: find settings with which a script's steps are shorter
     _tune/        the search for these settings
     lab.py        `slackline lab`: a virtual network on this machine
     plan.py       `slackline plan`: print and check plans
     _plan_pipeline/   `slackline plan pipeline`
     doctor.py     `slackline doctor`: check that a machine or a cluster is fit for a run
-    diagnose.py   `slackline diagnose`: the causes of slow steps, from a run's telemetry
     aggregate.py  `slackline aggregate`: an aggregation node in software
     simulate.py   `slackline simulate`: simulate the experiment that a file describes
     reproduce.py  `slackline reproduce`: published tables beside the simulator's figures, and the
                   accuracy of a trained network
     what_if.py    `slackline what-if`: step times of a measured run on another network
-    trace.py      `slackline trace`: a run as a trace for Perfetto, Chrome or OpenTelemetry
-    dashboard.py  `slackline dashboard`: a page about a job, live and afterwards
-    why.py        `slackline why`: the cause of a job's end, from its ranks' reports
     circuit.py    `slackline circuit`: the circuits as Verilog, and the FPGA resources they need
     _apply.py     a measured run, run again with changes
     _job/         a job: its options, hosts, processes, faults, exit codes and files
-    _display/     a job's output and telemetry on a terminal
+    _serving.py   the page and the metrics that `top` and `run` serve
     _doctor/      the checks that `slackline doctor` makes
 
 No file here imports torch at its top, and each sub-command imports what it needs when it runs:
@@ -42,11 +37,8 @@ from slackline import __version__
 from slackline.cli import (
     aggregate,
     circuit,
-    dashboard,
-    diagnose,
     doctor,
     lab,
-    metrics,
     plan,
     reproduce,
     run,
@@ -72,19 +64,16 @@ app = typer.Typer(
 app.command(name="run", context_settings=run.SETTINGS)(run.run)
 app.command(name="tune", context_settings=tune.SETTINGS)(tune.tune)
 app.command(name="top")(top.top)
-app.command(name="metrics")(metrics.metrics)
+app.command(name="why")(why.why)
+app.command(name="trace")(trace.trace)
 app.add_typer(plan.app, name="plan")
 app.add_typer(lab.app, name="lab")
 app.add_typer(circuit.app, name="circuit")
 app.command(name="doctor")(doctor.doctor)
-app.command(name="dashboard")(dashboard.dashboard)
-app.command(name="diagnose")(diagnose.diagnose)
 app.command(name="aggregate")(aggregate.aggregate)
 app.command(name="simulate")(simulate.simulate)
 app.add_typer(reproduce.app, name="reproduce")
 app.command(name="what-if")(what_if.what_if)
-app.command(name="trace")(trace.trace)
-app.command(name="why")(why.why)
 
 
 def _version(asked: bool) -> None:

@@ -73,11 +73,13 @@ def aggregate(
     ] = None,
 ) -> int:
     """Reduce for the workers that name this address in SLACKLINE_AGGREGATOR, until Ctrl-C."""
-    from slackline.aggregator import Aggregator, AggregatorOptions
+    from slackline.nic.aggregator import Aggregator, AggregatorOptions
     from slackline.nic.host import parse_address, show_address
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    # The node speaks of its groups, and its engine only of what is wrong.
     logging.getLogger("slackline.nic").setLevel(logging.WARNING)
+    logging.getLogger("slackline.nic.aggregator").setLevel(logging.INFO)
     host, port = parse_address(listen)
     least_bytes = None if expect_sums is None else parse_bytes(expect_sums)
     node = Aggregator(

@@ -12,16 +12,13 @@ import os
 import shutil
 import signal
 import tempfile
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from slackline import monitor
-from slackline.cli._display._report import Report
-from slackline.cli._display._screen import open_screen
 from slackline.cli._job._announced import announced
 from slackline.cli._job._config import NO_CONFIG, read_config
 from slackline.cli._job._failed_job import explain
@@ -46,14 +43,21 @@ from slackline.cli._job._options import (
     Switch,
 )
 from slackline.cli._job._output import writing_to
-from slackline.cli._job._page import open_page
 from slackline.cli._job._program import Program
 from slackline.cli._job._stage import NO_GROUP_NS, lab_options, open_stage
-from slackline.cli._metrics._options import served_metrics
+from slackline.cli._serving import (
+    MetricsFlag,
+    MetricsListen,
+    MetricsToken,
+    PageFlag,
+    PageListen,
+    served,
+)
 from slackline.env import Environment
 from slackline.errors import UsageError
 from slackline.faults import Plan, parse_all
 from slackline.units import parse_duration_ns, parse_rate
+from slackline.views.terminal import Report, open_screen
 
 __all__ = ["SETTINGS", "run"]
 
@@ -146,31 +150,11 @@ def run(
             "opened no group of slackline by then. Default: 30s.",
         ),
     ] = None,
-    dashboard: Annotated[
-        bool,
-        typer.Option(
-            "--dashboard", help="Serve a page about the job at 127.0.0.1 of rank 0's machine."
-        ),
-    ] = False,
-    dashboard_port: Annotated[
-        int | None,
-        typer.Option(help="Serve this page at this port; 0 for any free port. Default: 8470."),
-    ] = None,
-    metrics: Annotated[
-        bool, typer.Option("--metrics", help="Serve metrics for Prometheus at 127.0.0.1:9464.")
-    ] = False,
-    metrics_listen: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Serve them at this address: 127.0.0.1:9500."),
-    ] = None,
-    metrics_token: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Answer only requests with the token in this file; needed for an address that "
-            "other machines can reach. Default: none.",
-        ),
-    ] = None,
+    page: PageFlag = False,
+    page_listen: PageListen = None,
+    metrics: MetricsFlag = False,
+    metrics_listen: MetricsListen = None,
+    metrics_token: MetricsToken = None,
     lab: LabFlag = False,
     hosts: Annotated[
         str | None,
@@ -224,12 +208,18 @@ def run(
     fault_wait_ns = _fault_wait_ns(fault_wait, timed)
     place = on_this_machine() if machines is None else machines.place(ranks)
     grace = shutdown_time(shutdown_timeout, os.environ)
-    shown = (dashboard or dashboard_port is not None) and place.first == 0
+    if place.first != 0:  # The machine of rank 0 serves the page.
+        page, page_listen = False, None
     with (
         collected_signals() as received,  # the first: signals are collected until all is closed
-        served_metrics(asked=metrics, listen=metrics_listen, token=metrics_token) as serve_metrics,
+        served(
+            page=page,
+            page_listen=page_listen,
+            metrics=metrics,
+            metrics_listen=metrics_listen,
+            metrics_token=metrics_token,
+        ) as servers,
         open_screen() as screen,
-        open_page(dashboard_port) if shown else nullcontext() as page,
         open_stage(options, plan, world, place, no_group_ns=fault_wait_ns) as stage,
         ExitStack() as while_running,
     ):
@@ -267,11 +257,8 @@ def run(
         settings |= threads
         if threads and ranks > cores:
             screen.note("OMP_NUM_THREADS=1 for each rank, as there are more ranks than cores")
-        if page is not None:
-            page.start(monitor.Job(telemetry))
-            screen.note(f"the page of this job: {page.url}")
-        if (where := serve_metrics(telemetry)) is not None:
-            screen.note(f"metrics for Prometheus at {where}")
+        for said in servers.start(telemetry):
+            screen.note(said)
         while_running.enter_context(announced(directory, str(program), world, screen.note))
         job = Job(
             directory,
@@ -293,10 +280,11 @@ def run(
         for table in tables:
             screen.table(table)
         if not tables and not code:
-            screen.note("no telemetry: no rank used slackline.overlap or slackline.pipeline")
-        for found in (report.links(), report.causes()):
-            if found is not None:
-                screen.table(found)
+            screen.note(
+                "no steps in the telemetry: no rank used slackline.overlap or slackline.pipeline"
+            )
+        if report.job.ranks:
+            screen.table(report.summary())
         for problem in report.problems():
             screen.note(problem)
         if said := stage.unused():
@@ -311,9 +299,9 @@ def run(
         if received:
             screen.note(f"ended by {signal.Signals(received[0]).name}; all ranks have left")
         elif code:
-            explain(job, ending, screen, shown=True)
-        if page is not None and page.error is not None:
-            screen.note(f"the page of this job has ended: {page.error!r}")
+            explain(job, ending, screen, report.job, shown=True)
+        if servers.error:
+            screen.note(servers.error)
         saved = keep is not None or (code and not received) or screen.lost
         if saved:
             screen.note(f"output and telemetry of all ranks: {directory}")

@@ -45,8 +45,8 @@ def trace(
     ] = _Format.PERFETTO,
 ) -> int:
     """Write all ranks of a run as one trace, by one clock."""
-    from slackline.telemetry import Flaws
-    from slackline.trace import Recording, TraceFormat, write_spans, write_trace
+    from slackline.history import Flaws, Recording
+    from slackline.views.trace import TraceFormat, write_spans, write_trace
 
     if output is None and sys.stdout.isatty():
         raise UsageError("a trace is not for a terminal: give --output FILE")

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slackline.cli._display._screen import Screen, open_screen
 from slackline.cli._job._interrupts import collected_signals
 from slackline.cli._job._options import (
     SETTINGS,
@@ -35,6 +34,7 @@ from slackline.env import Environment
 from slackline.errors import UsageError
 from slackline.faults import parse_all
 from slackline.units import parse_duration_ns, parse_rate
+from slackline.views.terminal import Screen, open_screen
 
 if TYPE_CHECKING:
     from slackline.cli._tune import Attempt

@@ -67,6 +67,7 @@ def what_if(
     ] = False,
 ) -> int:
     """Predict the step times of a measured run after changes of its network or its model."""
+    from slackline.history import Flaws
     from slackline.predict import (
         DEFAULT_SAMPLES,
         PipelineRun,
@@ -78,7 +79,6 @@ def what_if(
         parse_changes,
         predict,
     )
-    from slackline.telemetry import Flaws
 
     changes = [parse_changes(text) for text in change or ()]
     if apply and not changes:

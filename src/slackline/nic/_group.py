@@ -42,10 +42,10 @@ from slackline.plan.collective import Collective
 from slackline.wire import DType, ReduceOp
 
 if TYPE_CHECKING:
-    from slackline.health import Judgement
+    from slackline.detect import Judgement
     from slackline.nic.collectives import Sharing
     from slackline.nic.offload import Star
-    from slackline.telemetry import LinkReport
+    from slackline.records import LinkReport
 
 __all__ = ["Epochs", "NativeGroup", "release_native_objects"]
 

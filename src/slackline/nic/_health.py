@@ -2,7 +2,7 @@
 
 A thread takes four samples a second while there is traffic, and one while there is none; with many
 links it takes fewer, so that it needs half a percent of a processor at most. Verdicts (reports of a
-changed condition) go to the logger "slackline.health" and, if a directory is configured, to the
+changed condition) go to the logger "slackline.detect" and, if a directory is configured, to the
 rank's telemetry, with one report a second for each rail. Only wires are watched:
 rails over TCP or UDP, not shared memory.
 """
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from slackline.health import (
+from slackline.detect import (
     Condition,
     HealthOptions,
     Judgement,
@@ -25,14 +25,16 @@ from slackline.health import (
     Verdict,
 )
 from slackline.nic._link_reports import Counted, LinkReports
-from slackline.telemetry import ClockOffset, LinkReport, LinkVerdict
+from slackline.records import ClockOffset, LinkReport, LinkVerdict
 
 __all__ = ["Monitor", "Rails", "Status", "to_sample"]
 
-_log = logging.getLogger("slackline.health")
+_log = logging.getLogger("slackline.detect")
 
 _BUSY_S = 0.25
 _IDLE_S = 1.0
+_SETTLE_S = 0.05
+"""The time that a rail has to be connected again before its loss is looked at."""
 _REST = 200
 """The least time between two samples, in units of the processor time that a sample took."""
 
@@ -130,6 +132,9 @@ class Monitor:
         self._frames = 0
         self._stillness: _Stillness | None = None
         self._lock = threading.Lock()
+        self._lost: dict[tuple[int, int], str] = {}
+        """The reasons for which rails were lost, by link and rail, until they are up again."""
+        self._woken = threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._write = write
@@ -151,8 +156,17 @@ class Monitor:
     def stop(self) -> None:
         """Stop the thread and return once the monitor no longer uses the engine."""
         self._stopped.set()
+        self._woken.set()
         if self._thread is not None:
             self._thread.join()
+
+    def rail_changed(self, link: int, rail: int, change: str, reason: str) -> None:
+        """Look at all wires soon, because the engine has reported a change of one."""
+        if change in ("lost", "suspect"):
+            self._lost[link, rail] = reason
+        elif change == "up":
+            self._lost.pop((link, rail), None)
+        self._woken.set()
 
     def judgements(self) -> list[Judgement]:
         """Return the health of both directions of each wire, in the order of peers and rails."""
@@ -198,7 +212,8 @@ class Monitor:
             samples.append(sample)
             frames += sample.frames_sent
         with self._lock:
-            verdicts = self._tracker.take(now_ns, samples, ended)
+            known = {(self._peers[link], rail): why for (link, rail), why in self._reasons()}
+            verdicts = self._tracker.take(now_ns, samples, ended, known)
             sentences = self._sentences(now_ns)
         for verdict in verdicts:
             self._tell(verdict)
@@ -206,6 +221,9 @@ class Monitor:
             self._reports.take(now_ns, wires, sentences)
         moved, self._frames = frames != self._frames, frames
         return moved
+
+    def _reasons(self) -> list[tuple[tuple[int, int], str]]:
+        return [each for each in list(self._lost.items()) if each[0][0] in self._peers]
 
     def _sentences(self, now_ns: int) -> dict[tuple[int, int, int], str] | None:
         """Return `sentences`, or None if no report is due; the lock must be held."""
@@ -235,7 +253,12 @@ class Monitor:
 
     def _watch(self) -> None:
         wait_s = _BUSY_S
-        while not self._stopped.wait(wait_s):
+        while True:
+            if self._woken.wait(wait_s):
+                self._woken.clear()
+                self._stopped.wait(_SETTLE_S)
+            if self._stopped.is_set():
+                return
             began_ns = time.thread_time_ns()
             busy = self.look(time.monotonic_ns())
             spent_s = (time.thread_time_ns() - began_ns) / 1e9

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from slackline.nic._negotiated import NegotiatedRates
-from slackline.telemetry import ClockOffset, LinkReport
+from slackline.records import ClockOffset, LinkReport
 
 __all__ = ["Counted", "LinkReports"]
 

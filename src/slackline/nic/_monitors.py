@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import slackline._native as _native
-    from slackline.health import Judgement
+    from slackline.detect import Judgement
     from slackline.nic._health import Monitor
-    from slackline.telemetry import ClockOffset, LinkReport, LinkVerdict
+    from slackline.records import ClockOffset, LinkReport, LinkVerdict
 
 __all__ = ["Monitors", "Watch"]
 
@@ -57,6 +57,11 @@ class Watch:
     def reports(self) -> list[LinkReport]:
         """Return a report on each rail, as `Monitor.reports` does."""
         return self._made().reports()
+
+    def rail_changed(self, link: int, rail: int, change: str, reason: str) -> None:
+        """Have the monitor look at the links at once, and know why a rail was lost."""
+        if self._monitor is not None:
+            self._monitor.rail_changed(link, rail, change, reason)
 
     def _made(self) -> Monitor:
         with self._lock:
@@ -111,6 +116,12 @@ class Monitors:
             watch.start()
         self._open.append(watch)
         return watch
+
+    def rail_changed(self, link: int, rail: int, change: str, reason: str) -> None:
+        """Tell the watch over a link that one of its rails has changed."""
+        for watch in list(self._open):
+            if link in watch.links:
+                watch.rail_changed(link, rail, change, reason)
 
     def end(self, watch: Watch) -> None:
         """Stop the watch of a group that has been closed."""

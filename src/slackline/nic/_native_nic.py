@@ -327,8 +327,7 @@ class NativeNic:
             if self._records is not None:
                 self._records.follow(engine)
             running = _Running(engine=engine, completions=Completions(engine))
-            heed = None if self._records is None else self._records.rail_changed
-            self._network.start(engine, heed)
+            self._network.start(engine, self._rail_changed)
         except BaseException as error:
             self._closed = True
             if engine is not None:
@@ -337,6 +336,12 @@ class NativeNic:
             raise
         self._running = running
         return running
+
+    def _rail_changed(self, event: _native.RailEvent) -> None:
+        """Write a change of a rail at once, and have its link looked at."""
+        if self._records is not None:
+            self._records.rail_changed(event)
+        self._monitors.rail_changed(event.link, event.rail, event.what, event.reason)
 
 
 def _records(environment: Environment, options: NicOptions) -> Records | None:

@@ -9,12 +9,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-from slackline.telemetry import (
+from slackline.records import (
     DEFAULT_LIMIT_BYTES,
     Counters,
     Decision,
     GroupOpened,
     Operations,
+    RailChange,
     Record,
     Setting,
     Writer,
@@ -47,6 +48,8 @@ class RailEvent(Protocol):
     def what(self) -> str: ...
     @property
     def reason(self) -> str: ...
+    @property
+    def time_ns(self) -> int: ...
 
 
 class Records:
@@ -135,13 +138,19 @@ class Records:
         )
 
     def rail_changed(self, event: RailEvent) -> None:
-        """Write the failure or the return of a rail as a decision about failover."""
+        """Write the failure or the return of a rail, or the end of a link."""
         if event.what == "wanted":
             return  # The link gets its first rail.
-        peer = self._peers.get(event.link)
-        link = "the link" if peer is None else f"link {self._rank}-{peer}"
-        part = link if event.rail < 0 else f"rail {event.rail} of {link}"
-        self.decided("failover", f"{part}: {event.what}", event.reason)
+        self.write(
+            RailChange(
+                rank=self._rank,
+                time_ns=time.time_ns() - time.monotonic_ns() + event.time_ns,
+                peer=self._peers.get(event.link, -1),
+                rail=event.rail,
+                change=event.what,
+                reason=event.reason,
+            )
+        )
         if event.what == "down":
             self._peers.pop(event.link, None)  # The engine gives no other link this number.
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import slackline._native as _native
 from slackline.nic._translation import FailureTuple, to_error
-from slackline.report import (
+from slackline.records import kind_of, plan_name_of
+from slackline.records.failures import (
     DEFAULT_HANG,
     MissingPart,
     OperationState,
@@ -17,7 +18,6 @@ from slackline.report import (
     Reporter,
     reporter_of,
 )
-from slackline.telemetry import kind_of, plan_name_of
 
 __all__ = ["Reports"]
 

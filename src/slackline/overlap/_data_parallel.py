@@ -20,7 +20,7 @@ from slackline.overlap._ddp_names import without_prefix
 from slackline.overlap._model_gradients import ModelGradients, agree_and_copy
 from slackline.overlap._report import Report
 from slackline.overlap.exchange import check_communicate, open_exchange
-from slackline.telemetry import RunSummary, StepSummary
+from slackline.records import RunSummary, StepSummary
 
 if TYPE_CHECKING:
     from slackline.nic import Group

@@ -12,7 +12,7 @@ from typing import Any
 from slackline.overlap._detail_budget import DetailBudget
 from slackline.overlap._timeline import Split, Timeline, TrainingPhase
 from slackline.overlap.exchange import Pending
-from slackline.telemetry import CoreTimes, StepSummary
+from slackline.records import CoreTimes, StepSummary
 
 __all__ = ["Clock", "Recorder"]
 

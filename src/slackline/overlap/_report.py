@@ -12,7 +12,7 @@ from slackline.overlap._detail_budget import DetailBudget
 from slackline.overlap._recorder import Recorder
 from slackline.overlap._timeline import Timeline
 from slackline.overlap.exchange import Exchange
-from slackline.telemetry import (
+from slackline.records import (
     DEFAULT_LIMIT_BYTES,
     Decision,
     Promise,

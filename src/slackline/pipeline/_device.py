@@ -9,7 +9,7 @@ from collections import deque
 
 import torch
 
-from slackline.staging import new_event
+from slackline.backend.staging import new_event
 
 __all__ = ["DeviceThrottle"]
 

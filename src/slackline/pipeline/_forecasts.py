@@ -7,7 +7,7 @@ from collections.abc import Callable
 from slackline.errors import UsageError
 from slackline.pipeline._policy import POLICIES, Policy
 from slackline.pipeline.replan import Forecaster
-from slackline.telemetry import Decision
+from slackline.records import Decision
 
 __all__ = ["forecaster_for"]
 

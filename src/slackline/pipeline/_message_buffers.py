@@ -20,9 +20,9 @@ from torch import Tensor
 from torch import distributed as dist
 
 from slackline.backend import empty
+from slackline.backend.staging import Device, Event, PostingQueue
 from slackline.nic import Transfer
 from slackline.pipeline._message import Layout, pack, unpack
-from slackline.staging import Device, Event, PostingQueue
 
 __all__ = ["Landed", "MessageBuffers"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from slackline.pipeline.replan import warm_up
 from slackline.plan.pipeline import PipelinePlan, Scenario, replay
-from slackline.telemetry import Decision, Promise, Record, Writer
+from slackline.records import Decision, Promise, Record, Writer
 
 __all__ = ["PlanTelemetry"]
 

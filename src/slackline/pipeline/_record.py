@@ -9,7 +9,7 @@ from statistics import median
 from typing import NamedTuple
 
 from slackline.plan.pipeline import Instruction, Kind
-from slackline.telemetry import CoreTimes, PipelineStep
+from slackline.records import CoreTimes, PipelineStep
 
 __all__ = ["Came", "Sent", "Span", "StepRecord", "Wait", "overview", "telemetry_of"]
 

@@ -30,7 +30,7 @@ from slackline.plan.pipeline import (
     duration_ps,
     held_after,
 )
-from slackline.telemetry import CoreTimes, open_core_times
+from slackline.records import CoreTimes, open_core_times
 
 __all__ = ["Inputs", "LaunchThrottle", "Runner", "StepConfig"]
 

@@ -36,7 +36,7 @@ from slackline.pipeline._transport import Transport
 from slackline.pipeline._worker import LossFunction, Worker
 from slackline.pipeline.replan import MetricsExchange, Replanner, can_replan
 from slackline.plan.pipeline import PipelinePlan, Scenario
-from slackline.telemetry import DEFAULT_LIMIT_BYTES
+from slackline.records import DEFAULT_LIMIT_BYTES
 
 __all__ = ["Schedule"]
 

@@ -9,7 +9,7 @@ from slackline.env import Environment
 from slackline.pipeline._config import ScheduleConfig
 from slackline.pipeline._plans import Memory
 from slackline.plan.pipeline import PipelinePlan
-from slackline.telemetry import Setting
+from slackline.records import Setting
 
 __all__ = ["Settings"]
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from slackline._profile import Facts, profiling, recorded_transfer
+from slackline.backend.profiling import Facts, profiling, recorded_transfer
 from slackline.errors import InternalError
 from slackline.nic import Completion, Group, Operation, Transfer
 from slackline.pipeline._message import (

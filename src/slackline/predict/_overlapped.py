@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slackline.errors import UsageError
+from slackline.history import Alignment
 from slackline.predict._model import covered_ns
 from slackline.predict._records import RankRecords
 from slackline.predict._run import Computation, Step
-from slackline.telemetry import Alignment, StepSummary
+from slackline.records import StepSummary
 
 __all__ = ["overlapped_steps", "steps_in_common"]
 

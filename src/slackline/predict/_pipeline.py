@@ -8,6 +8,7 @@ from statistics import median
 
 from slackline.env import Environment
 from slackline.errors import UsageError
+from slackline.history import files_of, read_all, telemetry_of
 from slackline.plan.pipeline import (
     Instruction,
     Kind,
@@ -18,7 +19,7 @@ from slackline.plan.pipeline import (
     held_after,
     validate,
 )
-from slackline.telemetry import FileHeader, PipelineStep, Setting, read_all
+from slackline.records import FileHeader, PipelineStep, Setting
 
 __all__ = ["Cap", "PipelineRun", "PipelineTimes", "has_pipeline", "load_pipeline", "peaks_of"]
 
@@ -115,8 +116,7 @@ def load_pipeline(directory: Path, report: Callable[[str], None] | None = None) 
     `report` receives a sentence for each damaged line; without it such a line raises UsageError.
     Raises UsageError that names the file for records from which no prediction can be made.
     """
-    folder = directory / "telemetry" if (directory / "telemetry").is_dir() else directory
-    files = sorted(folder.glob("rank-*.jsonl"))
+    files = files_of(telemetry_of(directory))
     if not files:
         raise UsageError(f"there is no telemetry in {directory}: it has no rank-*.jsonl")
     records = [_records(path, report) for path in files]
@@ -157,8 +157,7 @@ def load_pipeline(directory: Path, report: Callable[[str], None] | None = None) 
 
 def has_pipeline(directory: Path) -> bool:
     """Return whether the directory has telemetry of a pipeline's steps."""
-    folder = directory / "telemetry" if (directory / "telemetry").is_dir() else directory
-    first = next(iter(sorted(folder.glob("rank-*.jsonl"))), None)
+    first = next(iter(files_of(telemetry_of(directory))), None)
     return first is not None and any(
         isinstance(record, PipelineStep) for record in read_all(first, _ignore)
     )

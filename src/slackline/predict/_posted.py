@@ -11,10 +11,10 @@ several pauses. The sizes of the all_reduces repeat from step to step.
 from collections.abc import Sequence
 
 from slackline.errors import UsageError
+from slackline.history import Alignment
 from slackline.predict._records import RankRecords
 from slackline.predict._run import Step
 from slackline.predict._spans import Reduction, Trace, steps_of_traces
-from slackline.telemetry import Alignment
 
 __all__ = ["posted_steps"]
 

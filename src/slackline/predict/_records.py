@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slackline.errors import UsageError
+from slackline.history import read_all
 from slackline.plan.collective import Collective
-from slackline.telemetry import (
+from slackline.records import (
     ClockOffset,
     FileHeader,
     LinkReport,
@@ -14,7 +15,6 @@ from slackline.telemetry import (
     Operations,
     Record,
     StepSummary,
-    read_all,
 )
 
 __all__ = ["RankRecords", "read_records"]

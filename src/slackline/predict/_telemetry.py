@@ -10,6 +10,7 @@ from pathlib import Path
 
 from slackline.errors import UsageError
 from slackline.faults import Plan, parse_all
+from slackline.history import align, files_of, telemetry_of
 from slackline.lab import beyond_kernel, burst_bytes
 from slackline.predict._calibrate import calibrate
 from slackline.predict._job import Job, read_job
@@ -17,8 +18,8 @@ from slackline.predict._overlapped import overlapped_steps, steps_in_common
 from slackline.predict._posted import posted_steps
 from slackline.predict._records import RankRecords, read_records
 from slackline.predict._run import Group, Link, Run, Step
+from slackline.records import Operation, Record
 from slackline.sim import Policy
-from slackline.telemetry import Operation, Record, align
 
 __all__ = ["load_telemetry"]
 
@@ -32,8 +33,8 @@ def load_telemetry(directory: Path, report: Callable[[str], None] | None = None)
     `report` receives a sentence for each damaged line; without it such a line raises UsageError.
     Raises UsageError that names the file for records from which no prediction can be made.
     """
-    folder = directory / "telemetry" if (directory / "telemetry").is_dir() else directory
-    files = sorted(folder.glob("rank-*.jsonl"))
+    folder = telemetry_of(directory)
+    files = files_of(folder)
     if not files:
         raise UsageError(
             f"there is no telemetry in {directory}: it has no rank-*.jsonl; "

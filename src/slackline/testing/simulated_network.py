@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from slackline.health import Probe, RailSample
+from slackline.detect import Probe, RailSample
 
 __all__ = [
     "MS",

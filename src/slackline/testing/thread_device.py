@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.futures import Future
 
-from slackline.staging import Departures, Event, Gate, Worker
+from slackline.backend.staging import Departures, Event, Gate, Worker
 
 __all__ = ["ThreadDevice", "ThreadEvent", "ThreadStream"]
 
@@ -107,7 +107,7 @@ class _ThreadCopies:
 
 
 class ThreadDevice:
-    """An implementation of slackline.staging.Device by threads; its tensors are CPU tensors.
+    """An implementation of `backend.staging.Device` by threads; its tensors are CPU tensors.
 
     `current` is the calling thread's stream. A computation on the device is a function that is
     launched on a stream. Close the device at the end, outside all streams.

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from fault_ranks import Line
 
-from slackline.aggregator import Aggregator, AggregatorOptions
 from slackline.errors import SlacklineError
 from slackline.nic import Group, NativeNic, NicOptions, Store
+from slackline.nic.aggregator import Aggregator, AggregatorOptions
 from slackline.wire import DType, ReduceOp
 
 HEALTHY = timedelta(seconds=60)

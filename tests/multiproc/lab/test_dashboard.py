@@ -1,4 +1,4 @@
-"""Test of `slackline run --dashboard` in a lab: the right link and the right NIC while it runs."""
+"""Test of `slackline run --page` in a lab: the right link and the right NIC while it runs."""
 
 import re
 import subprocess
@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from browser_pages import open_page, opened_browser
 
-from slackline.telemetry import LinkVerdict, read_directory
+from slackline.history import read_directory
+from slackline.records import LinkVerdict
 
 _SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
 
@@ -63,7 +64,17 @@ def _watch(browser: Any, tmp_path: Path) -> None:
     faults = ("--fault", delay, "--fault", "nic 2.1 down from 42s")
     lab = ("--lab", "--ranks", "3", "--nics", "2", "--rate", "200Mbit", *faults)
     process = subprocess.Popen(
-        [*_SLACKLINE, "run", *lab, "--dashboard-port", "0", "--keep", "kept", "train.py", "60"],
+        [
+            *_SLACKLINE,
+            "run",
+            *lab,
+            "--page-listen",
+            "127.0.0.1:0",
+            "--keep",
+            "kept",
+            "train.py",
+            "60",
+        ],
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -10,7 +10,7 @@ from torch.distributed.pipelining import PipelineStage
 from slackline.errors import ClosedError, PeerError
 from slackline.pipeline import Schedule, ScheduleConfig
 from slackline.pipeline._record import telemetry_of
-from slackline.telemetry import open_core_times
+from slackline.records import open_core_times
 
 WORK_NS = 1_000_000
 

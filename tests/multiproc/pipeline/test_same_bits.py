@@ -11,7 +11,8 @@ from pipeline_models import (
 )
 from pipeline_work import carried, one_stage_a_rank, several_stages_a_rank
 
-from slackline.telemetry import Decision, Promise, file_of, read_directory, read_file
+from slackline.history import read_directory, read_file
+from slackline.records import Decision, Promise, file_of
 
 SLOW = pytest.mark.slow
 WIRES = {

@@ -6,7 +6,8 @@ from datetime import timedelta
 import pipeline_models as models
 import pytest
 
-from slackline.telemetry import Setting, read_directory
+from slackline.history import read_directory
+from slackline.records import Setting
 
 KINDS = (
     models.checkpointed,

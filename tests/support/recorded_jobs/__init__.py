@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slackline.telemetry import ClockOffset, FileHeader, LinkReport, Record, decode, encode, file_of
+from slackline.records import ClockOffset, FileHeader, LinkReport, Record, decode, encode, file_of
 
 __all__ = ["unpack"]
 

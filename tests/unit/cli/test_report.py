@@ -1,5 +1,6 @@
 """Tests of the progress line and the table, made from files that ranks write."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,8 +9,7 @@ import pytest
 from made_records import link
 from rich.console import Console
 
-from slackline.cli._display._report import Report, decimal_bytes
-from slackline.telemetry import (
+from slackline.records import (
     Counters,
     Gap,
     GroupOpened,
@@ -20,6 +20,8 @@ from slackline.telemetry import (
     Writer,
     file_of,
 )
+from slackline.views import decimal_bytes, summary_of
+from slackline.views.terminal import Report
 
 
 def _step(rank: int, number: int, *, wall_ns: int = 20_000_000, optimizer: int = 0) -> StepSummary:
@@ -31,6 +33,17 @@ def _step(rank: int, number: int, *, wall_ns: int = 20_000_000, optimizer: int =
         exposed_ns=1_000_000,
         reduced_bytes=600_000,
     )
+
+
+def _fact(report: Report, name: str) -> str:
+    """Return a line of the run's summary as `slackline run` shows it at the end."""
+    console = Console(width=400)
+    with console.capture() as capture:
+        console.print(report.summary())
+    rows = [line.split("│") for line in capture.get().splitlines() if "│" in line]
+    facts = {row[1].strip(): row[2].strip() for row in rows}
+    assert facts == {line.name: line.text for line in summary_of(report.watch)}
+    return facts[name]
 
 
 def _text(report: Report) -> str:
@@ -209,10 +222,9 @@ def _verdict(rank: int, condition: str, at_ns: int) -> LinkVerdict:
     )
 
 
-def test_verdicts_of_all_ranks_are_told_once_and_have_a_row(tmp_path: Path) -> None:
+def test_verdicts_of_all_ranks_are_told_once_and_summed_up(tmp_path: Path) -> None:
     report = Report(tmp_path, ranks=2)
     assert report.news() == []
-    assert report.links() is None
     for rank in range(2):
         with Writer(tmp_path, rank) as writer:
             writer.write(_verdict(rank, "slow", 12_400_000_000))
@@ -222,16 +234,10 @@ def test_verdicts_of_all_ranks_are_told_once_and_have_a_row(tmp_path: Path) -> N
         writer.write(_verdict(0, "back", 15_400_000_000))
     report.update()
     assert report.news() == ["link 0>1 is back"]
-    console = Console(width=100)
-    with console.capture() as capture:
-        console.print(report.links())
-    rows = [line.split("│") for line in capture.get().splitlines() if line.startswith("│")]
-    assert [[cell.strip() for cell in row[1:-1]] for row in rows] == [
-        ["0>1", "slow", "1", "3.0 s", "12.4 s", "link 0>1 is slow"]
-    ]
+    assert _fact(report, "disturbed") == "link 0>1 slow 3.0 s"
 
 
-def test_a_rail_that_flaps_has_one_row_for_both_directions(tmp_path: Path) -> None:
+def test_a_rail_that_flaps_is_summed_up_once_for_both_directions(tmp_path: Path) -> None:
     def told(rank: int, condition: str, at_ns: int) -> LinkVerdict:
         peer = 1 - rank
         return LinkVerdict(
@@ -254,13 +260,7 @@ def test_a_rail_that_flaps_has_one_row_for_both_directions(tmp_path: Path) -> No
                 writer.write(told(rank, "back", start_ns + 500_000_000))
     report = Report(tmp_path, ranks=2)
     report.update()
-    console = Console(width=120)
-    with console.capture() as capture:
-        console.print(report.links())
-    rows = [line.split("│") for line in capture.get().splitlines() if line.startswith("│")]
-    assert [[cell.strip() for cell in row[1:-1]] for row in rows] == [
-        ["0-1", "silent", "4", "2.0 s", "10.0 s", "link 0-1 is silent for the time 25"],
-    ]
+    assert _fact(report, "disturbed") == "link 0-1 silent 4 times, 2.0 s"
 
 
 def test_a_cause_other_than_a_link_is_told_once_when_it_is_certain(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_cause_other_than_a_link_is_told_once_when_it_is_certain(tmp_path: Pat
     assert told.index([line for lines in told for line in lines]) in range(9, 13)
 
 
-def test_the_end_of_a_cause_is_told_and_a_table_has_the_times_of_each_cause(
+def test_the_end_of_a_cause_is_told_and_its_times_are_summed_up(
     tmp_path: Path,
 ) -> None:
     now_ns = [0]
@@ -318,20 +318,14 @@ def test_the_end_of_a_cause_is_told_and_a_table_has_the_times_of_each_cause(
         over,
         f"cause: {sentence}",
     ]
-    console = Console(width=160)
-    with console.capture() as capture:
-        console.print(report.causes())
-    rows = [line.split("│") for line in capture.get().splitlines() if line.startswith("│")]
-    ((name, times, total, first, evidence),) = [[cell.strip() for cell in r[1:-1]] for r in rows]
-    assert (name, times, first) == ("rank 1", "2", "2.9 s")
-    assert total.endswith(" s, then to the end")
-    assert f"{name}: {evidence}" == sentence
+    slow = _fact(report, "slow")
+    assert re.fullmatch(r"rank 1 \(2 times, \d+\.\d s, then to the end\)", slow)
 
 
-def test_without_a_cause_there_is_no_table_of_causes(tmp_path: Path) -> None:
+def test_a_job_without_a_cause_says_so(tmp_path: Path) -> None:
     report = Report(tmp_path, ranks=1)
     report.news(ended=True)
-    assert report.causes() is None
+    assert _fact(report, "slow") == "no cause of slow steps"
 
 
 def test_what_the_telemetry_lacks_is_named_with_file_and_line(tmp_path: Path) -> None:

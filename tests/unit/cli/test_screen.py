@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from slackline.cli._display._screen import PlainScreen, open_screen
+from slackline.views.terminal._screen import PlainScreen, open_screen
 
 
 def test_each_stream_stays_what_it_is_and_notes_begin_a_line(

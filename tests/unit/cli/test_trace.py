@@ -12,7 +12,7 @@ import pytest
 from made_records import START_NS, header, operations, write
 
 from slackline.cli import main
-from slackline.telemetry import GroupOpened, encode, file_of
+from slackline.records import GroupOpened, encode, file_of
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 reports."""
 
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -10,17 +11,18 @@ from typing import Any, cast
 
 import pytest
 
+from slackline.history import read_file
 from slackline.nic import Group, NicOptions
 from slackline.nic._health import Monitor, _pause_s, to_sample
 from slackline.nic._records import Records
-from slackline.telemetry import (
+from slackline.records import (
     ClockOffset,
     Counters,
     GroupOpened,
     LinkReport,
     LinkVerdict,
+    RailChange,
     file_of,
-    read_file,
 )
 from slackline.testing import run_ranks
 
@@ -50,12 +52,26 @@ class Status:
     probes: list[tuple[int, int, int, int]] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class RailEvent:
+    """A RailEvent of the engine with given values."""
+
+    link: int
+    rail: int
+    what: str
+    reason: str
+    time_ns: int
+
+
 class Script:
     """An engine with one rail that is probed every 50 ms; a probe takes `there_ns` to the peer."""
 
     def __init__(self, start_ns: int) -> None:
         self.there_ns = 100_000
         self.alive = True
+        self.rail = True
+        self.looks = 0
+        self.looked = threading.Event()
         self.status = Status()
         self._next_ns = start_ns
 
@@ -69,8 +85,11 @@ class Script:
         del self.status.probes[:-32]
 
     def rails(self) -> list[Status]:
+        self.looks += 1
+        self.looked.set()
         state = "up" if self.alive else "ended"
-        return [replace(self.status, state=state), Status(kind="shm", link=8, state=state)]
+        wires = [replace(self.status, state=state)] if self.rail else []
+        return [*wires, Status(kind="shm", link=8, state=state)]
 
     def link_alive(self, link: int) -> bool:
         assert link in (7, 8)
@@ -86,7 +105,7 @@ def _looks(monitor: Monitor, script: Script, begin_ns: int, end_ns: int) -> Iter
 def test_news_goes_to_the_log_and_to_telemetry(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "slackline.health")
+    caplog.set_level(logging.INFO, "slackline.detect")
     start_ns = time.monotonic_ns()
     script = Script(start_ns)
     records = Records(tmp_path)
@@ -134,6 +153,42 @@ def test_news_goes_to_the_log_and_to_telemetry(
     offsets = [record for record in written if isinstance(record, ClockOffset)]
     assert {(offset.rank, offset.peer) for offset in offsets} == {(5, 3)}
     assert (offsets[0].offset_ns, offsets[0].error_ns) == (0, 100_000)
+
+
+def test_a_lost_rail_is_told_at_the_first_look_with_the_reason_of_the_engine(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    start_ns = time.monotonic_ns()
+    script = Script(start_ns)
+    monitor = Monitor(script, [-1, 7], 0, start_ns=start_ns)
+    list(_looks(monitor, script, start_ns + 250 * MS, start_ns + 5 * S))
+    script.rail = False
+    monitor.rail_changed(7, 0, "lost", "tcp a>b silent for 1.0 s")
+    monitor.look(start_ns + 5 * S)
+    assert [record.message for record in caplog.records] == [
+        "link 0-1 is cut since 5.0 s: tcp a>b silent for 1.0 s"
+    ]
+    script.rail = True
+    monitor.rail_changed(7, 0, "up", "tcp a>b is connected")
+    script.until(start_ns + 6 * S)
+    monitor.look(start_ns + 6 * S)
+    assert [str(judgement.decision) for judgement in monitor.judgements()] == ["well", "well"]
+
+
+def test_a_change_of_a_rail_wakes_the_monitor() -> None:
+    script = Script(time.monotonic_ns())
+    monitor = Monitor(script, [-1, 7], 0)
+    monitor.start()
+    try:
+        while script.looks < 2:  # Without traffic the thread looks once a second.
+            assert script.looked.wait(30)
+            script.looked.clear()
+        before_s = time.monotonic()
+        monitor.rail_changed(7, 0, "up", "tcp a>b answers again")
+        assert script.looked.wait(30)
+    finally:
+        monitor.stop()
+    assert time.monotonic() - before_s < 0.9
 
 
 def test_nothing_moves_without_traffic() -> None:
@@ -225,3 +280,19 @@ def test_verdicts_about_loss_are_those_of_udp_rails(kind: str, counts: tuple[int
     status = Status(kind=kind, packets_sent=1000, packets_resent=20)
     sample = to_sample(status, 0, 1, 0)
     assert (sample.packets_sent, sample.packets_resent) == counts
+
+
+def test_a_change_of_a_rail_is_written_with_the_ranks_of_the_job(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    records.opened(5, 2, members=(5, 3), links=(-1, 7))
+    told = RailEvent(link=7, rail=1, what="lost", reason="eth1 reset", time_ns=time.monotonic_ns())
+    before_ns = time.time_ns()
+    records.rail_changed(told)
+    records.rail_changed(replace(told, rail=-1, what="down", reason="its process has ended"))
+    records.rail_changed(replace(told, link=9, what="wanted"))
+    records.close({})
+    lost, down = (each for each in read_file(file_of(tmp_path, 5)) if isinstance(each, RailChange))
+    assert (lost.rank, lost.peer, lost.rail) == (5, 3, 1)
+    assert (lost.change, lost.reason) == ("lost", "eth1 reset")
+    assert abs(lost.time_ns - before_ns) < 10 * S
+    assert (down.peer, down.rail, down.change) == (3, -1, "down")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from slackline.history import read_file
 from slackline.nic import Group, NicOptions
-from slackline.telemetry import (
+from slackline.records import (
     ClockOffset,
     Counters,
     Decision,
@@ -17,7 +18,6 @@ from slackline.telemetry import (
     Operations,
     Setting,
     file_of,
-    read_file,
 )
 from slackline.testing import run_ranks
 from slackline.wire import DType, ReduceOp

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from slackline.overlap._detail_budget import DetailBudget
 from slackline.overlap._recorder import Recorder
 from slackline.overlap._timeline import Timeline
-from slackline.telemetry import Totals
+from slackline.records import Totals
 
 _MS = 1_000_000
 

@@ -8,10 +8,11 @@ import torch
 from torch import nn, optim
 
 from slackline.errors import UsageError
+from slackline.history import read_directory
 from slackline.overlap import DataParallel
 from slackline.overlap._recorder import Recorder
 from slackline.overlap.reduction.tuning._drift import IN_A_ROW, LATER, WINDOW, Drift
-from slackline.telemetry import Decision, Promise, read_directory
+from slackline.records import Decision, Promise
 
 EVERYTHING = 3 * (65 + 9) * 4
 

@@ -1,7 +1,7 @@
 """Tests of the recorder of steps: the times of the training thread on a core."""
 
 from slackline.overlap._recorder import Recorder
-from slackline.telemetry import CoreTimes, StepSummary
+from slackline.records import CoreTimes, StepSummary
 
 
 def test_a_step_has_the_growth_of_the_times_since_the_previous_call_of_step() -> None:

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from slackline.telemetry import RunSummary, read_directory
+from slackline.history import read_directory
+from slackline.records import RunSummary
 
 
 def train(model, optimizer, batch, steps):

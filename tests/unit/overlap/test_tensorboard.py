@@ -4,7 +4,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
-from slackline.telemetry import StepSummary
+from slackline.records import StepSummary
 
 
 def test_the_figures_of_a_step_have_the_units_that_their_names_say():

@@ -7,7 +7,7 @@ from torch import nn, optim
 from slackline.overlap import _timeline
 from slackline.overlap._recorder import Recorder
 from slackline.overlap._timeline import Timeline, TrainingPhase
-from slackline.telemetry import summarize
+from slackline.records import summarize
 
 
 class Ticks:

@@ -8,7 +8,7 @@ from slackline.errors import UsageError
 from slackline.pipeline._forecasts import forecaster_for
 from slackline.pipeline._policy import POLICIES
 from slackline.pipeline.replan._decision import StepMetrics
-from slackline.telemetry import Decision
+from slackline.records import Decision
 
 MS = 1_000_000
 
@@ -21,7 +21,7 @@ def test_forecasts_need_a_policy_that_makes_new_plans():
 
 def test_a_missing_package_is_named_with_its_remedy(monkeypatch):
     for name in list(sys.modules):
-        if name.startswith(("slackline.health.forecast", "slackline.pipeline.replan.foresight")):
+        if name.startswith(("slackline.pipeline.forecast", "slackline.pipeline.replan.foresight")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "scipy.ndimage", None)
     with pytest.raises(UsageError) as raised:

@@ -13,8 +13,8 @@ from slackline import predict
 from slackline.errors import UsageError
 from slackline.plan.pipeline import Options, Order, generate
 from slackline.predict._pipeline_model import apply_to_pipeline
+from slackline.records import file_of
 from slackline.sim import simulate
-from slackline.telemetry import file_of
 
 ACCEPTED = "a pipeline accepts schedule, latency, compute, delays of links, and rank N slow"
 

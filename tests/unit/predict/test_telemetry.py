@@ -10,7 +10,7 @@ from written_runs import Written
 
 from slackline import predict
 from slackline.errors import UsageError
-from slackline.telemetry import file_of
+from slackline.records import file_of
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from random import Random
 from made_records import header
 
 from slackline.plan.pipeline import Options, Order, PipelinePlan, Scenario, StageMemory, generate
-from slackline.sim import simulate
-from slackline.telemetry import (
+from slackline.records import (
     PipelineStep,
     Setting,
     encode,
     file_of,
 )
+from slackline.sim import simulate
 
 MS = 10**9
 """Picoseconds of a millisecond."""

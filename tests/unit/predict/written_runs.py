@@ -11,6 +11,11 @@ from random import Random
 from made_records import header, operations, write
 
 from slackline.plan.collective import Collective, generate, names
+from slackline.records import (
+    ClockOffset,
+    Record,
+    StepSummary,
+)
 from slackline.sim import (
     Fabric,
     Framing,
@@ -22,11 +27,6 @@ from slackline.sim import (
     TrainingRun,
     engine_ahead_bytes,
     simulate_training,
-)
-from slackline.telemetry import (
-    ClockOffset,
-    Record,
-    StepSummary,
 )
 
 MS = 10**9

@@ -3,7 +3,7 @@
 _reductions, _data_movement ─ _posting ─ nic.Group
             │                    │
         _arguments             _work (results)
-                                 └ _staging: slackline.staging (copies)
+                                 └ _staging: slackline.backend.staging (copies)
 
 _sparse         sums of sparse tensors
 _callbacks      the order in which callbacks of Futures start, and the identities of operations that

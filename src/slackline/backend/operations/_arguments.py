@@ -8,8 +8,8 @@ import torch
 from torch import distributed as dist
 
 from slackline.backend._torch import reduction_number
+from slackline.backend.staging import Buffers
 from slackline.errors import UsageError
-from slackline.staging import Buffers
 from slackline.wire import DType, ReduceOp
 
 __all__ = [

@@ -18,9 +18,9 @@ from slackline.backend.operations._arguments import (
     only_tensor,
 )
 from slackline.backend.operations._posting import Poster, check_modes
+from slackline.backend.staging import Buffers, HostBuffers
 from slackline.errors import TimeoutError, UsageError
 from slackline.nic import Operation
-from slackline.staging import Buffers, HostBuffers
 from slackline.wire import DType
 
 __all__ = ["DataMovement", "PointToPoint"]

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import distributed as dist
 
-from slackline._profile import Facts, profiling, recorded_work
 from slackline.backend._identity import Identity
 from slackline.backend._torch import UNSET, Store, excluded_from_compile, time_limit
 from slackline.backend.operations._callbacks import GroupCallbacks, Number, Order, current, placed
@@ -24,12 +23,13 @@ from slackline.backend.operations._work import (
     StagedWork,
     TransferWork,
 )
+from slackline.backend.profiling import Facts, profiling, recorded_work
+from slackline.backend.staging import AllOf, Continuation, HostBuffers, NeedsDispatcher
 from slackline.nic import Group, Kind, Operation, Prepared, Transfer
-from slackline.staging import AllOf, Continuation, HostBuffers, NeedsDispatcher
 
 if TYPE_CHECKING:
     from slackline.backend.operations._staging import GroupStaging
-    from slackline.staging import Device, DeviceBuffers, StagedTransfer
+    from slackline.backend.staging import Device, DeviceBuffers, StagedTransfer
 
 
 @dataclass(slots=True)

@@ -10,7 +10,6 @@ import torch
 from torch import distributed as dist
 from torch.autograd import profiler  # `allreduce` reads its flag without a call, which is fast
 
-from slackline._profile import observed
 from slackline.backend._torch import (
     UNSET,
     AllreduceOptions,
@@ -32,13 +31,14 @@ from slackline.backend.operations._arguments import (
 from slackline.backend.operations._callbacks import Order, current, running, tags_here
 from slackline.backend.operations._posting import Poster, check_modes
 from slackline.backend.operations._work import CompletedWork, TransferWork
+from slackline.backend.profiling import observed
+from slackline.backend.staging import PIECE_BYTES, HostBuffers, NeedsDispatcher
 from slackline.errors import UsageError
 from slackline.nic import Operation
-from slackline.staging import PIECE_BYTES, HostBuffers, NeedsDispatcher
 
 if TYPE_CHECKING:
+    from slackline.backend.staging import Buffers, Device
     from slackline.nic import Prepared, Transfer
-    from slackline.staging import Buffers, Device
     from slackline.wire import DType, ReduceOp
 
 __all__ = ["Reductions"]

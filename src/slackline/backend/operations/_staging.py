@@ -8,9 +8,7 @@ from functools import partial
 import torch
 
 from slackline.backend.operations._callbacks import Order
-from slackline.errors import ClosedError
-from slackline.nic import Transfer
-from slackline.staging import (
+from slackline.backend.staging import (
     PIECE_BYTES,
     BlockRing,
     Device,
@@ -22,6 +20,8 @@ from slackline.staging import (
     is_plain,
     pieces_of,
 )
+from slackline.errors import ClosedError
+from slackline.nic import Transfer
 
 __all__ = ["GroupStaging"]
 

@@ -22,12 +22,12 @@ from slackline.backend.operations._callbacks import (
     track,
     untracked_then,
 )
+from slackline.backend.staging import AllOf
 from slackline.errors import LinkError, PeerError, TimeoutError, UsageError
-from slackline.staging import AllOf
 
 if TYPE_CHECKING:
+    from slackline.backend.staging import StagedTransfer
     from slackline.nic import Transfer
-    from slackline.staging import StagedTransfer
 
 __all__ = ["CoalescedWork", "CompletedWork", "StagedWork", "TransferWork"]
 

@@ -33,7 +33,7 @@ def run(
 
     from slackline.backend import group_of
     from slackline.cli._doctor._transfers import measure
-    from slackline.telemetry import rails_of
+    from slackline.records import rails_of
 
     dist.init_process_group("slackline")
     try:

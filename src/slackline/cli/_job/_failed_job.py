@@ -1,11 +1,15 @@
 """The explanation of a failed job: the rank that failed first, its last output, and the cause."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from slackline.cli._display._screen import Screen
 from slackline.cli._job._causes import how
 from slackline.cli._job._launch import Ending, Job, ranks_named
 from slackline.errors import UsageError
+from slackline.views.terminal import Screen
+
+if TYPE_CHECKING:
+    from slackline.history import Job as History
 
 __all__ = ["explain"]
 
@@ -13,10 +17,13 @@ _LAST_WORDS = 30
 """The number of lines that are shown of a failed rank's output."""
 
 
-def explain(job: Job, ending: Ending, screen: Screen, *, shown: bool) -> None:
+def explain(
+    job: Job, ending: Ending, screen: Screen, history: "History | None" = None, *, shown: bool
+) -> None:
     """Report the rank that failed first, show its last output, and say why the job failed.
 
-    The cause comes from the reports and the telemetry in the job's directory, if there are any.
+    The cause comes from the reports in the job's directory and from `history`, its telemetry, or
+    from the files of the telemetry.
 
     With `shown`, rank 0's output is on the screen already: output is left out if it is rank 0's, or
     ends like rank 0's.
@@ -37,17 +44,17 @@ def explain(job: Job, ending: Ending, screen: Screen, *, shown: bool) -> None:
     same = [other.rank for other in alike if other.exitcode == cause.exitcode]
     also = f"; so did {ranks_named(same)}" if same else ""
     screen.note(f"rank {cause.rank} {cause.reason}{also}")
-    for sentence in _reasons(job.directory):
+    for sentence in _reasons(job.directory, history):
         screen.note(sentence)
 
 
-def _reasons(directory: Path) -> tuple[str, ...]:
+def _reasons(directory: Path, history: "History | None") -> tuple[str, ...]:
     """Return the sentences of `slackline why`; none for a job whose ranks opened no group."""
-    from slackline.postmortem import explain as explain_evidence
-    from slackline.postmortem import gather
+    from slackline.causes.ending import explain as explain_evidence
+    from slackline.causes.ending import gather
 
     try:
-        evidence = gather(directory)
+        evidence = gather(directory, history)
     except UsageError as error:  # The directory was removed, or its disk is full.
         return (str(error),)
     told = any(each.report or each.dump or each.seen_ns for each in evidence.ranks.values())

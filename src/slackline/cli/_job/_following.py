@@ -9,12 +9,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
-from slackline.cli._display._report import Report
-from slackline.cli._display._screen import Screen
 from slackline.cli._job._launch import SHUTDOWN, Job
 from slackline.cli._job._stage import Stage
 from slackline.errors import UsageError
 from slackline.units import format_duration_ns, parse_duration_ns
+from slackline.views.terminal import Report, Screen
 
 __all__ = ["Ender", "follow", "format_time", "shutdown_time"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from slackline.cli._tune._steps import TrialSteps
 from slackline.plan.pipeline import Instruction
-from slackline.telemetry import Operation, Setting
+from slackline.records import Operation, Setting
 
 __all__ = ["Facts", "facts_of"]
 

@@ -15,13 +15,13 @@ from itertools import pairwise
 from pathlib import Path
 
 from slackline.cli._tune._period import first_repeats, period
-from slackline.telemetry import (
+from slackline.history import RecordTail
+from slackline.records import (
     Gap,
     GroupOpened,
     Operation,
     Operations,
     PipelineStep,
-    RecordTail,
     Setting,
     StepSummary,
     file_of,

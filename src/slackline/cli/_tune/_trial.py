@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from slackline.cli._display._screen import Screen
 from slackline.cli._job._config import variable_of
 from slackline.cli._job._failed_job import explain
 from slackline.cli._job._launch import Ending, Job, thread_settings
@@ -22,6 +21,7 @@ from slackline.env import Environment
 from slackline.errors import TimeoutError
 from slackline.faults import parse_all
 from slackline.lab import LabOptions
+from slackline.views.terminal import Screen
 
 __all__ = ["InterruptedSearchError", "Script", "Trial", "run_trial"]
 

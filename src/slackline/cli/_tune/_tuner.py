@@ -5,7 +5,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from slackline.cli._display._screen import Screen
 from slackline.cli._job._kept_job import job_of
 from slackline.cli._tune._candidates import DEFAULTS, Candidate, candidates
 from slackline.cli._tune._facts import facts_of
@@ -15,6 +14,7 @@ from slackline.cli._tune._steps import WARM_UP
 from slackline.cli._tune._trial import Script, Trial, run_trial
 from slackline.errors import UsageError
 from slackline.predict import write_job
+from slackline.views.terminal import Screen
 
 __all__ = ["ScriptFailedError", "Tuner"]
 

@@ -7,8 +7,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import slackline._native as _native
-from slackline.health import Balance
 from slackline.nic._translation import FailureTuple
+from slackline.plan.collective import Balance
 
 __all__ = ["Epoch", "Exchange", "Series", "Slice"]
 

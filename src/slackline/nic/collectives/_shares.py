@@ -28,14 +28,13 @@ from collections.abc import Callable, Sequence
 
 import slackline._native as _native
 from slackline.errors import ClosedError, SlacklineError
-from slackline.health import Balance, Traffic, observe
 from slackline.nic._interface import TimedTransfer
 from slackline.nic._translation import FailureTuple, interrupted, to_error
 from slackline.nic.collectives._plans import PlanBook
 from slackline.nic.collectives._programs import own_to_each
 from slackline.nic.collectives._share_series import Epoch, Exchange, Series, Slice
 from slackline.nic.collectives._transfer import DONE, Completions, JointTransfer, NativeTransfer
-from slackline.plan.collective import Collective, split
+from slackline.plan.collective import Balance, Collective, Traffic, observe, split
 from slackline.wire import DType, ReduceOp
 
 __all__ = ["Sharing", "slice_bytes"]

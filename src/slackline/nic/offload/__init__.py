@@ -3,7 +3,7 @@
 _device, _ring_host    the interface and the thread of a device; the scheduler of a ring NIC
 _circuit_nic           adapters to `slackline.circuit`
 _aggregation_protocol  the request of a group to an aggregator, and the response
-_star                  the worker's side of an aggregator; the server is `slackline.aggregator`
+_star                  the worker's side of an aggregator; the server is `slackline.nic.aggregator`
 """
 
 from typing import TYPE_CHECKING

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from slackline._profile import Facts, profiling, recorded_transfer
+from slackline.backend.profiling import Facts, profiling, recorded_transfer
 from slackline.errors import UsageError
 from slackline.nic import Operation
 from slackline.overlap.exchange._layout import layout
 from slackline.overlap.exchange._narrow import narrowed, sent_as
 from slackline.overlap.exchange._pending import Pending
-from slackline.telemetry import rails_of
+from slackline.records import rails_of
 from slackline.wire import DType, ReduceOp
 
 if TYPE_CHECKING:

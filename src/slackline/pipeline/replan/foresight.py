@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from statistics import median
 
-from slackline.health.forecast import (
+from slackline.pipeline.forecast import (
     ForecastOptions,
     LinkHistory,
     Reading,

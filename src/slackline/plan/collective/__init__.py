@@ -2,6 +2,7 @@
 
 _split.py         the rules that cut a buffer into chunks, and a chunk into segments
 _shares.py        the weights of a mesh's chunks where the ranks' ports are uneven
+_balance.py       new weights from the measured rates of the ranks' ports
 _plan.py          a plan: the programs of all ranks, and one member's part of it; the collectives,
                   and the instructions with their one-token text
 algorithms/       ring, chain, torus, halving-doubling, hierarchical, ...
@@ -17,6 +18,14 @@ from typing import TYPE_CHECKING
 from slackline._lazy import lazily
 
 if TYPE_CHECKING:
+    from slackline.plan.collective._balance import (
+        Balance,
+        Traffic,
+        observe,
+        port_rates,
+        rebalance,
+        round_pace,
+    )
     from slackline.plan.collective._grid import grid
     from slackline.plan.collective._plan import (
         NOBODY,
@@ -48,6 +57,7 @@ else:
     __getattr__ = lazily(
         __name__,
         {
+            "_balance": "Balance Traffic observe port_rates rebalance round_pace",
             "_grid": "grid",
             "_plan": "NOBODY Collective CollectivePlan Instruction Kind Part Program",
             "_shares": "WHOLE equal_shares port_time shares",
@@ -67,6 +77,7 @@ __all__ = [
     "NOBODY",
     "PLANS",
     "WHOLE",
+    "Balance",
     "Cell",
     "Choice",
     "Collective",
@@ -84,6 +95,7 @@ __all__ = [
     "Program",
     "Timing",
     "Trace",
+    "Traffic",
     "Verdict",
     "check",
     "choose",
@@ -96,8 +108,12 @@ __all__ = [
     "grid",
     "hierarchical",
     "names",
+    "observe",
     "part",
+    "port_rates",
     "port_time",
+    "rebalance",
+    "round_pace",
     "shares",
     "split",
     "trace",

@@ -5,7 +5,7 @@ from pathlib import Path
 import made_records
 from made_records import SECOND_NS, START_NS, write
 
-from slackline.telemetry import Decision, FileHeader, GroupOpened, LinkReport, StepSummary
+from slackline.records import Decision, FileHeader, GroupOpened, LinkReport, StepSummary
 
 
 def header(rank: int, *, host: str | None = None, start_ns: int = START_NS) -> FileHeader:

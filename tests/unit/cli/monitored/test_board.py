@@ -10,9 +10,9 @@ import yaml
 from monitored_files import write_job
 from prometheus_client.parser import text_string_to_metric_families
 
-from slackline.cli._metrics._collector import metrics_text
-from slackline.cli._metrics._options import DEFAULT_ADDRESS
-from slackline.monitor import Job
+from slackline.cli._serving import METRICS_ADDRESS
+from slackline.history import Job
+from slackline.views.metrics import metrics_text
 
 ROOT = Path(__file__).parents[4]
 MONITORING = ROOT / "examples" / "monitoring"
@@ -71,7 +71,7 @@ def test_panels_lie_side_by_side_and_take_the_board_s_data_source(board: dict[st
 
 
 def test_the_page_lists_every_metric_with_its_labels(labels: dict[str, set[str]]) -> None:
-    page = (ROOT / "docs" / "how-to" / "metrics.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "top.md").read_text()
     rows = re.findall(r"^\| `(slackline_\w+)` \|([^|]*)\|", page, re.MULTILINE)
     assert {name: set(re.findall(r"`(\w+)`", cell)) for name, cell in rows} == labels
 
@@ -79,4 +79,4 @@ def test_the_page_lists_every_metric_with_its_labels(labels: dict[str, set[str]]
 def test_prometheus_is_told_the_default_address() -> None:
     told = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
     (training,) = told["scrape_configs"]
-    assert training["static_configs"] == [{"targets": [DEFAULT_ADDRESS]}]
+    assert training["static_configs"] == [{"targets": [METRICS_ADDRESS]}]

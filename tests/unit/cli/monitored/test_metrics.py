@@ -7,6 +7,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,12 @@ from monitored_files import header, write_job
 from prometheus_client.parser import text_string_to_metric_families
 
 from slackline.cli import main
-from slackline.cli._metrics._collector import metrics_text
-from slackline.cli._metrics._endpoint import Endpoint
-from slackline.cli._metrics._labels import MOST_GROUPS, group_text
-from slackline.cli._metrics._options import served_metrics
-from slackline.monitor import Job
-from slackline.telemetry import Counters, GroupOpened
+from slackline.cli._serving import Served, served
+from slackline.history import Job
+from slackline.records import Counters, GroupOpened
+from slackline.views.metrics._collector import metrics_text
+from slackline.views.metrics._endpoint import Endpoint
+from slackline.views.metrics._labels import MOST_GROUPS, group_text
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -143,7 +144,7 @@ def test_rails_beyond_the_bound_are_summed_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound = 6
-    monkeypatch.setattr("slackline.cli._metrics._labels.MOST_RAILS", bound)
+    monkeypatch.setattr("slackline.views.metrics._labels.MOST_RAILS", bound)
     counts = {"sent_bytes": 10, "received_bytes": 20, "packets": 4, "resent": 1}
     told = {**counts, "kind": "udp", "state": "suspect"}
     beyond = [link(0, 1 + peer, 101 * SECOND_NS, **told) for peer in range(bound + 5)]
@@ -218,33 +219,45 @@ def test_an_endpoint_answers_at_ipv6_too(recorded: Job) -> None:
 
 
 def test_once_prints_the_metrics(recorded: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["metrics", str(recorded.directory), "--once"]) == 0
+    assert main(["top", "--metrics", "--once", str(recorded.directory)]) == 0
     assert parsed(capsys.readouterr().out) == parsed(metrics_text(recorded))
 
 
+def served_at(address: str | None) -> AbstractContextManager[Served]:
+    return served(
+        page=False,
+        page_listen=None,
+        metrics=False,
+        metrics_listen=address,
+        metrics_token=None,
+    )
+
+
 def test_metrics_of_a_job_are_served_from_its_start_to_its_end(tmp_path: Path) -> None:
-    with served_metrics(asked=False, listen="127.0.0.1:0", token=None) as serve:
-        address = serve(tmp_path)
-        assert address is not None
+    with served_at("127.0.0.1:0") as servers:
+        (said,) = servers.start(tmp_path)
+        address = said.removeprefix("metrics for Prometheus at ")
         assert value(parsed(fetch(address)[2]), "slackline_ranks") == 0
         write_job(tmp_path)
         assert value(parsed(fetch(address)[2]), "slackline_ranks") == 3
     with pytest.raises(urllib.error.URLError):
         fetch(address)
-    with served_metrics(asked=False, listen=None, token=None) as serve:
-        assert serve(tmp_path) is None
+    with served_at(None) as servers:
+        assert not servers
+        assert servers.start(tmp_path) == []
 
 
 def test_the_command_serves_until_a_signal(recorded: Job) -> None:
     command = "import sys; from slackline.cli import main; sys.exit(main(sys.argv[1:]))"
-    asked = ("metrics", str(recorded.directory), "--listen", "127.0.0.1:0")
+    asked = ("top", str(recorded.directory), "--metrics-listen", "127.0.0.1:0")
     with subprocess.Popen(
         [sys.executable, "-c", command, *asked], stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None
             said, _, address = process.stdout.readline().strip().rpartition(" at ")
-            assert said == f"metrics of {recorded.directory}"
+            assert said == "metrics for Prometheus"
+            address = address.removesuffix(" (Ctrl-C ends it)")
             assert fetch(address)[0] == 200
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 0
@@ -257,7 +270,7 @@ def test_a_port_in_use_is_named(recorded: Job, capsys: pytest.CaptureFixture[str
     with socket.create_server(("127.0.0.1", 0)) as taken:
         at = f"127.0.0.1:{taken.getsockname()[1]}"
         for command in (
-            ("metrics", str(recorded.directory), "--listen", at),
+            ("top", str(recorded.directory), "--metrics-listen", at),
             ("run", "--metrics-listen", at, script),
         ):
             assert main(command) == 2
@@ -306,9 +319,9 @@ def test_a_wrong_argument_is_one_line(
     monkeypatch.chdir(recorded.directory)
     Path("short").write_text("12345\n")
     Path("words").write_text("several words of a token\n")
-    assert main(["metrics", ".", *arguments]) == 2
-    assert capsys.readouterr().err == f"slackline: {message}\n"
     given = [word.replace("--", "--metrics-", 1) for word in arguments]
+    assert main(["top", ".", "--metrics", *given]) == 2
+    assert capsys.readouterr().err == f"slackline: {message}\n"
     assert main(["run", "--metrics", *given, __file__]) == 2
     assert capsys.readouterr().err == f"slackline: {message}\n"
 
@@ -323,7 +336,7 @@ def test_a_token_without_metrics_is_refused(capsys: pytest.CaptureFixture[str]) 
 def test_a_directory_without_records_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["metrics", str(tmp_path)]) == 2
+    assert main(["top", "--metrics", str(tmp_path)]) == 2
     assert capsys.readouterr().err == (
         f"slackline: {str(tmp_path)!r} has no telemetry: no file rank-*.jsonl with a record\n"
     )

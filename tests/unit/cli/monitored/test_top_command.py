@@ -14,7 +14,7 @@ from made_records import START_NS
 from monitored_files import write_job
 
 from slackline.cli import main
-from slackline.telemetry import SCHEMA_VERSION, file_of
+from slackline.records import SCHEMA_VERSION, file_of
 
 _TOP = "import sys; from slackline.cli import main; sys.exit(main(['top', *sys.argv[1:]]))"
 
@@ -164,7 +164,7 @@ def test_records_of_another_version_are_named(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "stdout is no terminal: add --once or --json"),
+        ((), "stdout is no terminal: add --once, --json, --page or --metrics"),
         (("--once", "--json"), "--once and --json exclude each other"),
         (("--once", "--interval", "50ms"), "--interval must be at least 100ms, not 50ms"),
         (

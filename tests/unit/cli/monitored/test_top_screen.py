@@ -6,12 +6,12 @@ import pytest
 from made_records import SECOND_NS, START_NS, verdict, write
 from monitored_files import header, write_job
 
-from slackline.cli._top._lines import Column, lines_of, printable
-from slackline.cli._top._render import divide, screen_of
-from slackline.cli._top._view import View, view_of
-from slackline.diagnose import Watch
-from slackline.monitor import Job
-from slackline.telemetry import Counters, Decision, PipelineStep
+from slackline.causes import Watch
+from slackline.history import Job
+from slackline.records import Counters, Decision, PipelineStep
+from slackline.views.terminal._lines import Column, lines_of, printable
+from slackline.views.terminal._render import divide, screen_of
+from slackline.views.terminal._view import View, view_of
 
 _NOW_NS = START_NS + 64 * SECOND_NS
 

@@ -7,7 +7,7 @@ import pytest
 from slackline.cli._tune._candidates import Candidate, candidates, combined
 from slackline.cli._tune._facts import Facts
 from slackline.plan.collective import Collective, generate
-from slackline.telemetry import Setting
+from slackline.records import Setting
 
 ENGINE = {
     "order": "auto",

@@ -6,7 +6,7 @@ import made_records
 import pytest
 
 from slackline.cli._tune._steps import WARM_UP, Measure, TrialSteps
-from slackline.telemetry import (
+from slackline.records import (
     Gap,
     GroupOpened,
     Operations,

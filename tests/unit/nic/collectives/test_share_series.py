@@ -5,8 +5,8 @@
 
 from collections import deque
 
-from slackline.health import Balance
 from slackline.nic.collectives._share_series import Epoch, Series, Slice
+from slackline.plan.collective import Balance
 
 FAILURE = (2, "the ranks disagree", 0, 1, -1, -1)
 

@@ -8,7 +8,7 @@ from slackline.pipeline._policy import POLICIES
 from slackline.pipeline.replan import MetricsExchange, Replanner, can_replan
 from slackline.pipeline.replan.foresight import Foresight
 from slackline.plan.pipeline import Instruction, Kind, Options, Scenario, generate, one_each, vee
-from slackline.telemetry import CoreTimes
+from slackline.records import CoreTimes
 from slackline.testing import run_ranks
 
 MS = 1_000_000

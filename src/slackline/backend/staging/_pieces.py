@@ -1,0 +1,157 @@
+"""Operations on long tensors of a device, cut into pieces that pass through a ring of host memory.
+
+    device to host   ─copy 0─┼─copy 1─┼─copy 2─┼─ ...          copies and transfers overlap
+    nic                      ├─ all_reduce 0 ─┼─ all_reduce 1 ─┼─ ...
+    host to device                            ├─copy 0─┼─ ...
+
+A block is used again when its piece has been copied back to the device. So a tensor of any length
+needs only the host memory of the ring. The operation takes the time of the slowest of the three
+stages, not the sum of all three (the asynchronous pipeline of workers in NTT's in-network
+computing, 2019).
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+
+from slackline.backend.staging._buffers import PIECE_BYTES
+from slackline.backend.staging._device import Copies, Device, Event
+from slackline.backend.staging._landing import Landing
+from slackline.backend.staging._transfers import AllOf
+from slackline.nic import Transfer
+
+__all__ = ["BlockRing", "Piece", "pieces_of"]
+
+_BLOCKS = 8
+
+
+class Piece(NamedTuple):
+    """A part of a flat tensor on a device, as the source and the target of an operation."""
+
+    source: torch.Tensor
+    target: torch.Tensor
+
+
+class _Block:
+    def __init__(self, memory: torch.Tensor) -> None:
+        self.memory = memory
+        self.free = threading.Event()
+        self.free.set()
+        self.landing: Landing | None = None
+        """The block's latest copy to the device, which may still run, or None."""
+
+    def like(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the block's first bytes as a tensor of the length and type of `tensor`."""
+        return self.memory[: tensor.nbytes].view(tensor.dtype)
+
+
+class BlockRing:
+    """A ring of blocks of host memory, used in turn by the operations of one thread."""
+
+    def __init__(self, *, piece_bytes: int = PIECE_BYTES, blocks: int = _BLOCKS) -> None:
+        """Create a ring of at most `blocks` blocks; each is allocated when it is first needed."""
+        self.piece_bytes = piece_bytes
+        self._blocks: deque[_Block] = deque()
+        """All blocks, with the least recently used one first."""
+        self._most = blocks
+
+    def pass_through(
+        self,
+        device: Device,
+        copies: Copies,
+        pieces: Sequence[Piece],
+        post: Callable[[torch.Tensor], Transfer],
+        landings: list[Landing],
+    ) -> Transfer:
+        """Post the transfers of all pieces, in order; return one Transfer for all pieces.
+
+        `post` starts the transfer of a piece that lies in host memory. The call blocks until the
+        last piece is posted. The copies of the results to the device are appended to `landings`,
+        and launched when the pieces' transfers end.
+        """
+        transfers: list[Transfer] = []
+        copied: deque[tuple[_Block, torch.Tensor, Piece, Event]] = deque()
+
+        def post_oldest() -> None:
+            block, host, piece, ready = copied.popleft()
+            ready.synchronize()
+            transfer = post(host)
+            transfers.append(transfer)
+            landings.append(_land(device, copies, block, piece, host))
+            transfer.add_done_callback(partial(_end, device, block, landings[-1]))
+
+        try:
+            for piece in pieces:
+                while (block := self._take(device, wait=not copied)) is None:
+                    post_oldest()
+                host = block.like(piece.source)
+                ready = copies.to_host(partial(_copy, host, piece.source), [piece.source])
+                copied.append((block, host, piece, ready))
+            while copied:
+                post_oldest()
+        except BaseException:
+            # Posted transfers end by themselves and keep their blocks. Copies to other blocks may
+            # still run. Therefore the ring drops all blocks, and later operations allocate new
+            # blocks.
+            self._blocks.clear()
+            raise
+        return AllOf(transfers)
+
+    def _take(self, device: Device, *, wait: bool) -> _Block | None:
+        """Return the ring's next memory block; None if it is in use and `wait` is false."""
+        if len(self._blocks) < self._most and not (self._blocks and self._blocks[0].free.is_set()):
+            block = _Block(device.allocate(self.piece_bytes))
+        else:
+            block = self._blocks[0]
+            if not block.free.is_set() and not wait:
+                return None
+            block.free.wait()  # This wait ends, since every transfer has a timeout.
+            self._blocks.popleft()
+        if block.landing is not None and block.landing.event is not None:
+            block.landing.event.synchronize()
+        block.landing = None
+        block.free.clear()
+        self._blocks.append(block)
+        return block
+
+
+def pieces_of(source: torch.Tensor, target: torch.Tensor, piece_bytes: int) -> list[Piece]:
+    """Cut two flat tensors of the same type and length into pieces of at most `piece_bytes`."""
+    count = piece_bytes // source.element_size()
+    return [
+        Piece(source[start : start + count], target[start : start + count])
+        for start in range(0, source.numel(), count)
+    ]
+
+
+def _land(
+    device: Device, copies: Copies, block: _Block, piece: Piece, host: torch.Tensor
+) -> Landing:
+    """Return the Landing, not launched yet, that copies a piece's result to the device."""
+    copy = partial(_copy, piece.target, host)
+    block.landing = Landing(device, copies, copy, [piece.target], [host])
+    return block.landing
+
+
+def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
+    with torch.inference_mode():
+        target.copy_(source, non_blocking=True)
+
+
+def _end(device: Device, block: _Block, landing: Landing, error: BaseException | None) -> None:
+    """Have a piece's result copied to the device; then free the memory block for another piece."""
+    if landing.ended(error):
+        device.run_later(partial(_launch, block, landing))
+    else:
+        block.free.set()
+
+
+def _launch(block: _Block, landing: Landing) -> None:
+    try:
+        landing.launch()
+    finally:
+        block.free.set()

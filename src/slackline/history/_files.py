@@ -1,0 +1,145 @@
+"""The files of a directory of telemetry, read line by line: every reader of records uses this one.
+
+A file may be read while it is written. The last line may then be incomplete; readers skip such a
+line until the rest has been written.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from slackline.errors import UsageError
+from slackline.records import SCHEMA_VERSION, FileHeader, Record, decode
+
+__all__ = [
+    "Flaws",
+    "LineReader",
+    "files_of",
+    "read_all",
+    "read_directory",
+    "read_file",
+    "telemetry_of",
+]
+
+
+def telemetry_of(directory: Path) -> Path:
+    """Return the folder with the ranks' files: the directory, or its folder "telemetry".
+
+    Raises UsageError if `directory` is not a directory.
+    """
+    if not directory.is_dir():
+        raise UsageError(f"there is no directory {str(directory)!r}")
+    within = directory / "telemetry"
+    return within if within.is_dir() else directory
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Return the files of all ranks in a folder, in the order of the ranks."""
+    return sorted(folder.glob("rank-*.jsonl"))
+
+
+class Flaws:
+    """The sentences about lines of telemetry that could not be read and were left out."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first = ""
+
+    def __call__(self, sentence: str) -> None:
+        """Count one more line, whose sentence is `sentence`."""
+        self.count += 1
+        self.first = self.first or sentence
+
+    def __str__(self) -> str:
+        """Return one sentence about all lines; empty if there was none."""
+        if self.count < 2:
+            return f"a line is left out: {self.first}" if self.count else ""
+        return f"{self.count} lines are left out, the first of them: {self.first}"
+
+
+class LineReader:
+    """A reader of one file's lines, which checks the version of the schema.
+
+    If a line is no record, the reader reports a sentence with the file's path and the line's
+    number.
+    """
+
+    def __init__(self, path: Path, report: Callable[[str], None] | None = None) -> None:
+        """Create a reader that calls `report` with each problem; without it, raises UsageError."""
+        self._path = path
+        self._report = report
+        self._number = 0
+        self._version: int | None = None
+        self._refused = False
+
+    @property
+    def refused(self) -> bool:
+        """Whether the file has another version of the schema, so that no line is read any more."""
+        return self._refused
+
+    def take(self, line: bytes) -> Record | None:
+        """Return the record of the file's next line, with or without its newline.
+
+        Returns None for a kind of record that this version does not know, and for a reported line.
+        """
+        self._number += 1
+        if self._refused or not line.strip():
+            return None
+        try:
+            record = decode(line.decode().rstrip("\n"))
+        except UnicodeDecodeError:
+            self.flaw("the line is damaged: it is not UTF-8")
+            return None
+        except UsageError as error:
+            self.flaw(f"the line is cut or damaged: {error}")
+            return None
+        if isinstance(record, FileHeader):
+            self._version = record.version
+        if self._version != SCHEMA_VERSION:
+            given = "no version" if self._version is None else f"version {self._version}"
+            self._refused = True
+            self.flaw(
+                f"the records have {given} of the schema, and this slackline reads version "
+                f"{SCHEMA_VERSION}; the rest of the file is left out"
+            )
+            return None
+        return record
+
+    def flaw(self, problem: str) -> None:
+        """Report a problem of the present line."""
+        sentence = f"{self._path}:{self._number}: {problem}"
+        if self._report is None:
+            raise UsageError(sentence)
+        self._report(sentence)
+
+
+def read_all(path: Path, report: Callable[[str], None] | None = None) -> Iterator[Record]:
+    """Yield every record of one file in the order written, `FileHeader` and `Gap` included.
+
+    `report` receives a sentence for each line that cannot be read, also for an incomplete last
+    line. Without `report` a bad line raises UsageError, and an incomplete last line is skipped.
+    """
+    reader = LineReader(path, report)
+    with path.open("rb") as lines:
+        for line in lines:
+            if not line.endswith(b"\n"):
+                if report is not None:
+                    number = reader._number + 1
+                    report(f"{path}:{number}: the last line is cut; it may still be written")
+                return
+            if (record := reader.take(line)) is not None:
+                yield record
+
+
+def read_file(path: Path, report: Callable[[str], None] | None = None) -> Iterator[Record]:
+    """Yield the records of one file as `read_all` does, but no `FileHeader`."""
+    for record in read_all(path, report):
+        if not isinstance(record, FileHeader):
+            yield record
+
+
+def read_directory(
+    directory: Path, report: Callable[[str], None] | None = None
+) -> Iterator[Record]:
+    """Yield the records of the files of all ranks as `read_file` does, rank by rank."""
+    for path in files_of(directory):
+        yield from read_file(path, report)

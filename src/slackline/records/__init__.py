@@ -1,0 +1,100 @@
+"""What the ranks of a job write down: telemetry, and the reports of their failures.
+
+    _records     the schema: a dataclass for each kind of record
+    _choices     the records of choices, settings and predicted step times
+    _operations  the records of operations, many in one line
+    _lines       one record as one line of JSON, and back
+    _journal     the only writer of a process's file: a thread, a queue, limits of memory and disk
+    _files       a directory with one file for each rank, and the writer's handle
+    _core_times  the times for which a thread ran on a core and waited for one
+    _host        the names of this host and of its clock
+    _summary     many steps summed up as one run, the rails in counters: pure functions
+    failures/    the reports of failures and hangs, beside the telemetry
+
+The files are append-only and may be read while a run writes them: `slackline.history` does.
+"""
+
+from typing import TYPE_CHECKING
+
+from slackline._lazy import lazily
+
+if TYPE_CHECKING:
+    from slackline.records._core_times import CoreTimes, open_core_times
+    from slackline.records._files import Writer, file_of
+    from slackline.records._host import clock_name, host_name
+    from slackline.records._journal import DEFAULT_LIMIT_BYTES
+    from slackline.records._lines import decode, encode
+    from slackline.records._operations import Operation, Operations, kind_of, plan_name_of
+    from slackline.records._records import (
+        SCHEMA_VERSION,
+        ClockOffset,
+        Counters,
+        Decision,
+        FileHeader,
+        Gap,
+        GroupOpened,
+        LinkReport,
+        LinkVerdict,
+        PipelineStep,
+        Promise,
+        RailChange,
+        Record,
+        RunSummary,
+        Setting,
+        StepSummary,
+    )
+    from slackline.records._summary import MedianStep, Totals, rails_of, summarize
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "_core_times": "CoreTimes open_core_times",
+            "_files": "Writer file_of",
+            "_host": "clock_name host_name",
+            "_journal": "DEFAULT_LIMIT_BYTES",
+            "_lines": "decode encode",
+            "_operations": "Operation Operations kind_of plan_name_of",
+            "_records": (
+                "SCHEMA_VERSION ClockOffset Counters Decision FileHeader Gap GroupOpened "
+                "LinkReport LinkVerdict PipelineStep Promise RailChange Record RunSummary "
+                "Setting StepSummary"
+            ),
+            "_summary": "MedianStep Totals rails_of summarize",
+        },
+    )
+
+__all__ = [
+    "DEFAULT_LIMIT_BYTES",
+    "SCHEMA_VERSION",
+    "ClockOffset",
+    "CoreTimes",
+    "Counters",
+    "Decision",
+    "FileHeader",
+    "Gap",
+    "GroupOpened",
+    "LinkReport",
+    "LinkVerdict",
+    "MedianStep",
+    "Operation",
+    "Operations",
+    "PipelineStep",
+    "Promise",
+    "RailChange",
+    "Record",
+    "RunSummary",
+    "Setting",
+    "StepSummary",
+    "Totals",
+    "Writer",
+    "clock_name",
+    "decode",
+    "encode",
+    "file_of",
+    "host_name",
+    "kind_of",
+    "open_core_times",
+    "plan_name_of",
+    "rails_of",
+    "summarize",
+]

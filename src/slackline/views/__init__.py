@@ -1,0 +1,14 @@
+"""Views of a job, live and afterwards: the state of `slackline.history`, the names of `causes`.
+
+    _summary    the run in ten lines, which several views end or begin with
+    terminal/   the screen of `slackline top`; the output and the tables of `slackline run`
+    page/       a page in a browser                         (extra: slackline[dashboard])
+    metrics/    metrics for Prometheus                      (extra: slackline[metrics])
+    trace/      traces for Perfetto, Chrome, OpenTelemetry  (extras: trace, opentelemetry)
+
+A view derives nothing on its own: all of them show the same causes at the same times.
+"""
+
+from slackline.views._summary import Line, decimal_bytes, summary_of
+
+__all__ = ["Line", "decimal_bytes", "summary_of"]

@@ -1,0 +1,196 @@
+"""A run in ten lines: the same in `slackline run`, in `slackline why` and on the page."""
+
+from collections import Counter
+from dataclasses import dataclass
+from statistics import median
+
+from slackline.causes import Kind, Recurrence, Watch, hosts_of, recurrences
+from slackline.history import Job, OperationTotals, Promised, Rank, disturbances
+
+__all__ = ["Line", "decimal_bytes", "summary_of"]
+
+_MOST = 3
+"""The most parts that a line names; it counts the others."""
+
+_RECENT = 50
+"""The number of latest steps whose median is the present pace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the summary: a fact about the run and its name."""
+
+    name: str
+    """The name of the fact: "steps"."""
+    text: str
+    """The fact in words: "120, 12.3 ms each at the median"."""
+
+
+def summary_of(watch: Watch) -> list[Line]:
+    """Return the state of a job, or the sum of one that has ended, in ten lines at most.
+
+    The lines follow from the records alone. A fact that the records do not have is left out.
+    """
+    job = watch.job
+    named = recurrences(watch.spells)
+    slow = [each for each in named if each.cause.kind is not Kind.DEAD]
+    found = {
+        "job": _size(job),
+        "steps": _steps(job),
+        "exposed": _exposed(job),
+        "operations": _operations(job),
+        "links": _links(job),
+        "disturbed": _disturbed(job),
+        "slow": _few([_cause(each) for each in slow]) or "no cause of slow steps",
+        "deaths": _deaths(job, named),
+        "decisions": _decisions(job),
+        "promised": _promised(job),
+    }
+    return [Line(name, text) for name, text in found.items() if text]
+
+
+def _size(job: Job) -> str:
+    ranks = list(job.ranks.values())
+    if not ranks:
+        return "no rank has written a record yet"
+    size = f"{count(job.world_size, 'rank')} on {count(len(hosts_of(job)), 'host')}"
+    lasted_s = (max(rank.seen_ns for rank in ranks) - job.begun_ns) / 1e9
+    ended = sum(rank.ended for rank in ranks)
+    state = "ended" if ended == job.world_size else f"{ended} of {job.world_size} ended"
+    return f"{size}, {lasted_s:.1f} s{f', {state}' if ended else ''}"
+
+
+def _steps(job: Job) -> str:
+    counts = [_count_of(rank) for rank in job.ranks.values()]
+    walls = [wall_ns for rank in job.ranks.values() if (wall_ns := _pace(rank)[0])]
+    if not walls:
+        return ""
+    least, most = min(counts), max(counts)
+    number = f"{most}" if least == most else f"{least} to {most}"
+    wall_ns = median(walls)
+    return f"{number}, {wall_ns / 1e6:.1f} ms each at the median ({1e9 / wall_ns:.1f} a second)"
+
+
+def _exposed(job: Job) -> str:
+    paces = [pace for rank in job.ranks.values() if (pace := _pace(rank))[0]]
+    if not paces:
+        return ""
+    exposed_ns = median(each for _, each in paces)
+    share = median(each / wall_ns for wall_ns, each in paces)
+    waited = "communication" if any(rank.steps for rank in job.ranks.values()) else "other stages"
+    return f"{exposed_ns / 1e6:.2f} ms of a step wait for {waited} ({share:.1%})"
+
+
+def _pace(rank: Rank) -> tuple[float, float]:
+    """Return the median wall time and the median exposed time of a rank's latest steps."""
+    if rank.steps or not rank.pipeline:
+        step = rank.median_step(_RECENT)
+        return step.wall_ns, step.exposed_ns
+    recent = list(rank.pipeline)[-_RECENT:]
+    return median(s.wall_ns for s in recent), median(s.waiting_ns for s in recent)
+
+
+def _count_of(rank: Rank) -> int:
+    return rank.step_count if rank.steps or not rank.pipeline else rank.pipeline_count
+
+
+def _operations(job: Job) -> str:
+    sums: dict[str, OperationTotals] = {}
+    for rank in job.ranks.values():
+        for kind, totals in rank.totals.items():
+            mine = sums.setdefault(kind, OperationTotals())
+            mine.count = max(mine.count, totals.count)
+            mine.failed += totals.failed
+            mine.bytes = max(mine.bytes, totals.bytes)
+    kinds = sorted(sums, key=lambda kind: -sums[kind].bytes)
+    text = _few(
+        [f"{sums[kind].count} {kind} ({decimal_bytes(sums[kind].bytes)})" for kind in kinds]
+    )
+    failed = sum(each.failed for each in sums.values())
+    return f"{text}; {failed} failed" if failed else text
+
+
+def _links(job: Job) -> str:
+    if not job.links:
+        kinds = sorted({kind for rank in job.ranks.values() for kind in rank.rails})
+        return f"over {' and '.join(kinds)}" if kinds else ""
+    kinds = sorted({link.latest.kind for link in job.links.values()})
+    pairs = {(min(rank, peer), max(rank, peer)) for rank, peer, _ in job.links}
+    sent = sum(link.packets for link in job.links.values())
+    resent = sum(link.resent for link in job.links.values())
+    trips = [each for link in job.links.values() if (each := link.least_round_trip_ns)]
+    parts = [f"{count(len(pairs), 'link')} over {' and '.join(kinds)}"]
+    if trips:
+        least, most = min(trips) / 1e6, max(trips) / 1e6
+        parts.append(f"round trips of {least:.2g} to {most:.2g} ms")
+    if sent:
+        parts.append(f"{100 * resent / sent:.2g} % of the packets sent again")
+    return ", ".join(parts)
+
+
+def _disturbed(job: Job) -> str:
+    found = disturbances(job.episodes, job.links)
+    return _few(
+        [
+            f"link {each.name} {each.condition} "
+            f"{f'{each.times} times, ' if each.times > 1 else ''}{each.total}"
+            for each in sorted(found, key=lambda each: -each.lasted_ns)
+        ]
+    )
+
+
+def _cause(each: Recurrence) -> str:
+    """Return a cause with its times: "NIC 0 of host 2 (since the start)"."""
+    if each.until_ns is None and each.times == 1:
+        return f"{each.cause.name} (to the end)"
+    return f"{each.cause.name} ({f'{each.times} times, ' if each.times > 1 else ''}{each.total})"
+
+
+def _deaths(job: Job, named: list[Recurrence]) -> str:
+    dead = [each.cause.name for each in named if each.cause.kind is Kind.DEAD]
+    restarted = [
+        f"rank {rank.number} started {rank.processes} times"
+        for rank in job.ranks.values()
+        if rank.processes > 1
+    ]
+    return _few([*dead, *restarted])
+
+
+def _decisions(job: Job) -> str:
+    counts: Counter[str] = Counter()
+    for (_, subject), number in job.decision_counts.items():
+        counts[subject] = max(counts[subject], number)
+    latest = {each.subject: each.choice for each in job.decisions}
+    return _few([f"{subject}: {latest[subject]}" for subject in counts if subject in latest])
+
+
+def _promised(job: Job) -> str:
+    kept: list[Promised] = [each for rank in job.ranks.values() for each in rank.promises]
+    measured = [each for each in kept if each.measured_ns is not None]
+    if not measured:
+        return ""
+    last = max(measured, key=lambda each: each.promise.time_ns)
+    promised_ms, measured_ms = last.promise.wall_ns / 1e6, (last.measured_ns or 0) / 1e6
+    return f"{promised_ms:.1f} ms a step, measured {measured_ms:.1f} ms ({last.promise.choice})"
+
+
+def _few(parts: list[str]) -> str:
+    """Return a few parts as one text, which ends with the number of the others."""
+    more = len(parts) - _MOST
+    shown = parts if more <= 1 else [*parts[:_MOST], f"{more} more"]
+    return "; ".join(shown)
+
+
+def count(number: int, word: str) -> str:
+    """Return a number with its word: "1 rank", "4 ranks"."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def decimal_bytes(number: int) -> str:
+    """Format a size in decimal units for people: 1234567 is "1.23 MB"."""
+    size = float(number)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{number} B" if unit == "B" else f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"

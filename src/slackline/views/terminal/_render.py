@@ -1,0 +1,237 @@
+"""A view of a job as lines that fit a window."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from rich.text import Text
+
+from slackline.history import Direction, State
+from slackline.records import Decision
+from slackline.views.terminal._lines import Column, cut, lines_of, printable
+from slackline.views.terminal._ranks_text import ranks_text
+from slackline.views.terminal._view import RankView, View
+
+__all__ = ["divide", "screen_of"]
+
+_MOST_ROWS = 20
+"""The most rows of a table without a window's height, the table of ranks excepted."""
+
+_MOST_RANKS_WIDTH = 16
+"""The most characters of the ranks that have made a decision."""
+
+_FRAME = 2
+"""The lines of a table besides its rows: an empty line and the names of the columns."""
+
+_RANKS = (
+    Column("rank"),
+    Column("host", 4, right=False),
+    Column("state", right=False),
+    Column("step"),
+    Column("steps/s", 1),
+    Column("exposed", 3),
+    Column("share", 2),
+    Column("operations", 5),
+)
+_LINKS = (
+    Column("link", right=False),
+    Column("rail", 3),
+    Column("kind", 4, right=False),
+    Column("state", right=False),
+    Column("rate", 1),
+    Column("round trip", 2),
+)
+_CAUSES = (Column("since", 1), Column("until", 2))
+_FINDINGS = (Column("at", 1),)
+_DECISIONS = (Column("at", 3), Column("ranks", 2), Column("decision", 1, right=False))
+
+_STYLES = {State.RUNNING: "", State.SILENT: "red", State.ENDED: "dim"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table of the screen: its columns and rows, and the style of each row."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    styles: Sequence[str]
+    sentence: str = ""
+    """The name of the column of sentences at the end of each line; empty without one."""
+
+    def lines(self, width: int, most: int) -> list[Text]:
+        """Return the table with at most `most` rows; the last row counts the missing ones."""
+        names, *lines = lines_of(self.columns, self.rows, width, sentence=self.sentence)
+        texts = [Text(line, style=style) for line, style in zip(lines, self.styles, strict=True)]
+        if len(texts) > most:
+            more = f"and {len(texts) - most + 1} more"
+            texts = [*texts[: most - 1], Text(more[:width], style="dim")]
+        return [Text(), Text(names, style="bold"), *texts]
+
+
+def screen_of(view: View, width: int, height: int | None = None, *, note: str = "") -> list[Text]:
+    """Return the lines of the screen, each at most `width` cells wide.
+
+    With `height` there are at most so many lines: the tables share them, and those for which no
+    line is left are missing. `note` is the second line, if it is not empty.
+    """
+    head = [Text(cut(_headline(view), width), style="bold")]
+    if note:
+        head.append(Text(cut(printable(note), width), style="dim"))
+    tables = [table for table in _tables(view) if table.rows]
+    if height is None:
+        rows = [len(t.rows) if t.columns is _RANKS else _MOST_ROWS for t in tables]
+    else:
+        rows = divide(height - len(head), [len(table.rows) for table in tables])
+    found = [table.lines(width, most) for table, most in zip(tables, rows, strict=True) if most]
+    lines = [*head, *(line for table in found for line in table)]
+    return lines if height is None else lines[:height]
+
+
+def divide(lines: int, wanted: Sequence[int]) -> list[int]:
+    """Return the number of rows of each table, so that all tables need at most `lines` lines.
+
+    `wanted` has the numbers of rows that there are. A table without a row has no frame either. The
+    first tables get their first row first; further rows go around evenly.
+    """
+    given = [0] * len(wanted)
+    for at in range(len(wanted)):
+        if lines > _FRAME:
+            given[at] = 1
+            lines -= _FRAME + 1
+    while lines > 0:
+        hungry = [at for at, rows in enumerate(given) if 0 < rows < wanted[at]]
+        if not hungry:
+            break
+        for at in hungry[:lines]:
+            given[at] += 1
+        lines -= len(hungry)
+    return given
+
+
+def _headline(view: View) -> str:
+    hosts = len({rank.host for rank in view.ranks if rank.host})
+    parts = [_count(view.world_size, "rank") if view.ranks else "no rank has written a record yet"]
+    if hosts:
+        parts[0] += f" on {_count(hosts, 'host')}"
+    if view.begun_ns:
+        ended = all(rank.state is State.ENDED for rank in view.ranks)
+        until_ns = max(rank.seen_ns for rank in view.ranks) if ended else view.time_ns
+        parts.append(_elapsed(until_ns - view.begun_ns))
+        if step := min(rank.step for rank in view.ranks):
+            parts.append(f"step {step}")
+        if ended:
+            parts.append("ended")
+    if silent := [rank.rank for rank in view.ranks if rank.state is State.SILENT]:
+        parts.append(f"{_count(len(silent), 'rank')} silent")
+    if disturbed := sum(link.condition is not None for link in view.links):
+        parts.append(f"{_count(disturbed, 'direction')} disturbed")
+    return ", ".join(parts)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _tables(view: View) -> list[_Table]:
+    causes = [
+        (_at(view, c.since_ns), "" if c.over_ns is None else _at(view, c.over_ns), c.sentence)
+        for c in view.causes
+    ]
+    findings = [(_at(view, each.time_ns), each.sentence) for each in view.findings]
+    decisions = [
+        (_at(view, d.time_ns), ranks_text(ranks, _MOST_RANKS_WIDTH), d.subject, _choice(d))
+        for d, ranks in _merged(view.decisions)
+    ]
+    return [
+        _Table(
+            _RANKS, [_rank(each) for each in view.ranks], [_STYLES[r.state] for r in view.ranks]
+        ),
+        _Table(
+            _CAUSES,
+            causes,
+            ["red" if c.over_ns is None else "" for c in view.causes],
+            sentence="cause of slow steps",
+        ),
+        _Table(
+            _LINKS,
+            [_link(each) for each in view.links],
+            ["" if each.condition is None else "red" for each in view.links],
+            sentence="condition",
+        ),
+        _Table(_FINDINGS, findings, [""] * len(findings), sentence="finding"),
+        _Table(_DECISIONS, decisions, [""] * len(decisions), sentence="choice and reason"),
+        _Table(
+            (),
+            [(each,) for each in view.problems],
+            ["yellow"] * len(view.problems),
+            sentence="telemetry that is missing",
+        ),
+    ]
+
+
+def _merged(decisions: Iterable[Decision]) -> list[tuple[Decision, list[int]]]:
+    """Return each decision with the ranks that have made the same decision, in rising order.
+
+    A decision that a rank has made twice has two entries.
+    """
+    found: list[tuple[Decision, list[int]]] = []
+    newest: dict[tuple[str, str], list[int]] = {}
+    for decision in decisions:
+        same = decision.subject, _choice(decision)
+        if decision.rank in newest.get(same, [decision.rank]):
+            newest[same] = []
+            found.append((decision, newest[same]))
+        newest[same].append(decision.rank)
+        newest[same].sort()
+    return found
+
+
+def _choice(decision: Decision) -> str:
+    return f"{decision.choice}: {decision.reason}"
+
+
+def _rank(rank: RankView) -> tuple[str, ...]:
+    state = str(rank.state)
+    if rank.state is State.SILENT:
+        state = f"silent for {_ago(rank.quiet_ns)}"
+    operations = sum(totals.count for totals in rank.operations.values())
+    if not rank.step:
+        return str(rank.rank), rank.host, state, "-", "-", "-", "-", str(operations)
+    return (
+        str(rank.rank),
+        rank.host,
+        state,
+        str(rank.step),
+        f"{rank.steps_per_second:.1f}",
+        f"{rank.exposed_ns / 1e6:.2f} ms",
+        f"{rank.exposed_share:.1%}",
+        str(operations),
+    )
+
+
+def _link(link: Direction) -> tuple[str, ...]:
+    trip_ns = link.round_trip_ns
+    return (
+        f"{link.source}>{link.target}",
+        str(link.rail),
+        link.kind,
+        "" if link.condition is None else str(link.condition),
+        f"{link.bits_per_second / 1e6:.1f} Mbit/s",
+        f"{trip_ns / 1e6:.2f} ms" if trip_ns else "-",
+        link.sentence,
+    )
+
+
+def _at(view: View, time_ns: int) -> str:
+    return _elapsed(time_ns - view.begun_ns)
+
+
+def _elapsed(duration_ns: int) -> str:
+    """Format the time since the job's beginning: "0:01:05"."""
+    return str(timedelta(seconds=max(duration_ns, 0) // 1_000_000_000))
+
+
+def _ago(duration_ns: int) -> str:
+    """Format an age: "12 s", and "1:02:03" from a minute on."""
+    seconds = duration_ns // 1_000_000_000
+    return f"{seconds} s" if seconds < 60 else _elapsed(duration_ns)

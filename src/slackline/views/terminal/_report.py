@@ -1,0 +1,150 @@
+"""A job's telemetry as a progress line while it runs, and as tables at its end.
+
+Rates are computed from the median step, so work of the script between its steps, such as a test or
+a checkpoint, does not count as training.
+"""
+
+import statistics
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from time import monotonic, time_ns
+
+from rich.table import Table
+
+from slackline.causes import Watch
+from slackline.history import Job, Rank
+from slackline.records import MedianStep
+from slackline.views._summary import decimal_bytes, summary_of
+from slackline.views.terminal._pipeline_steps import pace, pipeline_table
+
+__all__ = ["Report"]
+
+_RECENT = 50
+"""The number of recent steps that the progress line covers."""
+
+_MOST_PROBLEMS = 5
+"""The largest number of sentences about telemetry that could not be read."""
+
+
+class Report:
+    """The telemetry that a job's ranks write into `directory`, read while it grows."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        ranks: int,
+        first: int = 0,
+        unix: Callable[[], int] = time_ns,
+    ) -> None:
+        """Report on `ranks` ranks, from number `first` on, whose files are in `directory`.
+
+        `unix` returns the Unix time in nanoseconds, for the diagnosis.
+        """
+        self._start_s = monotonic()
+        self._numbers = range(first, first + ranks)
+        self.job = Job(directory)
+        """The state of the job."""
+        self.watch = Watch(self.job)
+        """The job with the causes that were named in it."""
+        self._unix = unix
+
+    @property
+    def ranks(self) -> list[Rank]:
+        """The ranks in rising order; a rank that has written nothing is empty."""
+        known = self.job.ranks
+        return [known[number] if number in known else Rank(number) for number in self._numbers]
+
+    def update(self) -> None:
+        """Read the records that the ranks have added since the last call."""
+        self.watch.update(self._unix())
+
+    def opened(self) -> list[int]:
+        """Return the ranks that have opened a group of slackline."""
+        return [rank.number for rank in self.ranks if rank.groups]
+
+    def news(self, *, ended: bool = False) -> list[str]:
+        """Return new messages about links and ranks, and new causes of slow steps, one line each.
+
+        `ended` also returns messages that would otherwise be held back for a while.
+        """
+        if ended:
+            self.job.finish()
+        told = [finding.sentence for finding in self.job.findings]
+        self.job.findings.clear()
+        # The messages about a single link are those about its cause and about its end already.
+        causes = self.watch.take_named()
+        told += [f"cause: {each.sentence}" for each in causes if not each.told_by_verdicts]
+        over = self.watch.take_ended()
+        return told + [f"over: {each.ending}" for each in over if not each.cause.told_by_verdicts]
+
+    def progress(self) -> str:
+        """Return the job's progress as one line."""
+        elapsed = timedelta(seconds=round(monotonic() - self._start_s))
+        ranks = self.ranks
+        head = f"{len(ranks)} {'rank' if len(ranks) == 1 else 'ranks'}, {elapsed}"
+        steps = min(rank.step_count for rank in ranks)
+        if not steps:
+            if not (least := min(rank.pipeline_count for rank in ranks)):
+                return f"{head}: running"
+            recent = [step for rank in ranks for step in list(rank.pipeline)[-_RECENT:]]
+            return f"{head}: step {least}, {pace(recent)}"
+        recently = [rank.median_step(_RECENT) for rank in ranks]
+        wall_ns = statistics.median(each.wall_ns for each in recently)
+        exposed_ns = statistics.median(each.exposed_ns for each in recently)
+        return (
+            f"{head}: step {steps}, {1e9 / max(wall_ns, 1):.1f} steps/s, "
+            f"{exposed_ns / 1e6:.2f} ms exposed a step ({_share(exposed_ns, wall_ns)})"
+        )
+
+    def table(self) -> Table | None:
+        """Return a table with a row for each rank; None if no rank reported a training step."""
+        if not any(rank.steps for rank in self.ranks):
+            return None
+        table = Table(caption="of the median step; exposed: the training thread stood still")
+        for column in ("rank", "steps", "steps/s", "reduced", "exposed", "share", "rails"):
+            table.add_column(column, justify="left" if column == "rails" else "right")
+        for rank in self.ranks:
+            table.add_row(str(rank.number), *_row(rank))
+        return table
+
+    def pipelines(self) -> Table | None:
+        """Return a table of pipeline steps with a row for each rank; None if no pipeline ran."""
+        return pipeline_table(self.ranks)
+
+    def problems(self) -> list[str]:
+        """Return a sentence for each part of the telemetry that is missing, a few at most."""
+        cut = [f"{path}: the last line is cut" for path in self.job.unfinished]
+        found = [*self.job.problems, *cut]
+        if len(found) > _MOST_PROBLEMS:
+            more = len(found) - _MOST_PROBLEMS
+            return [*found[:_MOST_PROBLEMS], f"and {more} more such notes about the telemetry"]
+        return found
+
+    def summary(self) -> Table:
+        """Return the run in ten lines, as `slackline why` and the page show it."""
+        table = Table(show_header=False, title="the run", title_justify="left")
+        table.add_column("fact", no_wrap=True)
+        table.add_column("value", overflow="fold")
+        for line in summary_of(self.watch):
+            table.add_row(line.name, line.text)
+        return table
+
+
+def _row(rank: Rank) -> tuple[str, ...]:
+    if not rank.steps:
+        return ("0",)
+    steps = MedianStep(rank.steps)
+    return (
+        str(rank.step_count),
+        f"{1e9 / max(steps.wall_ns, 1):.1f}",
+        decimal_bytes(rank.reduced_bytes),
+        f"{steps.exposed_ns / 1e6:.2f} ms",
+        _share(steps.exposed_ns, steps.wall_ns),
+        "+".join(rank.rails) or "-",
+    )
+
+
+def _share(part_ns: float, whole_ns: float) -> str:
+    return f"{part_ns / max(whole_ns, 1):.1%}"

@@ -1,0 +1,286 @@
+"""Tests of links, NICs and ranks that are unlike their peers since the start of a job."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import permutations
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from invented_records import failed, header, opened, step, verdict
+from made_records import MS_NS as MS
+from made_records import SECOND_NS as S
+from made_records import START_NS, link, operations
+
+from slackline.causes import Cause, Diagnosis, Kind
+from slackline.history import Job
+from slackline.plan.collective import Collective
+from slackline.records import ClockOffset, GroupOpened, LinkReport, Record
+
+SECONDS = 14
+STEP_NS = 250 * MS
+Way = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Network:
+    """An invented network, with the directions and ranks that differ from the usual."""
+
+    hosts: int
+    ring: bool
+    seed: int
+    rate_bps: float = 60e6
+    trip_ns: int = 200_000
+    lost: float = 0.0
+    rates: Mapping[Way, float] = field(default_factory=dict)
+    """The part of the usual rate that a direction carries."""
+    losses: Mapping[Way, float] = field(default_factory=dict)
+    trips_ns: Mapping[Way, int] = field(default_factory=dict)
+    waits_ns: Mapping[Way, int] = field(default_factory=dict)
+    """The time that the median probe waits in a direction."""
+    negotiated_bps: Mapping[int, int] = field(default_factory=dict)
+    computes: Mapping[int, float] = field(default_factory=dict)
+    """The factor of a rank's own time."""
+    idle_s: int = 0
+    """The seconds in which nothing is sent and no step is taken."""
+    killed: Mapping[int, int] = field(default_factory=dict)
+    """The second from which a rank writes nothing."""
+
+    @property
+    def ways(self) -> list[Way]:
+        pairs = list(permutations(range(self.hosts), 2))
+        if not self.ring:
+            return pairs
+        return [way for way in pairs if (way[0] - way[1]) % self.hosts in (1, self.hosts - 1)]
+
+    def of_host(self, host: int) -> list[Way]:
+        return [way for way in self.ways if host in way]
+
+    def report(self, way: Way, second: int, random: Random) -> LinkReport:
+        rate = self.rate_bps * self.rates.get(way, 1.0) * random.uniform(0.96, 1.04)
+        busy_ns = random.randrange(300 * MS, 900 * MS)
+        packets = 5000
+        trip_ns = self.trips_ns.get(way, self.trip_ns)
+        if second < self.idle_s:
+            rate = packets = busy_ns = 0
+        return link(
+            *way,
+            second * S,
+            packets=packets,
+            resent=round(packets * (self.lost + self.losses.get(way, 0.0))),
+            negotiated_bps=self.negotiated_bps.get(way[0], 10**9),
+            confirmed_bytes=round(rate * busy_ns / 8e9),
+            busy_ns=busy_ns,
+            # A queue lengthens most round trips, but not all of them.
+            least_round_trip_ns=round(trip_ns * random.choice([1, 1, 1.1, 8])),
+        )
+
+    def offset(self, way: Way, second: int) -> ClockOffset:
+        """Return a probe's offset: every third probe waits nowhere, and the clocks differ."""
+        wait_ns, back_ns = (self.waits_ns.get(each, 0) for each in (way, way[::-1]))
+        if second % 3 == 0:
+            wait_ns = back_ns = 0
+        one_way_ns = self.trips_ns.get(way, self.trip_ns) // 2
+        there_ns, home_ns = one_way_ns + wait_ns, one_way_ns + back_ns
+        apart_ns = 3 * S * (way[1] - way[0])
+        return ClockOffset(
+            rank=way[0],
+            peer=way[1],
+            at_ns=second * S,
+            offset_ns=apart_ns + (there_ns - home_ns) // 2,
+            error_ns=(there_ns + home_ns) // 2,
+        )
+
+
+def told(
+    tmp_path: Path,
+    network: Network,
+    *,
+    names: Iterable[str] = (),
+    linked: bool = True,
+    seconds: int = SECONDS,
+    events: Mapping[int, Iterable[Record]] | None = None,
+) -> list[Cause]:
+    """Return the causes that a diagnosis names in the first seconds of a job.
+
+    With `linked` False no wire joins the ranks, as on one host. `events` has further records for
+    some seconds.
+    """
+    random = Random(network.seed)
+    job = Job(tmp_path)
+    hosts = list(names) or [f"node{rank}" for rank in range(network.hosts)]
+    for rank, host in enumerate(hosts):
+        job.take(header(rank, host))
+        job.take(opened(rank, network.hosts))
+    diagnosis = Diagnosis(job)
+    causes = []
+    for quarter in range(4 * seconds):
+        second = quarter // 4
+        alive = {
+            rank for rank in range(network.hosts) if second < network.killed.get(rank, seconds)
+        }
+        for rank in alive if second >= network.idle_s else ():
+            own_ns = 20 * MS * network.computes.get(rank, 1.0) * random.uniform(0.9, 1.1)
+            taken = step(rank, quarter, quarter * STEP_NS, compute_ns=round(own_ns))
+            job.take(replace(taken, wall_ns=STEP_NS))
+        if quarter % 4 == 0:
+            for way in network.ways if linked else ():
+                if way[0] in alive:
+                    job.take(network.report(way, second, random))
+                    job.take(network.offset(way, second))
+            for record in (events or {}).get(second, ()):
+                job.take(record)
+        now_ns = START_NS + quarter * STEP_NS
+        job.settle(now_ns)
+        causes += diagnosis.update(now_ns)
+    return causes
+
+
+NETWORKS = st.builds(
+    Network,
+    hosts=st.integers(4, 8),
+    ring=st.booleans(),
+    seed=st.integers(0, 1000),
+    rate_bps=st.sampled_from([1e6, 60e6, 9e9]),
+    trip_ns=st.sampled_from([30_000, 200_000, 30 * MS]),
+    lost=st.sampled_from([0.0, 0.0, 0.002, 0.02]),
+)
+
+
+@given(network=NETWORKS)
+def test_even_networks_have_no_cause(tmp_path_factory: pytest.TempPathFactory, network: Network):
+    assert told(tmp_path_factory.mktemp("job"), network) == []
+
+
+@given(network=NETWORKS, data=st.data())
+def test_one_fault_since_the_start_is_named(
+    tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
+):
+    host = data.draw(st.integers(0, network.hosts - 1), label="host")
+    way = data.draw(st.sampled_from(network.ways), label="way")
+    share = data.draw(st.floats(0.1, 0.7), label="share of the rate")
+    lost = network.lost * 4 + data.draw(st.floats(0.005, 0.05), label="more lost")
+    far_ns = 4 * network.trip_ns + data.draw(st.integers(5, 60), label="delay in ms") * MS
+    both = (way, way[::-1])
+    of_host = network.of_host(host)
+    low, high = sorted(way)
+    nic, pair, one = f"NIC 0 of host node{host}", f"link {low}-{high}", "link {}>{}".format(*way)
+    slow, far = dict.fromkeys(both, share), dict.fromkeys(both, far_ns)
+    waits_ns = {way: 5 * MS, way[::-1]: 100_000}
+    faults = [
+        (replace(network, rates=dict.fromkeys(of_host, share)), nic, "carries"),
+        (replace(network, rates=slow, waits_ns=waits_ns), one, "carries"),
+        (replace(network, rates=slow), pair, "carries"),
+        (replace(network, losses={way: lost}), one, "loses"),
+        (replace(network, losses=dict.fromkeys(of_host, lost)), nic, "loses"),
+        (replace(network, trips_ns=far, rates=slow), pair, "delay"),
+        (replace(network, trips_ns=dict.fromkeys(of_host, far_ns)), nic, "delay"),
+        (replace(network, computes={host: 1 / share + 0.2}), f"rank {host}", "slower"),
+    ]
+    faulty, name, words = data.draw(st.sampled_from(faults), label="fault")
+    causes = told(tmp_path_factory.mktemp("job"), faulty)
+    assert [cause.name for cause in causes] == [name]
+    (cause,) = causes
+    assert words in cause.sentence
+    assert ", since the start; " in cause.sentence
+    assert cause.since_ns == START_NS
+    kinds = {"NIC": Kind.NIC, "link": Kind.LINK, "rank": Kind.RANK}
+    assert cause.kind is kinds[name.split()[0]]
+
+
+@given(network=NETWORKS, data=st.data())
+def test_two_sites_are_no_fault(
+    tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
+):
+    cut = data.draw(st.integers(2, network.hosts - 2), label="hosts of one site")
+    far = [way for way in network.ways if (way[0] < cut) != (way[1] < cut)]
+    trips_ns = dict.fromkeys(far, 4 * network.trip_ns + 30 * MS)
+    assert told(tmp_path_factory.mktemp("job"), replace(network, trips_ns=trips_ns)) == []
+
+
+def test_hosts_of_a_lab_have_numbers(tmp_path: Path):
+    network = Network(hosts=4, ring=False, seed=3)
+    faulty = replace(network, rates=dict.fromkeys(network.of_host(2), 0.1))
+    (cause,) = told(tmp_path, faulty, names=["machine"] * 4)
+    assert cause.sentence == (
+        "NIC 0 of host 2: it carries 6.03 Mbit/s while data waits, since the start; "
+        "links between other hosts carry 60.1 Mbit/s"
+    )
+
+
+def test_a_slow_nic_that_has_negotiated_less_than_others_is_told_with_both_rates(tmp_path: Path):
+    network = Network(hosts=4, ring=False, seed=3)
+    slow = dict.fromkeys(network.of_host(2), 0.1)
+    faulty = replace(network, rates=slow, negotiated_bps={2: 100_000_000})
+    (cause,) = told(tmp_path, faulty)
+    assert cause.sentence == (
+        "NIC 0 of host node2: it carries 6.03 Mbit/s while data waits, since the start; links "
+        "between other hosts carry 60.1 Mbit/s; it has negotiated 100 Mbit/s, other NICs 1 Gbit/s"
+    )
+
+
+def test_a_rank_of_one_host_is_compared_although_no_wire_joins_the_ranks(tmp_path: Path):
+    network = Network(hosts=4, ring=False, seed=3, computes={2: 2.0})
+    (cause,) = told(tmp_path, network, names=["machine"] * 4, linked=False)
+    assert (cause.kind, cause.name) == (Kind.RANK, "rank 2")
+    assert ", since the start; " in cause.sentence
+
+
+@pytest.mark.parametrize("members", [(0, 1), (2, 3), (0, 1, 2)])
+def test_ranks_with_groups_of_their_own_are_not_compared(tmp_path: Path, members: tuple[int, ...]):
+    """The ranks of a group may have another part in a step than the others."""
+    network = Network(hosts=4, ring=False, seed=3, computes={2: 2.0})
+    events: dict[int, list[Record]] = {0: []}
+    for rank in members:
+        size = len(members)
+        group = GroupOpened(rank=rank, time_ns=START_NS, size=size, epoch=2, members=members)
+        row = (1, 0, -1, 400, 9, 2, -1, 0, 0, 1, 1, *(1, 2, 3), 0, 0)
+        events[0] += [group, operations(rank, row)]
+    assert told(tmp_path, network, events=events) == []
+
+
+@pytest.mark.parametrize("receives", [0, 1])
+def test_ranks_that_exchange_messages_are_not_compared(tmp_path: Path, receives: int):
+    network = Network(hosts=4, ring=False, seed=3, computes={2: 2.0})
+    message = (Collective.POINT_TO_POINT, receives, 1, 400, 9, 1, 5, 0, 0, 0, 1, *(1, 2, 3), 0, 0)
+    assert told(tmp_path, network, events={0: [operations(0, message)]}) == []
+
+
+def test_a_job_that_loads_data_for_a_minute_first_is_slow_since_the_start(tmp_path: Path):
+    network = Network(hosts=4, ring=False, seed=3, idle_s=60)
+    slow = replace(network, rates=dict.fromkeys(network.of_host(2), 0.3))
+    (cause,) = told(tmp_path, slow, seconds=75)
+    assert (cause.name, cause.since_ns) == ("NIC 0 of host node2", START_NS)
+    assert ", since the start; " in cause.sentence
+    slow_rank = replace(network, computes={1: 2.0})
+    (cause,) = told(tmp_path, slow_rank, seconds=75)
+    assert (cause.name, cause.since_ns) == ("rank 1", START_NS)
+
+
+def test_a_dead_rank_is_named_although_its_nic_has_always_been_slow(tmp_path: Path):
+    network = Network(hosts=4, ring=False, seed=3, killed={2: 12})
+    slow = replace(network, rates=dict.fromkeys(network.of_host(2), 0.3))
+    events: dict[int, list[Record]] = {12: [failed(rank, 12 * S) for rank in (0, 1, 3)]}
+    events[13] = [
+        verdict(*way, 13 * S, "silent", rank=rank)
+        for rank in (0, 1, 3)
+        for way in ((rank, 2), (2, rank))
+    ]
+    causes = told(tmp_path, slow, seconds=20, events=events)
+    assert [(cause.kind, cause.name) for cause in causes] == [
+        (Kind.NIC, "NIC 0 of host node2"),
+        (Kind.DEAD, "rank 2"),
+    ]
+
+
+def test_a_nic_that_is_cut_is_named_once_more_although_it_has_always_been_slow(tmp_path: Path):
+    network = Network(hosts=4, ring=False, seed=3)
+    slow = replace(network, rates=dict.fromkeys(network.of_host(2), 0.3))
+    cut: list[Record] = [verdict(*way, 12 * S, "cut") for way in network.of_host(2)]
+    events = {8: [verdict(0, 2, 8 * S, "slow")], 12: cut}
+    always, later = told(tmp_path, slow, seconds=18, events=events)
+    assert always.name == later.name == "NIC 0 of host node2"
+    assert ", since the start; " in always.sentence
+    assert "all 3 links in use over it are cut" in later.sentence

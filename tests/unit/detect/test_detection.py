@@ -1,0 +1,142 @@
+"""Tests that a fault in simulated traffic is named: link, direction, time and cause."""
+
+import pytest
+
+from slackline.detect import Condition, Tracker, Verdict
+from slackline.testing.simulated_network import (
+    MS,
+    SAMPLE_EVERY,
+    Clock,
+    Network,
+    S,
+    between,
+    healthy,
+)
+
+ITERATION = 368 * MS
+"""The iteration time of a pipeline: the shortest of the published runs with a delay of 30 ms on one
+link."""
+
+
+def news(network: Network, rank: int, until_ns: int) -> list[tuple[int, Verdict]]:
+    """Return (true time, verdict) for each verdict, a fault report, of a rank's health tracker."""
+    start_ns = network.clocks[rank].read(0)
+    tracker = Tracker(start_ns)
+    return [
+        (round((verdict.time_ns - start_ns) / (1 + network.clocks[rank].drift)), verdict)
+        for now_ns, samples in network.samples(rank, until_ns)
+        for verdict in tracker.take(now_ns, samples)
+    ]
+
+
+def everybody(network: Network, until_ns: int) -> list[tuple[int, int, Verdict]]:
+    """Return (true time, rank, verdict) for the verdicts of all ranks, ordered by time."""
+    said = [
+        (time_ns, rank, verdict)
+        for rank in range(network.ranks)
+        for time_ns, verdict in news(network, rank, until_ns)
+    ]
+    return sorted(said, key=lambda item: item[:2])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_delay_of_30_ms_is_named_within_three_iterations(seed: int) -> None:
+    network = healthy(4, seed)
+    network.iteration_ns = ITERATION
+    begin, end = 12 * S + seed * 70 * MS, 20 * S
+    network.directions[2, 3].delay = between(begin, end, 30 * MS)
+    said = everybody(network, 24 * S)
+
+    found_ns, _, first = said[0]
+    assert begin < found_ns <= begin + 3 * ITERATION
+    for time_ns, rank, verdict in said[:2]:
+        assert rank in (2, 3)
+        assert (verdict.condition, verdict.source, verdict.target) == (Condition.SLOW, 2, 3)
+        since = verdict.since_ns - network.clocks[rank].read(0)
+        assert abs(since - begin) < 300 * MS
+        assert time_ns <= begin + 4 * ITERATION
+    assert first.reason.startswith("link 2>3 is slow since 12.")
+    assert ": 30 ms over its usual 0.1 ms" in first.reason
+    back = said[2:]
+    assert {(rank, verdict.condition) for _, rank, verdict in back} == {
+        (2, Condition.BACK),
+        (3, Condition.BACK),
+    }
+    assert all(end < time_ns < end + 2 * S for time_ns, _, _ in back)
+
+
+def test_the_sentences_of_a_delay_and_of_its_end() -> None:
+    network = healthy(4, 1)
+    network.directions[2, 3].delay = between(20 * S, 28 * S, 30 * MS)
+    assert [verdict.reason for _, verdict in news(network, 2, 32 * S)] == [
+        "link 2>3 is slow since 20.1 s: 30 ms over its usual 0.1 ms; "
+        "nothing more than usual waits at the sender",
+        "link 2>3 is back at 28.8 s: 0.1 ms one way, after 8.7 s",
+    ]
+
+
+def test_both_directions_are_named_when_both_are_slow() -> None:
+    network = healthy(2, 5)
+    for pair in ((0, 1), (1, 0)):
+        network.directions[pair].delay = between(20 * S, 28 * S, 30 * MS)
+    said = everybody(network, 26 * S)
+    assert {(rank, v.source, v.target) for _, rank, v in said} == {
+        (0, 0, 1),
+        (0, 1, 0),
+        (1, 0, 1),
+        (1, 1, 0),
+    }
+
+
+def test_the_other_direction_is_well_however_long_one_is_slow_and_the_clocks_drift() -> None:
+    network = healthy(2, 6)
+    network.clocks = [Clock(), Clock(offset_ns=-7200 * S, drift=50e-6)]
+    network.directions[0, 1].delay = between(20 * S, 900 * S, 30 * MS)
+    said = [(v.condition, v.source, v.target) for _, v in news(network, 1, 960 * S)]
+    assert said == [(Condition.SLOW, 0, 1), (Condition.BACK, 0, 1)]
+
+
+def test_half_of_the_bandwidth_is_named_and_its_return() -> None:
+    network = healthy(4, 1)
+    network.directions[2, 3].rate = between(20 * S, 28 * S, 58e6, 117.5e6)
+    said = everybody(network, 34 * S)
+    assert [(rank, v.condition) for _, rank, v in said] == [(2, Condition.SLOW), (2, "back")]
+    assert said[0][2].reason == (
+        "link 2>3 is slow since 20.0 s: carries 455 Mbit/s of its usual 923 Mbit/s; "
+        "nothing more than usual waits at the sender"
+    )
+    assert said[0][0] <= 20 * S + 5 * SAMPLE_EVERY
+
+
+def test_loss_is_named_and_its_end() -> None:
+    network = healthy(4, 1)
+    network.directions[2, 3].loss = between(20 * S, 28 * S, 0.012)
+    said = everybody(network, 34 * S)
+    assert [(rank, v.condition) for _, rank, v in said] == [(2, Condition.LOSING), (2, "back")]
+    assert said[0][2].reason == "link 2>3 loses 1.1 % of packets since 20.0 s"
+
+
+def test_a_second_finding_is_news_as_well() -> None:
+    network = healthy(2, 3)
+    network.directions[0, 1].loss = between(20 * S, 60 * S, 0.05)
+    network.directions[0, 1].delay = between(30 * S, 40 * S, 30 * MS)
+    reasons = [verdict.reason.split(";")[0] for _, verdict in news(network, 0, 50 * S)]
+    assert len(reasons) == 3
+    assert reasons[0].startswith("link 0>1 loses 5")
+    assert ", loses " in reasons[1]
+    assert reasons[2].startswith("link 0>1 loses ")
+
+
+@pytest.mark.parametrize("change_ns", [200_000, 900_000])
+def test_a_delay_below_what_counts_is_jitter(change_ns: int) -> None:
+    network = healthy(2, 4)
+    network.directions[0, 1].delay = between(20 * S, 60 * S, change_ns)
+    assert everybody(network, 60 * S) == []
+
+
+def test_less_than_a_tenth_of_a_long_path_is_jitter_and_more_is_not() -> None:
+    network = healthy(2, 4, least_ns=40 * MS)
+    network.directions[0, 1].delay = between(20 * S, 60 * S, 3.5 * MS)
+    assert everybody(network, 60 * S) == []
+    network.directions[0, 1].delay = between(20 * S, 60 * S, 8 * MS)
+    assert {v.target for _, _, v in everybody(network, 60 * S)} == {1}

@@ -1,0 +1,297 @@
+"""Tests of the content of each panel, from records with known figures."""
+
+from pathlib import Path
+
+import pytest
+from job_records import cell, ended, job_of, operations, pipeline_step, report, step, unix, verdict
+from made_records import MS_NS, START_NS, header, write
+
+pytest.importorskip("aiohttp", reason="the page needs slackline[dashboard]")
+
+from slackline.causes import Watch
+from slackline.history import Job
+from slackline.records import (
+    ClockOffset,
+    GroupOpened,
+    Promise,
+)
+from slackline.views.page._links import link_history, links
+from slackline.views.page._messages import messages
+from slackline.views.page._pipeline import pipeline
+from slackline.views.page._promises import promises
+from slackline.views.page._steps import overview, step_times
+from slackline.views.page._timeline import timeline
+
+START_S = START_NS / 1e9
+SLOW = "link 0>1 is slow since 3.0 s: 30 ms over its usual 0.2 ms"
+CUT = "link 1-2 is cut since 4.0 s"
+
+
+def test_the_overview_has_the_pace_of_each_rank(tmp_path: Path) -> None:
+    opened = GroupOpened(rank=0, time_ns=START_NS, size=2, epoch=1, members=(0, 1))
+    first = [opened, step(0, 0), step(0, 1), operations(0, (0, 10, 5)), ended(0)]
+    job = job_of(tmp_path, rank0=first, rank1=[step(1, 0, wall_ms=200, exposed_ms=20)])
+    shown = overview(Watch(job))
+    assert shown["world"] == 2
+    assert not shown["ended"]
+    assert shown["summary"] == [
+        ["job", "2 ranks on 2 hosts, 60.0 s, 1 of 2 ended"],
+        ["steps", "1 to 2, 150.0 ms each at the median (6.7 a second)"],
+        ["exposed", "22.50 ms of a step wait for communication (17.5%)"],
+        ["operations", "1 all_reduce (4.1 kB)"],
+        ["slow", "no cause of slow steps"],
+    ]
+    assert shown["ranks"][0] == {
+        "rank": 0,
+        "host": "host0",
+        "process": 100,
+        "restarts": 0,
+        "steps": 2,
+        "step_ms": 100,
+        "waits_for": "communication",
+        "share": 0.25,
+        "operations": 1,
+        "failed": 0,
+        "lost": 0,
+    }
+    write(tmp_path, 1, ended(1))
+    job.update()
+    assert overview(Watch(job))["ended"]
+
+
+def test_the_steps_of_all_ranks_are_one_series(tmp_path: Path) -> None:
+    job = job_of(
+        tmp_path,
+        rank0=[step(0, 0), step(0, 1, wall_ms=200, exposed_ms=100)],
+        rank1=[step(1, 0, wall_ms=300, exposed_ms=75)],
+    )
+    assert step_times(job) == {
+        "pipeline": False,
+        "width": 1,
+        "time_s": unix(0.1, 0.2),
+        "median_ms": [200, 200],
+        "longest_ms": [300, 200],
+        "share": [0.25, pytest.approx(125 / 300)],
+    }
+
+
+def test_a_run_of_any_length_is_shown_from_its_beginning(tmp_path: Path) -> None:
+    job = job_of(tmp_path, rank0=[step(0, number) for number in range(3000)])
+    shown = step_times(job)
+    assert shown["width"] == 8
+    assert len(shown["time_s"]) == 375
+    assert [shown["time_s"][0], shown["time_s"][-1]] == unix(0.8, 300)
+    assert set(shown["median_ms"]) == {100}
+
+
+def test_a_cell_has_the_sender_s_rate_and_the_worst_condition(tmp_path: Path) -> None:
+    rails = [report(0, 1, 5), report(0, 1, 5, rail=1, packets=200, resent=10)]
+    job = job_of(
+        tmp_path,
+        rank0=[*rails, verdict(0, 0, 1, 3, "slow", SLOW)],
+        rank1=[verdict(1, 1, 2, 4, "cut", CUT)],
+        rank2=[],
+    )
+    shown = links(job)
+    assert shown["ranks"] == [0, 1, 2]
+    assert cell(shown, 0, 1) == {
+        "source": 0,
+        "target": 1,
+        "rails": 2,
+        "condition": "slow",
+        "affected": 1,
+        "sentence": SLOW,
+        "idle": False,
+        "rate_bps": 200e6,
+        "round_trip_ms": 0.4,
+        "loss": 0.05,
+    }
+    # Rank 1 has no report: the rate of its direction is that which rank 0 has received.
+    assert cell(shown, 1, 0)["rate_bps"] == 100e6
+    assert cell(shown, 1, 0)["condition"] == "well"
+    assert cell(shown, 1, 0)["sentence"] == "link 1>0 is well: 0.2 ms one way as usual"
+    for direction in ((1, 2), (2, 1)):
+        assert cell(shown, *direction)["condition"] == "cut"
+        assert cell(shown, *direction)["sentence"] == CUT
+        assert cell(shown, *direction)["idle"]
+    back = "link 0>1 is back at 9.0 s: 0.2 ms one way, after 6.0 s"
+    write(tmp_path, 0, verdict(0, 0, 1, 9, "back", back))
+    job.update()
+    assert cell(links(job), 0, 1)["condition"] == "well"
+
+
+def test_a_link_without_recent_reports_is_idle(tmp_path: Path) -> None:
+    job = job_of(tmp_path, rank0=[report(0, 1, 5), report(0, 2, 9)])
+    shown = links(job)
+    assert cell(shown, 0, 1)["idle"]
+    assert cell(shown, 0, 1)["rate_bps"] == 0
+    assert not cell(shown, 0, 2)["idle"]
+
+
+def test_a_large_matrix_keeps_the_ranks_of_disturbed_links(tmp_path: Path) -> None:
+    reports = [report(0, peer, 5) for peer in range(1, 41)]
+    job = job_of(tmp_path, rank0=[*reports, verdict(0, 40, 0, 3, "slow", "link 40>0 is slow")])
+    assert links(job)["ranks"] == [*range(31), 40]
+
+
+def test_a_link_s_history_has_a_column_for_each_rail(tmp_path: Path) -> None:
+    first = [report(0, 1, 5), report(0, 1, 6), report(0, 1, 6, rail=1, packets=100, resent=1)]
+    job = job_of(tmp_path, rank0=[*first, verdict(0, 0, 1, 3, "slow", SLOW)], rank1=[])
+    assert link_history(job, 0, 1) == {
+        "source": 0,
+        "target": 1,
+        "time_s": unix(5, 6),
+        "rails": [
+            {
+                "rail": 0,
+                "kind": "tcp",
+                "rate_bps": [100e6, 100e6],
+                "round_trip_ms": [0.4, 0.4],
+                "loss": [None, None],
+            },
+            {
+                "rail": 1,
+                "kind": "udp",
+                "rate_bps": [None, 100e6],
+                "round_trip_ms": [None, 0.4],
+                "loss": [None, 0.01],
+            },
+        ],
+        "sentences": [{"time_s": START_S + 3, "text": SLOW, "over": False}],
+    }
+    assert link_history(job, 7, 8)["rails"] == []
+
+
+def test_the_timeline_has_operations_in_lanes_and_waits_without_overlaps(tmp_path: Path) -> None:
+    rows = [(210, 250, 0), (240, 280, 30), (260, 290, 20), (590, 610, 0)]
+    steps = [step(0, number) for number in range(6)]
+    job = job_of(tmp_path, rank0=[*steps, operations(0, *rows)])
+    shown = timeline(job)
+    # Operations are known until 610 ms; the three latest steps until then are those from 300 ms on.
+    assert [shown["begin_s"]] == unix(0.3)
+    assert shown["length_ms"] == 300
+    (rank,) = shown["ranks"]
+    assert rank["steps"] == [[0, 100, 3], [100, 200, 4], [200, 300, 5]]
+    assert rank["operations"] == [[0, 290, 300, "all_reduce", 4096, "direct", False]]
+    assert rank["waiting"] == 0
+    (tmp_path / "early").mkdir()
+    job = job_of(tmp_path / "early", rank0=[*steps[:3], operations(0, *rows)])
+    (rank,) = timeline(job)["ranks"]
+    assert [each[:3] for each in rank["operations"]] == [
+        [0, 210, 250],
+        [1, 240, 280],
+        [0, 260, 290],
+    ]
+    assert rank["waits"] == [[250, 290]]
+    assert rank["waiting"] == pytest.approx(40 / 300)
+
+
+def test_without_steps_the_timeline_is_the_second_before_the_latest_operation(
+    tmp_path: Path,
+) -> None:
+    job = job_of(tmp_path, rank0=[operations(0, (100, 200, 0), (1500, 2000, 250))])
+    shown = timeline(job)
+    assert [shown["begin_s"]] == unix(1)
+    assert shown["length_ms"] == 1000
+    (rank,) = shown["ranks"]
+    assert [each[1:3] for each in rank["operations"]] == [[500, 1000]]
+    assert rank["waits"] == [[750, 1000]]
+    assert rank["waiting"] == 0.25
+
+
+def test_times_of_another_host_are_brought_to_one_clock(tmp_path: Path) -> None:
+    # The clock of rank 1 is 40 ms ahead; no probe compares that of rank 2.
+    probe = ClockOffset(rank=0, peer=1, at_ns=0, offset_ns=40 * MS_NS, error_ns=0)
+    write(tmp_path, 0, header(0, clock="a"), probe, operations(0, (1000, 1500, 0)))
+    write(tmp_path, 1, header(1, clock="b"), operations(1, (1040, 1540, 0)))
+    write(tmp_path, 2, header(2, clock="c"), operations(2, (1040, 1500, 0)))
+    job = Job(tmp_path)
+    job.update()
+    shown = timeline(job)
+    assert shown["apart"] == [2]
+    begins = [rank["operations"][0][1] for rank in shown["ranks"]]
+    assert begins == pytest.approx([500, 500, 540])
+
+
+def test_a_pipeline_s_step_has_its_instructions_and_bubbles(tmp_path: Path) -> None:
+    job = job_of(
+        tmp_path,
+        rank0=[pipeline_step(0, 0), pipeline_step(0, 1, ("0F0", 0, 30), ("0BW0", 70, 100))],
+        rank1=[pipeline_step(1, 1, ("1F0", 40, 60), ("other", 60, 70))],
+    )
+    assert pipeline(job) == {
+        "step": 1,
+        "plan": "1f1b",
+        "policy": "ready",
+        "change": "",
+        "length_ms": 100,
+        "ranks": [
+            {
+                "rank": 0,
+                "instructions": [["F", 0, 0, 0, 30], ["BW", 0, 0, 70, 100]],
+                "bubbles": [[30, 70]],
+                "waiting": 0.4,
+                "left_out": 0,
+            },
+            {
+                "rank": 1,
+                "instructions": [["F", 1, 0, 40, 60], ["other", None, None, 60, 70]],
+                "bubbles": [[0, 40], [70, 100]],
+                "waiting": 0.7,
+                "left_out": 0,
+            },
+        ],
+    }
+    assert step_times(job)["pipeline"]
+    assert step_times(job)["share"] == [pytest.approx(0.85), pytest.approx(0.7)]
+
+
+def test_promised_step_times_are_beside_the_measured_ones(tmp_path: Path) -> None:
+    def promise(rank: int, at_ms: int, choice: str, wall_ms: int) -> Promise:
+        return Promise(
+            rank=rank,
+            time_ns=START_NS + at_ms * MS_NS,
+            source="groups",
+            choice=choice,
+            wall_ns=wall_ms * MS_NS,
+        )
+
+    steps = [step(0, number) for number in range(10)]
+    first, second = promise(0, 200, "groups of 4 KiB", 80), promise(1, 950, "one each", 50)
+    job = job_of(tmp_path, rank0=[first, *steps], rank1=[second])
+    shown = promises(job)
+    assert shown["left_out"] == 0
+    times = [each.pop("time_s") for each in shown["promises"]]
+    assert times == unix(0.95, 0.2)
+    assert shown["promises"] == [
+        {
+            "rank": 1,
+            "source": "groups",
+            "choice": "one each",
+            "promised_ms": 50,
+            "measured_ms": None,
+            "steps": 0,
+            "ratio": None,
+        },
+        {
+            "rank": 0,
+            "source": "groups",
+            "choice": "groups of 4 KiB",
+            "promised_ms": 80,
+            "measured_ms": 100,
+            "steps": 8,
+            "ratio": 1.25,
+        },
+    ]
+
+
+def test_the_panels_of_a_job_without_records_are_empty(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.update()
+    assert overview(Watch(job))["ranks"] == []
+    assert step_times(job)["time_s"] == []
+    assert links(job)["cells"] == []
+    assert timeline(job)["ranks"] == []
+    assert pipeline(job)["ranks"] == []
+    assert promises(job) == {"promises": [], "left_out": 0}
+    assert messages(Watch(job)) == {"causes": [], "messages": []}
