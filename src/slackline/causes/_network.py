@@ -114,6 +114,9 @@ def _of_rail(
     several: bool,
 ) -> tuple[list[Cause], dict[Direction, Episode]]:
     """Return switch, NICs and late hosts of one rail, and the disturbances that they leave over."""
+    cut_off, disturbed, pairs = _cut_off(disturbed, pairs, plan)
+    if cut_off and not disturbed:
+        return cut_off, {}
     ill = _ranks(disturbed)
     disturbed_pairs = {pair for pair, links in pairs.items() if links <= ill}
     hosts = {host for pair in pairs for host in pair}
@@ -125,11 +128,12 @@ def _of_rail(
         calm = [ends for pair in pairs.keys() - disturbed_pairs for ends in pairs[pair] - ill]
         grown = _grown(calm, disturbed, slow, trips)
         if grown and len(disturbed_pairs) >= _LEAST_PAIRS:
-            return [_switch(disturbed, plan, several=several, calm=len(calm))], {}
+            switch = _switch(disturbed, plan, several=several, calm=len(calm))
+            return [*cut_off, switch], {}
         if grown is None:
             disturbed = {key: each for key, each in disturbed.items() if not each.over_ns}
             disturbed_pairs = {pair for pair in disturbed_pairs if pairs[pair] <= _ranks(disturbed)}
-    causes, left = [], dict(disturbed)
+    causes, left = cut_off, dict(disturbed)
     for host in sorted(hosts):
         own = {pair for pair in pairs if host in pair}
         if len(own) < _LEAST_PAIRS or not own <= disturbed_pairs:
@@ -144,6 +148,32 @@ def _of_rail(
             causes.append(_nic(mine, host, plan))
         left = {key: each for key, each in left.items() if key not in mine}
     return causes, left
+
+
+def _cut_off(
+    disturbed: _Open, pairs: Mapping[_Pair, set[_Pair]], plan: Layout
+) -> tuple[list[Cause], _Open, Mapping[_Pair, set[_Pair]]]:
+    """Return the NICs of hosts from and to which nothing arrives, and what they leave over.
+
+    The second and the third value are the disturbed directions and the pairs of hosts without
+    those of the NICs. What is slow elsewhere has another cause. If nothing arrives anywhere, or
+    nothing is slow elsewhere, no NIC is told apart here.
+    """
+    broken = _ranks(key for key, each in disturbed.items() if each.condition in BROKEN)
+    broken_pairs = {pair for pair, links in pairs.items() if links <= broken}
+    slow_pairs = {pair for pair, links in pairs.items() if links <= _ranks(disturbed)}
+    causes: list[Cause] = []
+    if not broken_pairs or broken_pairs == slow_pairs:
+        return causes, disturbed, pairs
+    for host in sorted({host for pair in broken_pairs for host in pair}):
+        own = {pair for pair in pairs if host in pair}
+        if len(own) < _LEAST_PAIRS or not own <= broken_pairs:
+            continue
+        mine = {key: each for key, each in disturbed.items() if host in _places(key, plan)}
+        causes.append(_nic(mine, host, plan))
+        disturbed = {key: each for key, each in disturbed.items() if key not in mine}
+        pairs = {pair: links for pair, links in pairs.items() if pair not in own}
+    return causes, disturbed, pairs
 
 
 def _grown(

@@ -32,6 +32,8 @@ def summary_of(watch: Watch) -> list[Line]:
     The lines follow from the records alone. A fact that the records do not have is left out.
     """
     job = watch.job
+    if not job.ranks:
+        return [Line("job", "no rank has written a record yet")]
     named = recurrences(watch.spells)
     slow = [each for each in named if each.cause.kind is not Kind.DEAD]
     found = {
@@ -51,8 +53,6 @@ def summary_of(watch: Watch) -> list[Line]:
 
 def _size(job: Job) -> str:
     ranks = list(job.ranks.values())
-    if not ranks:
-        return "no rank has written a record yet"
     size = f"{count(job.world_size, 'rank')} on {count(len(hosts_of(job)), 'host')}"
     lasted_s = (max(rank.seen_ns for rank in ranks) - job.begun_ns) / 1e9
     ended = sum(rank.ended for rank in ranks)
@@ -161,7 +161,11 @@ def _decisions(job: Job) -> str:
     for (_, subject), number in job.decision_counts.items():
         counts[subject] = max(counts[subject], number)
     latest = {each.subject: each.choice for each in job.decisions}
-    return _few([f"{subject}: {latest[subject]}" for subject in counts if subject in latest])
+    return _few([_choice(subject, latest[subject]) for subject in counts if subject in latest])
+
+
+def _choice(subject: str, choice: str) -> str:
+    return choice if choice.startswith(subject) else f"{subject}: {choice}"
 
 
 def _promised(job: Job) -> str:

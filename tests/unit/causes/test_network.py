@@ -4,8 +4,11 @@ import pickle
 from collections.abc import Iterable
 from itertools import permutations
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from invented_records import counters, header, opened, verdict
 from made_records import MS_NS as MS
 from made_records import SECOND_NS as S
@@ -273,3 +276,31 @@ def test_the_rails_that_take_over_the_traffic_of_a_broken_nic_are_not_named(
         names = [cause.name for cause in _named(job, broken, "cut", rails=[1])]
         expected = ["NIC 1 of host node2"]
         assert sorted(names) == sorted(expected + ["link 1>3 on rail 0"] * slow_first)
+
+
+@given(st.data())
+@settings(max_examples=30)
+def test_a_dead_nic_and_a_slow_link_elsewhere_are_two_causes(data: st.DataObject) -> None:
+    hosts = data.draw(st.integers(3, 6))
+    broken = data.draw(st.sampled_from(["cut", "silent"]))
+    nic = data.draw(st.integers(0, hosts - 1))
+    others = [host for host in range(hosts) if host != nic]
+    slow = tuple(data.draw(st.permutations(others))[:2])
+    with TemporaryDirectory() as folder:
+        job = _job(Path(folder), list(permutations(range(hosts), 2)), hosts)
+        diagnosis = Diagnosis(job)
+        assert diagnosis.update(START_NS + 9 * S) == []
+        for other in others:
+            for ends in ((nic, other), (other, nic)):
+                job.take(verdict(*ends, 10 * S, broken))
+        job.take(verdict(*slow, 10 * S, "slow"))
+        named = []
+        for quarter in range(40, 53):
+            now_ns = START_NS + quarter * S // 4
+            job.settle(now_ns)
+            named += diagnosis.update(now_ns)
+    source, target = slow
+    assert {(cause.kind, cause.name) for cause in named} == {
+        (Kind.NIC, f"NIC 0 of host node{nic}"),
+        (Kind.LINK, f"link {source}>{target}"),
+    }

@@ -325,6 +325,10 @@ def test_the_end_of_a_cause_is_told_and_its_times_are_summed_up(
 def test_a_job_without_a_cause_says_so(tmp_path: Path) -> None:
     report = Report(tmp_path, ranks=1)
     report.news(ended=True)
+    assert _fact(report, "job") == "no rank has written a record yet"
+    with Writer(tmp_path, 0) as writer:
+        writer.write(_step(0, 0))
+    report.update()
     assert _fact(report, "slow") == "no cause of slow steps"
 
 

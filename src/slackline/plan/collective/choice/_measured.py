@@ -74,7 +74,7 @@ def fastest(
         timings,
         key=lambda t: 0 if t.name == preferred and products[t.name] <= limit else products[t.name],
     )
-    told = [f"{timing.name} {_microseconds(timing.at(nbytes))}" for timing in ranked]
+    told = [f"{timing.name} {_in_words(timing.at(nbytes))}" for timing in ranked]
     best, *others = told
     reason = f"{best} for {format_bytes(nbytes)}, {how}"
     if others:
@@ -82,5 +82,8 @@ def fastest(
     return Choice(ranked[0].name, reason)
 
 
-def _microseconds(nanoseconds: float) -> str:
-    return f"{nanoseconds / 1000:.3g} us"
+def _in_words(nanoseconds: float) -> str:
+    """Return a time with three digits: "242 us", "2.41 ms"."""
+    if nanoseconds < 999_500:
+        return f"{nanoseconds / 1e3:.3g} us"
+    return f"{nanoseconds / 1e6:.3g} ms"
