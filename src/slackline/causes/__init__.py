@@ -24,6 +24,7 @@ from slackline.causes._answer import Answer, answer
 from slackline.causes._cause import Cause, Kind
 from slackline.causes._diagnosis import Diagnosis
 from slackline.causes._hosts import hosts_of
+from slackline.causes._peers import compare_links, sites_of
 from slackline.causes._spells import Recurrence, Spell, recurrences
 from slackline.causes._watch import Watch
 
@@ -36,6 +37,8 @@ __all__ = [
     "Spell",
     "Watch",
     "answer",
+    "compare_links",
     "hosts_of",
     "recurrences",
+    "sites_of",
 ]

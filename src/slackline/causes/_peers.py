@@ -15,14 +15,16 @@ probes wait; of the other one, acknowledgements wait in the same queue.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 
 from slackline.causes._cause import Cause, Kind
-from slackline.causes._hosts import Direction, Layout
+from slackline.causes._hosts import Direction, Layout, layout
 from slackline.causes._pace import Pace
 from slackline.history import Job, Link
+from slackline.records import SCHEMA_VERSION, FileHeader, LinkReport
 
-__all__ = ["REPORTED_NS", "Peers"]
+__all__ = ["REPORTED_NS", "Peers", "compare_links", "sites_of"]
 
 _REPORTS, _LEAST_REPORTS = 10, 4
 """The number of latest reports of each end that are compared, and the least number of them."""
@@ -52,6 +54,9 @@ the other direction."""
 _OWN, _OWN_NS, _OWN_SHARE = 1.45, 1_000_000, 0.03
 """A rank is slower than its peers if its own time is so many times theirs, and longer by this time
 and this share of a step at least."""
+
+_WIRES = ("tcp", "udp")
+"""The kinds of rails that are compared."""
 
 _EVERY_NS, _LINKS = 1_000_000_000, 1000
 """The least time between two comparisons of up to so many directions of links: each has a report a
@@ -166,6 +171,43 @@ class Peers:
         return causes
 
 
+def compare_links(hosts: Sequence[str], reports: Iterable[LinkReport]) -> list[Cause]:
+    """Return the links and NICs that are unlike the others, from one report of each rail.
+
+    `hosts` has the name of each rank's host. The limits and the sentences are those of a job that
+    runs; each report is of a time in which its link was busy for a while.
+    """
+    job = Job(Path())
+    for rank, host in enumerate(hosts):
+        job.take(_header(rank, host))
+    for report in reports:
+        if report.kind in _WIRES:
+            job.take(report)
+    plan = layout(job, 0)
+    found = _of_links(job, plan, _readings(job, plan, (), (), least=1))
+    return [_cause(each, 0, early=False) for each in found]
+
+
+def sites_of(job: Job) -> str:
+    """Return the distance between sites of several hosts each, in words; empty without sites."""
+    plan = layout(job, 0)
+    readings = _readings(job, plan, (), (), least=1)
+    told = (_Rail(job, plan, rail, readings[rail], several=False).sites() for rail in readings)
+    return next(filter(None, told), "")
+
+
+def _header(rank: int, host: str) -> FileHeader:
+    return FileHeader(
+        version=SCHEMA_VERSION,
+        rank=rank,
+        time_ns=0,
+        monotonic_ns=0,
+        host=host,
+        clock=f"clock of rank {rank}",
+        process=rank,
+    )
+
+
 def _cause(found: _Found, since_ns: int, *, early: bool) -> Cause:
     since = ", since the start" if early else ""
     return Cause(
@@ -185,13 +227,18 @@ _Readings = Mapping[int, Mapping[_Pair, _Reading]]
 
 
 def _readings(
-    job: Job, plan: Layout, silent: Collection[Direction], gone: Collection[int]
+    job: Job,
+    plan: Layout,
+    silent: Collection[Direction],
+    gone: Collection[int],
+    *,
+    least: int = _LEAST_REPORTS,
 ) -> _Readings:
     found: dict[int, dict[_Pair, _Reading]] = {}
     for (rank, peer, rail), link in job.links.items():
         if not {rank, peer} & set(gone) and _between_hosts(rank, peer, plan):
             broken = (rank, peer, rail) in silent or (peer, rank, rail) in silent
-            found.setdefault(rail, {})[rank, peer] = _NOTHING if broken else _read(link)
+            found.setdefault(rail, {})[rank, peer] = _NOTHING if broken else _read(link, least)
     return found
 
 
@@ -213,9 +260,9 @@ def _between_hosts(rank: int, peer: int, plan: Layout) -> bool:
     return rank in host_of and peer in host_of and host_of[rank] != host_of[peer]
 
 
-def _read(link: Link) -> _Reading:
+def _read(link: Link, least: int) -> _Reading:
     latest = link.latest_reports(_REPORTS)
-    if len(latest) < _LEAST_REPORTS:
+    if len(latest) < least:
         return _NOTHING
     packets, resent = sum(each.packets for each in latest), sum(each.resent for each in latest)
     trips = [each.least_round_trip_ns for each in latest if each.least_round_trip_ns]
@@ -283,7 +330,27 @@ class _Rail:
         peers = f"the other links lose {100 * max(rest, default=0):.2g} % at most"
         return self._named(losing, lost, how, lambda _: peers, sure=sure)
 
-    def _far(self) -> list[_Found]:
+    def sites(self) -> str:
+        """Return the sites of several hosts each that are far apart, in words; empty without."""
+        trips, far, places = self._distances()
+        members: dict[int, list[int]] = {}
+        for host, site in sorted(places.items()):
+            members.setdefault(site, []).append(host)
+        sites = [hosts for hosts in members.values() if len(hosts) > 1]
+        if not far or len(sites) < 2:
+            return ""
+        names = [
+            _together([self._plan.names[host].removeprefix("host ") for host in hosts])
+            for hosts in sites
+        ]
+        between = [trips[ends] for ends in far if len({places[h] for h in self._hosts(ends)}) == 2]
+        return f"hosts {' and hosts '.join(names)} are {_ms(median(between) / 2)} apart"
+
+    def _distances(self) -> tuple[dict[_Pair, int], set[_Pair], dict[int, int]]:
+        """Return the shortest round trip of each link, the far links, and the site of each host.
+
+        There are no far links if there is too little to compare.
+        """
         trips: dict[_Pair, int] = {}
         for (rank, peer), each in self._readings.items():
             if each.trip_ns is not None:
@@ -291,10 +358,13 @@ class _Rail:
                 trips[ends] = min(trips.get(ends, each.trip_ns), each.trip_ns)
         hosts = {self._plan.host_of[rank] for ends in trips for rank in ends}
         if len(hosts) < _LEAST_HOSTS or len(trips) < _LEAST_HOSTS:
-            return []
+            return trips, set(), {}
         base = _best_quarter(trips.values())
         far = {ends for ends, trip_ns in trips.items() if trip_ns > _FAR_NS + _FAR_FACTOR * base}
-        places = _sites(hosts, [self._hosts(ends) for ends in trips.keys() - far])
+        return trips, far, _sites(hosts, [self._hosts(ends) for ends in trips.keys() - far])
+
+    def _far(self) -> list[_Found]:
+        trips, far, places = self._distances()
         size = {site: sum(each == site for each in places.values()) for site in places.values()}
         told = set()
         for ends in far:
@@ -480,6 +550,11 @@ def _sites(hosts: Iterable[int], near: Iterable[_Pair]) -> dict[int, int]:
         if kept != gone:
             site = {host: kept if each == gone else each for host, each in site.items()}
     return site
+
+
+def _together(names: Sequence[str]) -> str:
+    """Return names in words: "a and b", "a, b and c"."""
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _best_quarter(values: Collection[float]) -> float:

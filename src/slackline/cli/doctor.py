@@ -27,7 +27,7 @@ import typer
 from slackline.cli._doctor import _ranks
 from slackline.cli._doctor._finding import Finding, Level
 from slackline.cli._doctor._machine import machine
-from slackline.cli._doctor._matrix import Matrix
+from slackline.cli._doctor._matrix import Matrix, link_findings
 from slackline.cli._doctor._matrix import findings as matrix_findings
 from slackline.cli._doctor._transfers import Measured
 from slackline.cli._job._launch import Job, on_this_machine
@@ -127,7 +127,8 @@ def _one_of_many(budget_ns: int, *, as_json: bool) -> int:
         Finding(name=f"paths of rank {rank}", value=", ".join(names) or "none")
         for rank, names in enumerate(result["paths"])
     ]
-    found["between ranks"] = [*paths, *matrix_findings(matrix)]
+    unlike = link_findings(result["hosts"], result["reports"])
+    found["between ranks"] = [*paths, *(unlike or matrix_findings(matrix))]
     if result["rank"] == 0:
         _print(found, [matrix], as_json=as_json)
     return _exit_code([each for those in found.values() for each in those])

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from statistics import median
 
-from slackline.causes import Kind, Recurrence, Watch, hosts_of, recurrences
+from slackline.causes import Kind, Recurrence, Watch, hosts_of, recurrences, sites_of
 from slackline.history import Job, OperationTotals, Promised, Rank, disturbances
 
 __all__ = ["Line", "decimal_bytes", "summary_of"]
@@ -125,6 +125,8 @@ def _links(job: Job) -> str:
         parts.append(f"round trips of {least:.2g} to {most:.2g} ms")
     if sent:
         parts.append(f"{100 * resent / sent:.2g} % of the packets sent again")
+    if apart := sites_of(job):
+        parts.append(apart)
     return ", ".join(parts)
 
 

@@ -14,7 +14,7 @@ from made_records import MS_NS as MS
 from made_records import SECOND_NS as S
 from made_records import START_NS, link, operations
 
-from slackline.causes import Cause, Diagnosis, Kind
+from slackline.causes import Cause, Diagnosis, Kind, compare_links, sites_of
 from slackline.history import Job
 from slackline.plan.collective import Collective
 from slackline.records import ClockOffset, GroupOpened, LinkReport, Record
@@ -138,6 +138,22 @@ def told(
     return causes
 
 
+def compared(network: Network) -> list[Cause]:
+    """Return the causes that one report of each rail gives before a job, as `doctor` asks."""
+    random = Random(network.seed)
+    reports = [network.report(way, 20, random) for way in network.ways]
+    quickest = [
+        replace(
+            each,
+            confirmed_bytes=10 * each.confirmed_bytes,
+            busy_ns=10 * each.busy_ns,
+            least_round_trip_ns=network.trips_ns.get(way, network.trip_ns),
+        )
+        for each, way in zip(reports, network.ways, strict=True)
+    ]
+    return compare_links([f"node{rank}" for rank in range(network.hosts)], quickest)
+
+
 NETWORKS = st.builds(
     Network,
     hosts=st.integers(4, 8),
@@ -152,6 +168,7 @@ NETWORKS = st.builds(
 @given(network=NETWORKS)
 def test_even_networks_have_no_cause(tmp_path_factory: pytest.TempPathFactory, network: Network):
     assert told(tmp_path_factory.mktemp("job"), network) == []
+    assert compared(network) == []
 
 
 @given(network=NETWORKS, data=st.data())
@@ -188,6 +205,12 @@ def test_one_fault_since_the_start_is_named(
     assert cause.since_ns == START_NS
     kinds = {"NIC": Kind.NIC, "link": Kind.LINK, "rank": Kind.RANK}
     assert cause.kind is kinds[name.split()[0]]
+    if cause.kind is not Kind.RANK:
+        # Without probes the slower direction of a slow link is not known.
+        (before,) = compared(faulty)
+        assert before.name == (pair if faulty.waits_ns else name)
+        assert words in before.sentence
+        assert "since the start" not in before.sentence
 
 
 @given(network=NETWORKS, data=st.data())
@@ -197,7 +220,28 @@ def test_two_sites_are_no_fault(
     cut = data.draw(st.integers(2, network.hosts - 2), label="hosts of one site")
     far = [way for way in network.ways if (way[0] < cut) != (way[1] < cut)]
     trips_ns = dict.fromkeys(far, 4 * network.trip_ns + 30 * MS)
-    assert told(tmp_path_factory.mktemp("job"), replace(network, trips_ns=trips_ns)) == []
+    sites = replace(network, trips_ns=trips_ns)
+    assert told(tmp_path_factory.mktemp("job"), sites) == []
+    assert compared(sites) == []
+
+
+def test_two_sites_are_described_with_their_distance(tmp_path: Path):
+    far = {way: 60 * MS for way in permutations(range(5), 2) if (way[0] < 2) != (way[1] < 2)}
+    network = Network(hosts=5, ring=False, seed=3, trips_ns=far)
+    job = Job(tmp_path)
+    for rank in range(5):
+        job.take(header(rank))
+    for way in network.ways:
+        job.take(link(*way, S, least_round_trip_ns=far.get(way, 200_000)))
+    assert sites_of(job) == (
+        "hosts node0 and node1 and hosts node2, node3 and node4 are 30 ms apart"
+    )
+    near = Job(tmp_path)
+    for rank in range(5):
+        near.take(header(rank))
+    for way in network.ways:
+        near.take(link(*way, S, least_round_trip_ns=200_000))
+    assert sites_of(near) == ""
 
 
 def test_hosts_of_a_lab_have_numbers(tmp_path: Path):

@@ -1,11 +1,13 @@
 """Tests of the findings from a matrix of measured links, and of the layout of the matrix."""
 
+from dataclasses import asdict, replace
 from io import StringIO
 
+from made_records import link
 from rich.console import Console
 
 from slackline.cli._doctor._finding import Finding, Level
-from slackline.cli._doctor._matrix import Matrix, findings
+from slackline.cli._doctor._matrix import Matrix, findings, link_findings
 from slackline.cli._doctor._show import matrix_table, to_mend
 from slackline.cli._doctor._transfers import Measured
 
@@ -36,6 +38,34 @@ def test_links_that_are_alike_are_one_line() -> None:
     assert findings(_matrix()) == [
         Finding(name="transfers over tcp", value="940 Mbit/s and 100 us in the median")
     ]
+
+
+def test_a_link_that_loses_packets_is_named_as_in_a_job() -> None:
+    reports = [
+        asdict(
+            replace(
+                link(
+                    rank, peer, 5_000_000_000, packets=5000, resent=150 * ((rank, peer) == (0, 1))
+                ),
+                busy_ns=10**9,
+                confirmed_bytes=10**7,
+                least_round_trip_ns=200_000,
+            )
+        )
+        for rank in range(4)
+        for peer in range(4)
+        if rank != peer
+    ]
+    assert link_findings(HOSTS, reports) == [
+        Finding(
+            name="link 0>1",
+            value="it loses 3 % of its packets; the other links lose 0 % at most",
+            level=Level.MEND,
+            advice="link 0>1: look at the cables and switch ports between the two hosts "
+            "(ip -s link, ethtool -S)",
+        )
+    ]
+    assert link_findings(HOSTS, [each for each in reports if not each["resent"]]) == []
 
 
 def test_a_slow_direction_is_named() -> None:

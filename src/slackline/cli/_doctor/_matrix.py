@@ -1,13 +1,14 @@
 """Outliers among the measured transfers: directions and ranks that are slower than the others."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from slackline.cli._doctor._finding import Finding, Level
 from slackline.cli._doctor._transfers import Measured
 
-__all__ = ["Matrix", "findings", "latency", "rate"]
+__all__ = ["Matrix", "findings", "latency", "link_findings", "rate"]
 
 _SLOW = 0.5
 """The share of the median bandwidth below which a direction counts as slow."""
@@ -60,6 +61,26 @@ def findings(matrix: Matrix) -> list[Finding]:
         *_strange(matrix, name, {e: w for e, w in late.items() if e[0] < e[1]}, "late"),
     ]
     return found or [Finding(name=name, value=value)]
+
+
+def link_findings(hosts: Sequence[str], reports: Iterable[Mapping[str, Any]]) -> list[Finding]:
+    """Report each link and NIC between hosts that is unlike the others, as a running job would.
+
+    `hosts` has the host of each rank; `reports` are the fields of the ranks' reports on their
+    rails. The result is empty without such a link.
+    """
+    from slackline.causes import compare_links
+    from slackline.records import LinkReport
+
+    return [
+        Finding(
+            name=cause.name,
+            value=cause.sentence.removeprefix(f"{cause.name}: "),
+            level=Level.MEND,
+            advice=f"{cause.name}: look at {cause.look_at}",
+        )
+        for cause in compare_links(hosts, (LinkReport(**each) for each in reports))
+    ]
 
 
 def rate(bytes_per_second: float) -> str:

@@ -10,6 +10,7 @@ import json
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +26,9 @@ def run(
     """Measure with all ranks of the job, and return the whole result at every rank.
 
     The result has the keys "rank" (of the caller), "hosts" (by rank), "rails" (the kinds that
-    carried frames), "paths" (the names of each rank's rails), "measured" (a list of `Measured` as
-    JSON) and "checks" (a list of findings for each host). `checks` is called once on each host,
-    with the number of ranks there.
+    carried frames), "reports" (a report on each rail of each rank), "paths" (the names of each
+    rank's rails), "measured" (a list of `Measured` as JSON) and "checks" (a list of findings for
+    each host). `checks` is called once on each host, with the number of ranks there.
     """
     from torch import distributed as dist
 
@@ -43,6 +44,7 @@ def run(
         engine_group: Any = group  # rail_names() is a method of groups on the native engine only
         mine["paths"] = engine_group.rail_names()
         mine["rails"] = rails_of(group.counters())
+        mine["reports"] = [asdict(each) for each in engine_group.link_reports()]
         told: list[Any] = [None] * group.size
         dist.all_gather_object(told, mine)
         hosts = [each["host"] for each in told]
@@ -58,6 +60,7 @@ def run(
         "rails": sorted({rail for each in told for rail in each["rails"]}),
         "paths": [each["paths"] for each in told],
         "measured": [entry for each in told for entry in each["measured"]],
+        "reports": [entry for each in told for entry in each["reports"]],
         "checks": {each["host"]: each["checks"] for each in told if each["checks"]},
     }
 
