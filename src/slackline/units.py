@@ -16,6 +16,7 @@ from fractions import Fraction
 from slackline.errors import UsageError
 
 __all__ = [
+    "decimal_bytes",
     "format_bytes",
     "format_duration_ns",
     "format_factor",
@@ -116,6 +117,16 @@ def format_factor(value: float) -> str:
     if not 0.0 <= value < float("inf"):
         raise UsageError(f"a factor must be finite and at least 0, not {value}")
     return f"{_plain(Decimal(repr(value)))}x"
+
+
+def decimal_bytes(number: int) -> str:
+    """Format a size in decimal units for people, with three digits: 1234567 is "1.23 MB"."""
+    size = float(number)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{number} B" if unit == "B" else f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"
 
 
 def _plain(value: Decimal) -> str:

@@ -9,7 +9,8 @@
     _round_trips  round trips before and after a disturbance
     _ranks        slow hosts, slow ranks and slow data loaders, from the pace of all ranks
     _deaths       dead ranks, from failed operations and from the ends of telemetry files
-    _peers        links, NICs and ranks that are unlike their peers, also since the start
+    _unlike       links and NICs that are unlike the others of their rail
+    _peers        the comparison with peers, of links, NICs and ranks, also since the start
     _diagnosis    the diagnosis of a job: all of the above, with a hold against premature names
     _spells       the times in which causes held, merged for each cause
     _watch        a job and its diagnosis, while the ranks write and afterwards

@@ -9,6 +9,6 @@
 A view derives nothing on its own: all of them show the same causes at the same times.
 """
 
-from slackline.views._summary import Line, decimal_bytes, summary_of
+from slackline.views._summary import Line, summary_of
 
-__all__ = ["Line", "decimal_bytes", "summary_of"]
+__all__ = ["Line", "summary_of"]

@@ -6,8 +6,9 @@ from statistics import median
 
 from slackline.causes import Kind, Recurrence, Watch, hosts_of, recurrences, sites_of
 from slackline.history import Job, OperationTotals, Promised, Rank, disturbances
+from slackline.units import decimal_bytes
 
-__all__ = ["Line", "decimal_bytes", "summary_of"]
+__all__ = ["Line", "summary_of"]
 
 _MOST = 3
 """The most parts that a line names; it counts the others."""
@@ -190,13 +191,3 @@ def _few(parts: list[str]) -> str:
 def count(number: int, word: str) -> str:
     """Return a number with its word: "1 rank", "4 ranks"."""
     return f"{number} {word}{'' if number == 1 else 's'}"
-
-
-def decimal_bytes(number: int) -> str:
-    """Format a size in decimal units for people: 1234567 is "1.23 MB"."""
-    size = float(number)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{number} B" if unit == "B" else f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"

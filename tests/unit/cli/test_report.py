@@ -20,7 +20,8 @@ from slackline.records import (
     Writer,
     file_of,
 )
-from slackline.views import decimal_bytes, summary_of
+from slackline.units import decimal_bytes
+from slackline.views import summary_of
 from slackline.views.terminal import Report
 
 

@@ -15,7 +15,8 @@ from rich.table import Table
 from slackline.causes import Watch
 from slackline.history import Job, Rank
 from slackline.records import MedianStep
-from slackline.views._summary import decimal_bytes, summary_of
+from slackline.units import decimal_bytes
+from slackline.views._summary import summary_of
 from slackline.views.terminal._pipeline_steps import pace, pipeline_table
 
 __all__ = ["Report"]

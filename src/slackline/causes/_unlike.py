@@ -1,0 +1,419 @@
+"""Links and NICs of one rail that are unlike the others, from the latest reports of all ranks.
+
+What tells is the first of lost packets, round trips and carried rates that differs. A part is named
+by all of its links that differ: the NIC of a host, else a link or one direction of it.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from slackline.causes._cause import Kind
+from slackline.causes._hosts import Direction, Layout
+from slackline.history import Job, Link
+
+__all__ = [
+    "LEAST_HOSTS",
+    "_LEAST_REPORTS",
+    "Found",
+    "Readings",
+    "in_ms",
+    "of_links",
+    "readings_of",
+    "sites",
+]
+
+_REPORTS, _LEAST_REPORTS = 10, 4
+"""The number of latest reports of each end that are compared, and the least number of them."""
+
+LEAST_HOSTS, _LEAST_PAIRS = 3, 2
+"""The number of hosts from which on rates and round trips are compared, and the number of links of
+a host from which on its NIC is named."""
+
+_LOST, _LOST_FACTOR, _RESENT, _FEW_RESENT = 0.003, 5.0, 8, 3
+"""Packets are lost if this share and this number were sent again, and the factor times the share of
+the best quarter of the links. Fewer packets count on a NIC some of whose links lose as many."""
+
+_DROPPED, _DROPPED_FACTOR = 0.015, 4.0
+"""The same for UDP rails, with the median link in place of the best quarter: a UDP rail finds the
+rate of its path by filling queues, which then drop packets."""
+
+_FAR_NS, _FAR_FACTOR = 2_000_000, 4.0
+"""A round trip is long if it exceeds the factor times that of the best quarter by this time."""
+
+_CARRIED, _BUSY_NS, _BYTES = 0.8, 200_000_000, 20_000
+"""A rate is low below this share of the peers' rate. Readings need so much busy time and bytes."""
+
+_QUEUE_NS, _QUEUE_FACTOR = 300_000, 3.0
+"""A direction has the queue of a link if its probes wait so long, and so much longer than those of
+the other direction."""
+
+_Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """The figures of one direction of a link from its latest reports; None: not known."""
+
+    lost: float | None
+    resent: int
+    trip_ns: int | None
+    longest_ns: int | None
+    rate: float | None
+    negotiated_bps: int = 0
+    kind: str = "tcp"
+
+
+_NOTHING = _Reading(None, 0, None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A difference: the part that is unlike its peers, and how."""
+
+    kind: Kind
+    name: str
+    ranks: tuple[int, ...]
+    rail: int | None
+    links: frozenset[Direction]
+    how: str
+    peers: str
+    excess_ns: int = 0
+    """The time of a round trip, if it is longer than on the other links."""
+
+
+Readings = Mapping[int, Mapping[_Pair, _Reading]]
+"""The readings of the directions of each rail between hosts."""
+
+
+def readings_of(
+    job: Job,
+    plan: Layout,
+    silent: Collection[Direction],
+    gone: Collection[int],
+    *,
+    least: int = _LEAST_REPORTS,
+) -> Readings:
+    found: dict[int, dict[_Pair, _Reading]] = {}
+    for (rank, peer, rail), link in job.links.items():
+        if not {rank, peer} & set(gone) and _between_hosts(rank, peer, plan):
+            broken = (rank, peer, rail) in silent or (peer, rank, rail) in silent
+            found.setdefault(rail, {})[rank, peer] = _NOTHING if broken else _read(link, least)
+    return found
+
+
+def of_links(job: Job, plan: Layout, readings: Readings) -> list[Found]:
+    """Return the links and NICs that differ from the others of their rail."""
+    several = len(readings) > 1
+    rails = [_Rail(job, plan, rail, readings[rail], several=several) for rail in sorted(readings)]
+    return [found for rail in rails for found in rail.differences()]
+
+
+def _between_hosts(rank: int, peer: int, plan: Layout) -> bool:
+    host_of = plan.host_of
+    return rank in host_of and peer in host_of and host_of[rank] != host_of[peer]
+
+
+def _read(link: Link, least: int) -> _Reading:
+    latest = link.latest_reports(_REPORTS)
+    if len(latest) < least:
+        return _NOTHING
+    packets, resent = sum(each.packets for each in latest), sum(each.resent for each in latest)
+    trips = [each.least_round_trip_ns for each in latest if each.least_round_trip_ns]
+    busy_ns = sum(each.busy_ns for each in latest)
+    confirmed = sum(each.confirmed_bytes for each in latest)
+    carried = busy_ns >= _BUSY_NS and confirmed >= _BYTES
+    return _Reading(
+        lost=resent / packets if packets else None,
+        resent=resent,
+        trip_ns=link.least_round_trip_ns or None,
+        longest_ns=max(trips, default=None),
+        rate=confirmed * 8e9 / busy_ns if carried else None,
+        negotiated_bps=latest[0].negotiated_bps,
+        kind=latest[0].kind,
+    )
+
+
+def sites(job: Job, plan: Layout, readings: Readings) -> str:
+    """Return the distance between sites of several hosts each, in words; empty without sites."""
+    told = (_Rail(job, plan, rail, readings[rail], several=False).sites() for rail in readings)
+    return next(filter(None, told), "")
+
+
+class _Rail:
+    """The links of one rail between hosts, with their readings by direction."""
+
+    def __init__(
+        self,
+        job: Job,
+        plan: Layout,
+        rail: int,
+        readings: Mapping[_Pair, _Reading],
+        *,
+        several: bool,
+    ) -> None:
+        self._job, self._plan, self._rail, self._several = job, plan, rail, several
+        self._readings = readings
+        self._left = set(readings)
+
+    def differences(self) -> list[Found]:
+        """Return what differs, each direction once, by the first quantity that tells.
+
+        A UDP rail loses more packets where the path is slow, so its losses tell last.
+        """
+        if any(each.kind == "udp" for each in self._readings.values()):
+            return [*self._far(), *self._slow(), *self._losing(dropping=True)]
+        return [*self._losing(dropping=False), *self._far(), *self._slow()]
+
+    def _losing(self, *, dropping: bool) -> list[Found]:
+        lost = {
+            way: each.lost
+            for way, each in self._readings.items()
+            if each.lost is not None and way in self._left
+        }
+        if not lost:
+            return []
+        if dropping:
+            limit = max(_DROPPED, _DROPPED_FACTOR * median(lost.values()))
+        else:
+            limit = max(_LOST, _LOST_FACTOR * _best_quarter(lost.values()))
+        resent = {way: each.resent for way, each in self._readings.items()}
+        losing = {
+            way for way, share in lost.items() if share >= limit and resent[way] >= _FEW_RESENT
+        }
+        sure = {way for way in losing if resent[way] >= _RESENT}
+
+        def how(ways: Collection[_Pair]) -> str:
+            return f"it loses {100 * median(lost[way] for way in ways):.2g} % of its packets"
+
+        rest = [share for way, share in lost.items() if way not in losing]
+        peers = f"the other links lose {100 * max(rest, default=0):.2g} % at most"
+        return self._named(losing, lost, how, lambda _: peers, sure=sure)
+
+    def sites(self) -> str:
+        """Return the sites of several hosts each that are far apart, in words; empty without."""
+        trips, far, places = self._distances()
+        members: dict[int, list[int]] = {}
+        for host, site in sorted(places.items()):
+            members.setdefault(site, []).append(host)
+        sites = [hosts for hosts in members.values() if len(hosts) > 1]
+        if not far or len(sites) < 2:
+            return ""
+        names = [
+            _together([self._plan.names[host].removeprefix("host ") for host in hosts])
+            for hosts in sites
+        ]
+        between = [trips[ends] for ends in far if len({places[h] for h in self._hosts(ends)}) == 2]
+        return f"hosts {' and hosts '.join(names)} are {in_ms(median(between) / 2)} apart"
+
+    def _distances(self) -> tuple[dict[_Pair, int], set[_Pair], dict[int, int]]:
+        """Return the shortest round trip of each link, the far links, and the site of each host.
+
+        There are no far links if there is too little to compare.
+        """
+        trips: dict[_Pair, int] = {}
+        for (rank, peer), each in self._readings.items():
+            if each.trip_ns is not None:
+                ends = _ends(rank, peer)
+                trips[ends] = min(trips.get(ends, each.trip_ns), each.trip_ns)
+        hosts = {self._plan.host_of[rank] for ends in trips for rank in ends}
+        if len(hosts) < LEAST_HOSTS or len(trips) < LEAST_HOSTS:
+            return trips, set(), {}
+        base = _best_quarter(trips.values())
+        far = {ends for ends, trip_ns in trips.items() if trip_ns > _FAR_NS + _FAR_FACTOR * base}
+        return trips, far, _sites(hosts, [self._hosts(ends) for ends in trips.keys() - far])
+
+    def _far(self) -> list[Found]:
+        trips, far, places = self._distances()
+        size = {site: sum(each == site for each in places.values()) for site in places.values()}
+        told = set()
+        for ends in far:
+            one, other = (places[host] for host in self._hosts(ends))
+            # Between sites of several hosts each the distance is the shape of the network.
+            if one == other or (min(size[one], size[other]) == 1 and max(size.values()) > 1):
+                told.add(ends)
+        ways = {way for way in self._readings if _ends(*way) in told}
+        self._left -= {way for way in self._readings if _ends(*way) in far}
+        near = [trip_ns for ends, trip_ns in trips.items() if ends not in far]
+
+        def peers(some: Collection[_Pair]) -> str:
+            least = min(trips[_ends(*way)] for way in some)
+            longest = max(self._readings[way].longest_ns or 0 for way in some)
+            span = f"{in_ms(least)} to {in_ms(longest)}" if longest > 2 * least else in_ms(least)
+            return f"a round trip takes {span}, on the other links {in_ms(median(near))}"
+
+        found = self._named(ways, self._readings, lambda _: "its delay is longer", peers, both=True)
+        excess_ns = max((trips[_ends(*way)] for way in ways), default=0)
+        return [replace(each, excess_ns=excess_ns) for each in found]
+
+    def _slow(self) -> list[Found]:
+        rates = {
+            way: each.rate
+            for way, each in self._readings.items()
+            if each.rate is not None and way in self._left
+        }
+        hosts = {host for way in rates for host in self._hosts(way)}
+        if len(rates) < _LEAST_PAIRS:
+            return []
+        explained = len(self._left) < len(self._readings)
+        limit = _CARRIED**2 if explained else _CARRIED
+        found = []
+
+        def how(ways: Collection[_Pair]) -> str:
+            return f"it carries {_rate(median(rates[way] for way in ways))} while data waits"
+
+        fastest = max(rates.values())
+        for host, several in self._by_host(rates):
+            for each in several:
+                ways = [way for way in each if way in rates]
+                most = max((rates[way] for way in ways), default=fastest)
+                if most >= limit * fastest or len({_ends(*way) for way in ways}) < _LEAST_PAIRS:
+                    continue
+                rest = [rate for way, rate in rates.items() if host not in self._hosts(way)]
+                if len(rest) >= _LEAST_PAIRS and most < limit * median(rest):
+                    peers = f"links between other hosts carry {_rate(median(rest))}"
+                    found.append(self._nic(host, ways, how(ways), peers))
+                    self._left -= set(ways)
+                    limit = _CARRIED**2
+                    rates = {way: rate for way, rate in rates.items() if way not in ways}
+                    break
+        if len(rates) < _LEAST_PAIRS:
+            return found
+        for ends in sorted({_ends(*way) for way, rate in rates.items() if rate < limit * fastest}):
+            mine = [way for way in (ends, ends[::-1]) if way in rates]
+            rest = [rate for way, rate in rates.items() if way not in mine]
+            if len(hosts) < LEAST_HOSTS:
+                rest = [max(rates.values())]
+            if not rest:
+                continue
+            slow = [way for way in mine if rates[way] < limit * median(rest)]
+            if slow:
+                slow = self._waiting(slow)
+                peers = f"the other links carry {_rate(median(rest))}"
+                found.append(self._link(slow, how(slow), peers))
+                self._left -= set(mine)
+        return found
+
+    def _waiting(self, ways: list[_Pair]) -> list[_Pair]:
+        """Return those of a link's two slow directions in which probes wait, or both."""
+        if len(ways) < 2:
+            return ways
+        waits = {way: self._job.queueing_ns(*way) for way in ways}
+        if any(wait is None for wait in waits.values()):
+            return ways
+        one, other = sorted(ways, key=lambda way: waits[way] or 0)
+        least, most = waits[one] or 0, waits[other] or 0
+        return [other] if most >= max(_QUEUE_NS, _QUEUE_FACTOR * least) else ways
+
+    def _named(
+        self,
+        unlike: Collection[_Pair],
+        known: Mapping[_Pair, object],
+        how: Callable[[Collection[_Pair]], str],
+        peers: Callable[[Collection[_Pair]], str],
+        *,
+        both: bool = False,
+        sure: Collection[_Pair] | None = None,
+    ) -> list[Found]:
+        """Return a NIC for each host whose links are all unlike the others, and the links left.
+
+        `known` has the directions with a reading; with `both` a link is named without a direction.
+        `sure`, if given, has the directions with enough evidence of their own.
+        """
+        left, found = set(unlike), []
+        certain = left if sure is None else set(sure)
+        for host, several in self._by_host(known) if left else ():
+            for ways in several:
+                if set(ways) <= left and len(ways) < len(known) and certain & set(ways):
+                    found.append(self._nic(host, ways, how(ways), peers(ways)))
+                    left -= set(ways)
+                    break
+        left &= certain
+        for ends in sorted({_ends(*way) for way in left}):
+            ways = [way for way in (ends, ends[::-1]) if way in left or both]
+            found.append(self._link(ways, how(ways), peers(ways)))
+        self._left -= set(unlike)
+        return found
+
+    def _by_host(self, known: Iterable[_Pair]) -> Iterator[tuple[int, list[list[_Pair]]]]:
+        """Yield each host with its directions: all, those out of it, and those into it.
+
+        Hosts with a single link are left out, and all of them if there are too few to compare.
+        """
+        out: dict[int, list[_Pair]] = {}
+        into: dict[int, list[_Pair]] = {}
+        for way in known:
+            source, target = self._hosts(way)
+            out.setdefault(source, []).append(way)
+            into.setdefault(target, []).append(way)
+        hosts = out.keys() | into.keys()
+        for host in sorted(hosts) if len(hosts) >= LEAST_HOSTS else ():
+            sent, received = out.get(host, []), into.get(host, [])
+            several = [[*sent, *received], sent, received]
+            many = [ways for ways in several if len({_ends(*way) for way in ways}) >= _LEAST_PAIRS]
+            yield host, many
+
+    def _hosts(self, way: _Pair) -> _Pair:
+        return self._plan.host_of[way[0]], self._plan.host_of[way[1]]
+
+    def _nic(self, host: int, ways: Sequence[_Pair], how: str, peers: str) -> Found:
+        peers += self._negotiated(host)
+        name = f"NIC {self._rail} of {self._plan.names[host]}"
+        links = frozenset((*way, self._rail) for way in ways)
+        ranks = tuple(self._plan.hosts[host])
+        return Found(Kind.NIC, name, ranks, self._rail, links, how, peers)
+
+    def _negotiated(self, host: int) -> str:
+        """Return what a NIC has negotiated in words, if it is less than the others have."""
+        rates: dict[int, int] = {}
+        for (rank, peer), reading in self._readings.items():
+            if reading.negotiated_bps:
+                rates[self._hosts((rank, peer))[0]] = reading.negotiated_bps
+        mine = rates.pop(host, 0)
+        others = median(rates.values()) if rates else 0
+        if not mine or mine >= others:
+            return ""
+        return f"; it has negotiated {_rate(mine)}, other NICs {_rate(others)}"
+
+    def _link(self, ways: Sequence[_Pair], how: str, peers: str) -> Found:
+        low, high = sorted(ways[0])
+        name = f"link {low}-{high}" if len(ways) > 1 else "link {}>{}".format(*ways[0])
+        rail = self._rail if self._several else None
+        if rail is not None:
+            name += f" on rail {rail}"
+        links = frozenset((*way, self._rail) for way in ways)
+        return Found(Kind.LINK, name, (low, high), rail, links, how, peers)
+
+
+def _sites(hosts: Iterable[int], near: Iterable[_Pair]) -> dict[int, int]:
+    """Return the site of each host: hosts that a chain of near pairs joins share one."""
+    site = {host: host for host in hosts}
+    for one, other in near:
+        kept, gone = site[one], site[other]
+        if kept != gone:
+            site = {host: kept if each == gone else each for host, each in site.items()}
+    return site
+
+
+def _together(names: Sequence[str]) -> str:
+    """Return names in words: "a and b", "a, b and c"."""
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _best_quarter(values: Collection[float]) -> float:
+    """Return the value below which a quarter of the values lie."""
+    return sorted(values)[(len(values) - 1) // 4]
+
+
+def _ends(one: int, other: int) -> _Pair:
+    return min(one, other), max(one, other)
+
+
+def in_ms(ns: float) -> str:
+    return f"{ns / 1e6:.0f} ms" if ns >= 10e6 else f"{ns / 1e6:.2g} ms"
+
+
+def _rate(bits_per_second: float) -> str:
+    if bits_per_second >= 1e9:
+        return f"{bits_per_second / 1e9:.3g} Gbit/s"
+    return f"{bits_per_second / 1e6:.3g} Mbit/s"
