@@ -2,7 +2,7 @@
 
 The part "simulated" draws faults of all kinds from a fixed seed and diagnoses simulated jobs. The
 part "healthy" counts the names that healthy jobs get. The part "lab" trains with real ranks on the
-hosts of a lab, with real faults.
+hosts of a lab, with real faults, and the part "start" on labs that were slow before.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import lab
+import start
 from _harness.machine import describe_machine
 from _harness.options import Options, parse
 from _harness.report import Report, Row, Target
@@ -25,13 +26,17 @@ from rich.table import Table
 from scenarios import HEALTHY, KINDS, LAWS, Scenario, draw
 from simulated import Outcome, diagnosed
 
-PARTS = ("simulated", "healthy", "lab")
+PARTS = ("simulated", "healthy", "lab", "start")
 SCENARIOS, QUICK_SCENARIOS = 240, 40
 HEALTHY_NS, QUICK_HEALTHY_NS = 3600 * 10**9, 60 * 10**9
 """The length of each of the eight healthy jobs: eight hours together."""
 LEAST_PERCENT = 95.0
 MOST_SECONDS = 5.0
 NONE = "none"
+START_JOBS = 18
+"""Two jobs of each kind that a lab can be slow by before a job begins."""
+MOST_START_SECONDS = 12.0
+"""10 s from the first step, which begins within 2 s."""
 
 
 def right(scenario: Scenario, outcome: Outcome) -> bool:
@@ -143,6 +148,42 @@ def in_lab(options: Options) -> tuple[list[Row], list[Target]]:
     ]
 
 
+def from_the_start(options: Options) -> tuple[list[Row], list[Target]]:
+    """Diagnose real jobs on labs that were slow before; without root, or quick, it is skipped."""
+    name = "start: right names in %"
+    reason = "only without --quick" if options.quick and options.part is None else None
+    if os.geteuid() != 0:
+        reason = "a lab needs root"
+    if reason is not None:
+        skipped = Row(labels={"part": "start"}, skipped=reason)
+        return [skipped], [Target(name=name, target=LEAST_PERCENT, measured=None)]
+    seeds = range(1, 2) if options.quick else range(START_JOBS)
+    rows = []
+    for seed in seeds:
+        job = start.draw(seed)
+        named = start.run(job)
+        wrong = start.judged(job, named)
+        values: dict[str, str | int | float] = {"right": int(not wrong)}
+        values["named"] = ", ".join(named.names) or NONE
+        if named.seconds is not None:
+            values["seconds"] = round(named.seconds, 1)
+        rows.append(Row(labels={"kind": job.kind, "job": str(job)}, values=values))
+    seconds = [float(each.values["seconds"]) for each in rows if "seconds" in each.values]
+    return rows, [
+        Target(
+            name=name,
+            target=LEAST_PERCENT,
+            measured=100 * statistics.mean(int(each.values["right"]) for each in rows),
+        ),
+        Target(
+            name="start: longest time from the open group to the name in s",
+            target=MOST_START_SECONDS,
+            measured=max(seconds, default=None),
+            bound="at most",
+        ),
+    ]
+
+
 def confusion(rows: list[Row]) -> Table:
     """Return the table of the kinds of faults by the kinds of the first names."""
     kinds = [str(kind or NONE) for kind in KINDS]
@@ -193,6 +234,10 @@ def main() -> None:
     if options.part in (None, "lab"):
         found, judged = in_lab(options)
         tables.append(_table("lab", found))
+        rows, targets = rows + found, targets + judged
+    if options.part in (None, "start"):
+        found, judged = from_the_start(options)
+        tables.append(_table("slow from the start", found))
         rows, targets = rows + found, targets + judged
     Report(machine=machine, rows=rows, targets=targets).print(tables, options)
 

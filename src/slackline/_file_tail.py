@@ -15,6 +15,8 @@ class FileTail:
     def read(self, most: int = -1) -> bytes:
         """Return the bytes added since the last call, at most the first `most` of them if given."""
         try:
+            if self._path.stat().st_size <= self._offset:
+                return b""  # A reader of many files asks often, and most have nothing new.
             with self._path.open("rb") as file:
                 file.seek(self._offset)
                 added = file.read(most)

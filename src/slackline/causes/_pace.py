@@ -118,6 +118,17 @@ class Pace:
         return max(0.0, present_ns - (self.waits.present_ns or 0.0))
 
     @property
+    def pause_ns(self) -> float | None:
+        """The present time between two steps, without waits for a core that are known.
+
+        None where it is not known, and for a stage of a pipeline.
+        """
+        present_ns = self.pause.present_ns
+        if self._staged or not self.recorded or present_ns is None:
+            return None
+        return max(0.0, present_ns - (self.waits.present_ns or 0.0))
+
+    @property
     def step_ns(self) -> float:
         """The present duration of a step, waits included; 0 before the second one."""
         began = self._began_ns

@@ -38,6 +38,9 @@ _OWN, _OWN_NS, _OWN_SHARE = 1.45, 1_000_000, 0.03
 """A rank is slower than its peers if its own time is so many times theirs, and longer by this time
 and this share of a step at least."""
 
+_PAUSE_NS, _PAUSE_SHARE = 5_000_000, 0.1
+"""The same for the time between two steps, in which one rank may also print and save."""
+
 _WIRES = ("tcp", "udp")
 """The kinds of rails that are compared."""
 
@@ -178,17 +181,36 @@ def _comparable(readings: Readings, paces: Mapping[int, Pace]) -> bool:
 
 
 def _of_ranks(paces: Mapping[int, Pace]) -> list[Found]:
-    """Return the rank whose own time in a step is longer than that of the others."""
+    """Return the ranks whose own time in a step, or between steps, is longer than the others'."""
     own = {rank: pace.own_ns for rank, pace in paces.items()}
-    known = {rank: own_ns for rank, own_ns in own.items() if own_ns is not None}
-    if len(known) < LEAST_HOSTS or len(known) < len(own):
+    found = []
+    for rank, own_ns, others_ns in _longer(own, paces, _OWN_NS, _OWN_SHARE):
+        how = "it is slower than the others"
+        peers = f"it computes {in_ms(own_ns)} a step, the others {in_ms(others_ns)}"
+        found.append(Found(Kind.RANK, f"rank {rank}", (rank,), None, frozenset(), how, peers))
+    pauses = {rank: pace.pause_ns for rank, pace in paces.items()}
+    for rank, pause_ns, others_ns in _longer(pauses, paces, _PAUSE_NS, _PAUSE_SHARE):
+        name = f"the data loader of rank {rank}"
+        how = "it is slower than the others"
+        peers = f"it takes {in_ms(pause_ns)} between two steps, the others {in_ms(others_ns)}"
+        found.append(Found(Kind.LOADER, name, (rank,), None, frozenset(), how, peers))
+    return found
+
+
+def _longer(
+    times: Mapping[int, float | None], paces: Mapping[int, Pace], least_ns: float, share: float
+) -> list[tuple[int, float, float]]:
+    """Return the ranks with a longer time than the others: the rank, its time, and theirs.
+
+    The result is empty if the time of a rank is not known, and if half of the ranks differ.
+    """
+    known = {rank: time_ns for rank, time_ns in times.items() if time_ns is not None}
+    if len(known) < LEAST_HOSTS or len(known) < len(times):
         return []
     found = []
-    for rank, own_ns in known.items():
-        rest = [other_ns for other, other_ns in known.items() if other != rank]
-        more_ns = max(_OWN_NS, _OWN_SHARE * paces[rank].step_ns)
-        if own_ns >= max(_OWN * median(rest), median(rest) + more_ns):
-            how = "it is slower than the others"
-            peers = f"it computes {in_ms(own_ns)} a step, the others {in_ms(median(rest))}"
-            found.append(Found(Kind.RANK, f"rank {rank}", (rank,), None, frozenset(), how, peers))
+    for rank, time_ns in known.items():
+        others_ns = median(other_ns for other, other_ns in known.items() if other != rank)
+        more_ns = max(least_ns, share * paces[rank].step_ns)
+        if time_ns >= max(_OWN * others_ns, others_ns + more_ns):
+            found.append((rank, time_ns, others_ns))
     return found if 2 * len(found) < len(known) else []

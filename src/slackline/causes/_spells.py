@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from slackline.causes._cause import Cause, Kind
 from slackline.causes._hosts import Direction
@@ -40,6 +41,21 @@ class Spell:
             return False
         late = self.cause.kind in _OF_LATE_RANKS and finding.rank in self.cause.ranks
         return late or finding.link in self.links
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the cause with its times as values of JSON; times are Unix time in nanoseconds."""
+        cause = self.cause
+        return {
+            "kind": cause.kind.value,
+            "name": cause.name,
+            "ranks": list(cause.ranks),
+            "rail": cause.rail,
+            "named_ns": self.named_ns,
+            "since_ns": cause.since_ns,
+            "until_ns": self.until_ns,
+            "sentence": cause.sentence,
+            "look_at": cause.look_at,
+        }
 
     @property
     def lasted_ns(self) -> int:

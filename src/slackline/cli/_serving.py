@@ -81,6 +81,7 @@ class Served:
 
         Requests that came before have waited.
         """
+        from slackline.causes import Watch
         from slackline.history import Job
 
         said = []
@@ -88,7 +89,7 @@ class Served:
             self._page.start(Job(directory))
             said.append(f"the page of this job: {self._page.url}")
         if self._endpoint is not None:
-            self._endpoint.serve(Job(directory))
+            self._endpoint.serve(Watch(Job(directory)))
             said.append(f"metrics for Prometheus at {self._endpoint.url}")
         return said
 

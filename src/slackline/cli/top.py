@@ -128,13 +128,13 @@ def _show(directory: Path | None, interval_ns: int, *, once: bool, as_json: bool
 
 
 def _print_metrics(directory: Path | None) -> int:
-    from slackline.history import Job
+    from slackline.causes import Watch
 
     require_client()
     from slackline.views.metrics import metrics_text
 
     place, _ = job_directory(directory)
-    sys.stdout.write(metrics_text(Job.recorded(place)))
+    sys.stdout.write(metrics_text(Watch.recorded(place, time.time_ns())))
     return 0
 
 

@@ -55,20 +55,7 @@ def _facts(found: "Answer") -> dict[str, Any]:
 
     return {
         **asdict(found.ending),
-        "causes": [
-            {
-                "named_ns": spell.named_ns,
-                "since_ns": spell.cause.since_ns,
-                "until_ns": spell.until_ns,
-                "kind": spell.cause.kind.value,
-                "name": spell.cause.name,
-                "ranks": spell.cause.ranks,
-                "rail": spell.cause.rail,
-                "sentence": spell.cause.sentence,
-                "look_at": spell.cause.look_at,
-            }
-            for spell in found.spells
-        ],
+        "causes": [spell.as_json() for spell in found.spells],
         "run": {line.name: line.text for line in summary_of(found.watch)},
         "problems": list(found.problems),
     }

@@ -12,6 +12,7 @@
     _promised   a predicted step time, and the steps that it was about
     _history    the step times of a whole run, in bounded memory
     _link       one rail of a link, as the rank at one end sees it
+    _decisions  decisions that several ranks have made in common
     _direction  one direction of a rail, with its rate and its disturbance
     _disturbances  the disturbances of all links, one for each rail and condition
 
@@ -25,6 +26,7 @@ from slackline._lazy import lazily
 
 if TYPE_CHECKING:
     from slackline.history._align import Alignment, Placed, align, merge
+    from slackline.history._decisions import CommonDecision, common_decisions
     from slackline.history._direction import Direction
     from slackline.history._disturbances import Disturbance, disturbances
     from slackline.history._files import (
@@ -47,6 +49,7 @@ else:
         __name__,
         {
             "_align": "Alignment Placed align merge",
+            "_decisions": "CommonDecision common_decisions",
             "_direction": "Direction",
             "_disturbances": "Disturbance disturbances",
             "_files": "Flaws files_of read_all read_directory read_file telemetry_of",
@@ -63,6 +66,7 @@ else:
 __all__ = [
     "Alignment",
     "Call",
+    "CommonDecision",
     "Direction",
     "Disturbance",
     "Finding",
@@ -80,6 +84,7 @@ __all__ = [
     "StepHistory",
     "Steps",
     "align",
+    "common_decisions",
     "disturbances",
     "files_of",
     "merge",

@@ -43,6 +43,8 @@ class Network:
     negotiated_bps: Mapping[int, int] = field(default_factory=dict)
     computes: Mapping[int, float] = field(default_factory=dict)
     """The factor of a rank's own time."""
+    pauses_ns: Mapping[int, int] = field(default_factory=dict)
+    """The time of a rank between two steps."""
     idle_s: int = 0
     """The seconds in which nothing is sent and no step is taken."""
     killed: Mapping[int, int] = field(default_factory=dict)
@@ -123,8 +125,10 @@ def told(
         }
         for rank in alive if second >= network.idle_s else ():
             own_ns = 20 * MS * network.computes.get(rank, 1.0) * random.uniform(0.9, 1.1)
+            pause_ns = network.pauses_ns.get(rank, 5 * MS)
             taken = step(rank, quarter, quarter * STEP_NS, compute_ns=round(own_ns))
-            job.take(replace(taken, wall_ns=STEP_NS))
+            passes_ns = taken.forward_ns + taken.backward_ns
+            job.take(replace(taken, wall_ns=passes_ns + pause_ns))
         if quarter % 4 == 0:
             for way in network.ways if linked else ():
                 if way[0] in alive:
@@ -195,6 +199,7 @@ def test_one_fault_since_the_start_is_named(
         (replace(network, trips_ns=far, rates=slow), pair, "delay"),
         (replace(network, trips_ns=dict.fromkeys(of_host, far_ns)), nic, "delay"),
         (replace(network, computes={host: 1 / share + 0.2}), f"rank {host}", "slower"),
+        (replace(network, pauses_ns={host: 60 * MS}), f"the data loader of rank {host}", "takes"),
     ]
     faulty, name, words = data.draw(st.sampled_from(faults), label="fault")
     causes = told(tmp_path_factory.mktemp("job"), faulty)
@@ -203,9 +208,9 @@ def test_one_fault_since_the_start_is_named(
     assert words in cause.sentence
     assert ", since the start; " in cause.sentence
     assert cause.since_ns == START_NS
-    kinds = {"NIC": Kind.NIC, "link": Kind.LINK, "rank": Kind.RANK}
+    kinds = {"NIC": Kind.NIC, "link": Kind.LINK, "rank": Kind.RANK, "the": Kind.LOADER}
     assert cause.kind is kinds[name.split()[0]]
-    if cause.kind is not Kind.RANK:
+    if cause.kind in (Kind.NIC, Kind.LINK):
         # Without probes the slower direction of a slow link is not known.
         (before,) = compared(faulty)
         assert before.name == (pair if faulty.waits_ns else name)

@@ -9,14 +9,21 @@ from recorded_jobs import unpack
 
 from slackline.causes import Watch
 from slackline.cli import main
+from slackline.history import Recording
+from slackline.views.metrics import metrics_text
 from slackline.views.page._messages import messages
-from slackline.views.terminal._report import Report
+from slackline.views.terminal import Report
+from slackline.views.trace import Slice, events_of
 
 LATER_NS = 2**62
 
 
 def _watch(directory: Path) -> Watch:
     return Watch.recorded(directory, LATER_NS)
+
+
+def _refused(sentence: str) -> None:
+    pytest.fail(sentence)
 
 
 def _printed(capsys: pytest.CaptureFixture[str], *command: str) -> Any:
@@ -43,6 +50,16 @@ def test_every_tool_names_the_same_cause_since_the_same_time(
     report = Report(tmp_path, ranks=4, unix=lambda: LATER_NS)
     report.update()
     assert f"cause: {told}" in report.news(ended=True)
+    slices = [
+        each
+        for each in events_of(Recording(tmp_path, _refused))
+        if isinstance(each, Slice) and each.category == "cause"
+    ]
+    assert {each.track.rank for each in slices} == set(spell.cause.ranks)
+    assert {(each.arguments["sentence"], each.begin_ns) for each in slices} == {(told, since_ns)}
+    shown = metrics_text(_watch(tmp_path))
+    label = f'{{kind="{spell.cause.kind}",name="{spell.cause.name}"}}'
+    assert f"slackline_cause{label} 1.0" in shown
 
 
 @pytest.mark.parametrize("name", ["cable", "delay", "half"])

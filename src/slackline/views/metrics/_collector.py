@@ -13,9 +13,16 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from slackline.causes import Spell, Watch
 from slackline.detect import Condition, Episode
 from slackline.history import Job, Link, OperationTotals, Rank, State
-from slackline.views.metrics._labels import MOST_GROUPS, OTHER, group_text, grouped_links
+from slackline.views.metrics._labels import (
+    MOST_CAUSES,
+    MOST_GROUPS,
+    OTHER,
+    group_text,
+    grouped_links,
+)
 
 __all__ = ["metrics_text", "registry_of"]
 
@@ -134,16 +141,16 @@ _RAIL_GAUGES: tuple[_Row[Link], ...] = (
 class _JobCollector(Collector):
     """The metrics of one job; any thread may collect them."""
 
-    def __init__(self, job: Job) -> None:
-        """Create the collector; each `collect` updates `job`, which no other code may update."""
-        self._job = job
+    def __init__(self, watch: Watch) -> None:
+        """Create the collector; each `collect` updates `watch`, which no other code may update."""
+        self._watch = watch
         self._lock = threading.Lock()
 
     def collect(self) -> Iterable[Metric]:
         """Read the records that the ranks have added, and return all metrics."""
         with self._lock:
-            self._job.update()
-            job = self._job
+            self._watch.update(time.time_ns())
+            job = self._watch.job
             now_ns = time.time_ns()
             return [
                 GaugeMetricFamily("slackline_ranks", "Ranks in the job.", job.world_size),
@@ -151,19 +158,20 @@ class _JobCollector(Collector):
                 *_operation_metrics(job.ranks.values()),
                 *_link_metrics(job.links, job.episodes),
                 _decisions(job),
+                _causes(self._watch.spells),
             ]
 
 
-def registry_of(job: Job) -> CollectorRegistry:
-    """Return a registry with the metrics of `job`, which no other code may update afterwards."""
+def registry_of(watch: Watch) -> CollectorRegistry:
+    """Return a registry with the metrics of a job, which no other code may update afterwards."""
     registry = CollectorRegistry()
-    registry.register(_JobCollector(job))
+    registry.register(_JobCollector(watch))
     return registry
 
 
-def metrics_text(job: Job) -> str:
-    """Return the present metrics of `job` in the text format of Prometheus."""
-    return generate_latest(registry_of(job)).decode()
+def metrics_text(watch: Watch) -> str:
+    """Return the present metrics of a job in the text format of Prometheus."""
+    return generate_latest(registry_of(watch)).decode()
 
 
 def _families(
@@ -320,6 +328,24 @@ def _decisions(job: Job) -> Metric:
     for (rank, subject), number in sorted(job.decision_counts.items()):
         counter.add_metric([str(rank), subject], number)
     return counter
+
+
+def _causes(spells: Iterable[Spell]) -> Metric:
+    """Return the causes of slow steps that were named, as in all other views."""
+    metric = GaugeMetricFamily(
+        "slackline_cause",
+        "1 while this cause of slow steps holds, else 0.",
+        labels=["kind", "name"],
+    )
+    holds: dict[tuple[str, str], bool] = {}
+    for spell in spells:
+        label = spell.cause.kind.value, spell.cause.name
+        if label not in holds and len(holds) >= MOST_CAUSES:
+            label = OTHER, OTHER
+        holds[label] = holds.get(label, False) or spell.until_ns is None
+    for label, now in holds.items():
+        metric.add_metric(label, now)
+    return metric
 
 
 def _place(link: Link) -> list[str]:

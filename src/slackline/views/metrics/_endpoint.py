@@ -13,8 +13,8 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from prometheus_client import make_wsgi_app
 
+from slackline.causes import Watch
 from slackline.errors import UsageError
-from slackline.history import Job
 from slackline.nic.host import show_address
 from slackline.views.metrics._collector import registry_of
 
@@ -103,9 +103,9 @@ class Endpoint:
         host, port = self._server.server_address[:2]
         return f"http://{show_address(str(host), int(port))}/metrics"
 
-    def serve(self, job: Job) -> None:
-        """Answer requests with the metrics of `job` in threads of their own, until `close`."""
-        self._server.set_app(_guarded(make_wsgi_app(registry_of(job)), self._token))
+    def serve(self, watch: Watch) -> None:
+        """Answer requests with the metrics of a job in threads of their own, until `close`."""
+        self._server.set_app(_guarded(make_wsgi_app(registry_of(watch)), self._token))
         self._thread = threading.Thread(
             target=self._server.serve_forever,
             kwargs={"poll_interval": _POLL_S},

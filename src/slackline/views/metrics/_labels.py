@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from slackline.history import Link
 from slackline.views.terminal import ranks_text
 
-__all__ = ["MOST_GROUPS", "MOST_RAILS", "OTHER", "grouped_links", "group_text"]
+__all__ = ["MOST_CAUSES", "MOST_GROUPS", "MOST_RAILS", "OTHER", "grouped_links", "group_text"]
 
 OTHER = "other"
 """The value that stands for all values beyond a bound."""
@@ -15,6 +15,10 @@ MOST_RAILS = 1024
 
 MOST_GROUPS = 8
 """The most groups of a rank with time series of their own."""
+
+
+MOST_CAUSES = 100
+"""The most causes of slow steps, by kind and name, with time series of their own."""
 
 
 def group_text(members: Iterable[int]) -> str:

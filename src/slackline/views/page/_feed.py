@@ -19,7 +19,7 @@ from slackline.views.page._promises import promises
 from slackline.views.page._steps import overview, step_times
 from slackline.views.page._timeline import timeline
 
-__all__ = ["PANELS", "Feed", "pause_after"]
+__all__ = ["PANELS", "Feed", "panels_of", "pause_after"]
 
 _Result = TypeVar("_Result")
 
@@ -37,6 +37,8 @@ PANELS: Mapping[str, Callable[[Watch], dict[str, Any]]] = {
 
 _INTERVAL = timedelta(milliseconds=150)
 """The least time between two readings of the files."""
+_PANELS_S = 1.0
+"""The time after which panels are computed again; a new finding or cause is shown at once."""
 _LEAST_IDLE = 4
 """The least ratio of the time between two readings to the time that the first one has taken."""
 
@@ -63,6 +65,7 @@ class Feed:
         self._thread = ThreadPoolExecutor(1, "slackline-dashboard-reader")
         self._panels: dict[str, _Panel] = {}
         self._stale = True
+        self._computed_s = -_PANELS_S
         self._said: tuple[object, ...] = ()
         self._version = 0
         self._changed = asyncio.Condition()
@@ -159,11 +162,17 @@ class Feed:
         # A finding may become complete, and a cause may be named or end, without a new record.
         said = self._watch.said
         self._stale = self._stale or bool(added) or said != self._said
-        self._said = said
-        if not compute or not self._stale:
+        urgent = said != self._said or not self._panels
+        now_s = time.monotonic()
+        if not compute or not self._stale or not (urgent or now_s - self._computed_s >= _PANELS_S):
             return {}
-        self._stale = False
-        return {name: json.dumps(panel(self._watch)) for name, panel in PANELS.items()}
+        self._said, self._stale, self._computed_s = said, False, now_s
+        return panels_of(self._watch)
+
+
+def panels_of(watch: Watch) -> dict[str, str]:
+    """Return the content of each panel as JSON text, by name."""
+    return {name: json.dumps(panel(watch)) for name, panel in PANELS.items()}
 
 
 def pause_after(reading: timedelta) -> timedelta:

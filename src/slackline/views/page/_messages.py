@@ -1,25 +1,13 @@
 """The panels of causes, findings, decisions and problems, as sentences."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from slackline.causes import Spell, Watch
-from slackline.history import Job
-from slackline.records import Decision
+from slackline.history import CommonDecision, Job, common_decisions
 
 __all__ = ["messages", "problems"]
 
 _MOST = 200
-_SAME_NS = 10_000_000_000
-"""The longest time between the first and a further rank's record of one common decision."""
-
-
-@dataclass(slots=True)
-class _Common:
-    """A decision that one or more ranks have recorded."""
-
-    first: Decision
-    ranks: list[int]
 
 
 def messages(watch: Watch) -> dict[str, Any]:
@@ -40,7 +28,10 @@ def messages(watch: Watch) -> dict[str, Any]:
             found.append((finding.time_ns, "finding", finding.sentence))
         elif owner < len(causes) and len(causes[owner]["findings"]) < _MOST:
             causes[owner]["findings"].insert(0, _message(finding.time_ns, finding.sentence))
-    found += [(each.first.time_ns, "decision", _sentence(each)) for each in _merged(job)]
+    found += [
+        (each.first.time_ns, "decision", _sentence(each))
+        for each in common_decisions(job.decisions)
+    ]
     found.sort(key=lambda each: -each[0])
     return {
         "causes": causes,
@@ -72,22 +63,8 @@ def _message(time_ns: int, text: str) -> dict[str, Any]:
     return {"time_s": time_ns / 1e9, "text": text}
 
 
-def _merged(job: Job) -> list[_Common]:
-    """Return the decisions; equal ones of several ranks within ten seconds are one."""
-    merged: list[_Common] = []
-    latest: dict[tuple[str, str, str], _Common] = {}
-    for each in sorted(job.decisions, key=lambda decision: decision.time_ns):
-        text = each.subject, each.choice, each.reason
-        same = latest.get(text)
-        if same is None or each.rank in same.ranks or each.time_ns - same.first.time_ns > _SAME_NS:
-            same = latest[text] = _Common(each, [])
-            merged.append(same)
-        same.ranks.append(each.rank)
-    return merged
-
-
-def _sentence(common: _Common) -> str:
-    first, ranks = common.first, sorted(common.ranks)
+def _sentence(common: CommonDecision) -> str:
+    first, ranks = common.first, common.ranks
     who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
     reason = f" ({first.reason})" if first.reason else ""
     return f"{who}, {first.subject}: {first.choice}{reason}"

@@ -1,12 +1,12 @@
 """A view of a job as lines that fit a window."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from rich.text import Text
 
-from slackline.history import Direction, State
+from slackline.history import Direction, State, common_decisions
 from slackline.records import Decision
 from slackline.views.terminal._lines import Column, cut, lines_of, printable
 from slackline.views.terminal._ranks_text import ranks_text
@@ -134,13 +134,22 @@ def _count(number: int, word: str) -> str:
 
 def _tables(view: View) -> list[_Table]:
     causes = [
-        (_at(view, c.since_ns), "" if c.over_ns is None else _at(view, c.over_ns), c.sentence)
-        for c in view.causes
+        (
+            _at(view, each.cause.since_ns),
+            "" if each.until_ns is None else _at(view, each.until_ns),
+            each.cause.sentence,
+        )
+        for each in view.causes
     ]
     findings = [(_at(view, each.time_ns), each.sentence) for each in view.findings]
     decisions = [
-        (_at(view, d.time_ns), ranks_text(ranks, _MOST_RANKS_WIDTH), d.subject, _choice(d))
-        for d, ranks in _merged(view.decisions)
+        (
+            _at(view, each.first.time_ns),
+            ranks_text(each.ranks, _MOST_RANKS_WIDTH),
+            each.first.subject,
+            _choice(each.first),
+        )
+        for each in reversed(common_decisions(view.decisions))
     ]
     return [
         _Table(
@@ -149,7 +158,7 @@ def _tables(view: View) -> list[_Table]:
         _Table(
             _CAUSES,
             causes,
-            ["red" if c.over_ns is None else "" for c in view.causes],
+            ["red" if each.until_ns is None else "" for each in view.causes],
             sentence="cause of slow steps",
         ),
         _Table(
@@ -167,23 +176,6 @@ def _tables(view: View) -> list[_Table]:
             sentence="telemetry that is missing",
         ),
     ]
-
-
-def _merged(decisions: Iterable[Decision]) -> list[tuple[Decision, list[int]]]:
-    """Return each decision with the ranks that have made the same decision, in rising order.
-
-    A decision that a rank has made twice has two entries.
-    """
-    found: list[tuple[Decision, list[int]]] = []
-    newest: dict[tuple[str, str], list[int]] = {}
-    for decision in decisions:
-        same = decision.subject, _choice(decision)
-        if decision.rank in newest.get(same, [decision.rank]):
-            newest[same] = []
-            found.append((decision, newest[same]))
-        newest[same].append(decision.rank)
-        newest[same].sort()
-    return found
 
 
 def _choice(decision: Decision) -> str:

@@ -2,14 +2,14 @@
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from slackline.causes import Spell, Watch
 from slackline.history import Direction, Finding, OperationTotals, Rank, State
 from slackline.records import Decision
 
-__all__ = ["CauseView", "RankView", "View", "view_of"]
+__all__ = ["RankView", "View", "view_of"]
 
 _RECENT = 50
 """The number of latest pipeline steps whose median is a rank's present pace."""
@@ -46,24 +46,6 @@ class RankView:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CauseView:
-    """A cause of slow steps; times are Unix time in nanoseconds."""
-
-    since_ns: int
-    """The time from which the evidence holds."""
-    over_ns: int | None
-    """The time of the last evidence; None while the cause holds."""
-    kind: str
-    """The kind of the cause, a value of `slackline.causes.Kind`."""
-    name: str
-    """The name of the affected part."""
-    ranks: tuple[int, ...]
-    """The affected ranks."""
-    sentence: str
-    """The sentence that names the cause and the evidence."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class View:
     """The state of a job."""
 
@@ -79,7 +61,7 @@ class View:
     """The ranks that have written, in rising order."""
     links: tuple[Direction, ...]
     """Both directions of each TCP or UDP rail with reports, the most disturbed ones first."""
-    causes: tuple[CauseView, ...]
+    causes: tuple[Spell, ...]
     """The causes of slow steps that hold or have held, the newest first."""
     findings: tuple[Finding, ...]
     """The latest findings about links and ranks that no cause explains, the newest first."""
@@ -90,7 +72,8 @@ class View:
 
     def as_json(self) -> dict[str, Any]:
         """Return the view as objects, lists, texts and numbers of JSON."""
-        return asdict(self)
+        causes = [each.as_json() for each in self.causes]
+        return {**asdict(replace(self, causes=())), "causes": causes}
 
 
 def view_of(watch: Watch, now_ns: int) -> View:
@@ -104,7 +87,7 @@ def view_of(watch: Watch, now_ns: int) -> View:
         world_size=job.world_size,
         ranks=tuple(_rank_view(rank, now_ns) for rank in job.ranks.values()),
         links=tuple(job.directions()),
-        causes=tuple(_cause_view(each) for each in reversed(named)),
+        causes=tuple(reversed(named)),
         findings=tuple(
             finding
             for finding in reversed(job.findings)
@@ -112,18 +95,6 @@ def view_of(watch: Watch, now_ns: int) -> View:
         ),
         decisions=tuple(sorted(job.decisions, key=lambda each: -each.time_ns)),
         problems=tuple(reversed(job.problems)),
-    )
-
-
-def _cause_view(spell: Spell) -> CauseView:
-    cause = spell.cause
-    return CauseView(
-        since_ns=cause.since_ns,
-        over_ns=spell.until_ns,
-        kind=cause.kind.value,
-        name=cause.name,
-        ranks=cause.ranks,
-        sentence=cause.sentence,
     )
 
 

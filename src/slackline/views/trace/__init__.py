@@ -5,6 +5,7 @@
     _operations  operations of the engines: slices, waits, and arrows from the rank that was late
     _steps       training steps and their gradients
     _pipeline    pipeline steps: instructions, messages, and arrows from the stage that sent
+    _causes      the causes of slow steps, on the ranks that they concern
     _links       samples of links; verdicts, decisions and gaps
     _trace       all events of a run, and the writer that a format needs
     _perfetto    Perfetto's protobuf traces                              (extra: slackline[trace])

@@ -45,7 +45,8 @@ class Slice:
     track: Track
     name: str
     category: str
-    """The kind of the event: "operation", "wait", "training", "gradients" or "pipeline"."""
+    """The kind of the event: "operation", "wait", "training", "gradients", "pipeline" or
+    "cause"."""
     begin_ns: int
     end_ns: int
     arguments: Mapping[str, Value] = field(default_factory=dict)

@@ -6,6 +6,7 @@ from enum import StrEnum
 from itertools import count
 from typing import BinaryIO, Protocol
 
+from slackline.causes import Watch
 from slackline.errors import UsageError
 from slackline.history import Found, Recording
 from slackline.records import (
@@ -18,6 +19,7 @@ from slackline.records import (
     PipelineStep,
     StepSummary,
 )
+from slackline.views.trace._causes import cause_events
 from slackline.views.trace._events import Event, Process
 from slackline.views.trace._links import note_events, sample_events
 from slackline.views.trace._operations import OperationEvents
@@ -25,6 +27,10 @@ from slackline.views.trace._pipeline import PipelineEvents
 from slackline.views.trace._steps import StepEvents
 
 __all__ = ["Totals", "TraceFormat", "events_of", "write_trace"]
+
+
+_AFTERWARDS_NS = 2**62
+"""A Unix time after all records."""
 
 
 class TraceFormat(StrEnum):
@@ -112,6 +118,7 @@ class _Conversion:
         """Yield all events."""
         for rank, header in self._recording.headers.items():
             yield Process(rank, header.host, header.process)
+        yield from cause_events(Watch.recorded(self._recording.directory, _AFTERWARDS_NS))
         for found in self._recording.records():
             try:
                 yield from self._take(found)

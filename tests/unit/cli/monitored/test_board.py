@@ -10,8 +10,8 @@ import yaml
 from monitored_files import write_job
 from prometheus_client.parser import text_string_to_metric_families
 
+from slackline.causes import Watch
 from slackline.cli._serving import METRICS_ADDRESS
-from slackline.history import Job
 from slackline.views.metrics import metrics_text
 
 ROOT = Path(__file__).parents[4]
@@ -28,7 +28,7 @@ def board() -> dict[str, Any]:
 def labels(tmp_path: Path) -> dict[str, set[str]]:
     """Return the labels of each metric of a job."""
     write_job(tmp_path)
-    text = metrics_text(Job.recorded(tmp_path))
+    text = metrics_text(Watch.recorded(tmp_path, 2**62))
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

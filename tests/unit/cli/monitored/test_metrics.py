@@ -4,6 +4,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,9 +16,9 @@ from made_records import SECOND_NS, START_NS, link, operations, verdict, write
 from monitored_files import header, write_job
 from prometheus_client.parser import text_string_to_metric_families
 
+from slackline.causes import Watch
 from slackline.cli import main
 from slackline.cli._serving import Served, served
-from slackline.history import Job
 from slackline.records import Counters, GroupOpened
 from slackline.views.metrics._collector import metrics_text
 from slackline.views.metrics._endpoint import Endpoint
@@ -40,13 +41,13 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 
 
 @pytest.fixture
-def recorded(tmp_path: Path) -> Job:
+def recorded(tmp_path: Path) -> Watch:
     write_job(tmp_path)
-    return Job.recorded(tmp_path)
+    return Watch.recorded(tmp_path, time.time_ns())
 
 
 @pytest.fixture
-def endpoint(recorded: Job) -> Iterator[Endpoint]:
+def endpoint(recorded: Watch) -> Iterator[Endpoint]:
     with Endpoint("127.0.0.1", 0) as opened:
         opened.serve(recorded)
         yield opened
@@ -64,7 +65,7 @@ def fetch(url: str, token: str | None = None) -> tuple[int, str, str]:
             return refused.code, refused.headers["Content-Type"], refused.read().decode()
 
 
-def test_a_scrape_has_the_values_of_the_files(endpoint: Endpoint, recorded: Job) -> None:
+def test_a_scrape_has_the_values_of_the_files(endpoint: Endpoint, recorded: Watch) -> None:
     status, kind, text = fetch(endpoint.url)
     assert (status, kind.partition(";")[0]) == (200, "text/plain")
     found = parsed(text)
@@ -112,31 +113,33 @@ def test_a_scrape_has_the_values_of_the_files(endpoint: Endpoint, recorded: Job)
     assert {name for name, _ in found if name.startswith("slackline_")} == {n for n, _ in found}
 
 
-def test_the_next_scrape_has_the_records_since(endpoint: Endpoint, recorded: Job) -> None:
+def test_the_next_scrape_has_the_records_since(endpoint: Endpoint, recorded: Watch) -> None:
     before = parsed(fetch(endpoint.url)[2])
     back = verdict(0, 0, 1, 70 * SECOND_NS, "back")
     ended = Counters(rank=0, time_ns=START_NS + 71 * SECOND_NS, values={})
-    write(recorded.directory, 0, back, ended)
+    write(recorded.job.directory, 0, back, ended)
     after = parsed(fetch(endpoint.url)[2])
     slow = ("slackline_link_disturbed", (("cause", "slow"), ("link", "0>1"), ("rail", "0")))
     seen = ("slackline_rank_last_record_timestamp_seconds", (("rank", "0"),))
     over = ("slackline_link_excess_delay_seconds", (("link", "0>1"), ("rail", "0")))
     ends = ("slackline_rank_ended", (("rank", "0"),))
     changed = {key: after[key] for key in after if after[key] != before.get(key)}
-    assert changed == {slow: 0, over: 0, ends: 1, seen: START_NS / 1e9 + 71}
+    cause = ("slackline_cause", (("kind", "link"), ("name", "link 0>1")))
+    assert before[cause] == 1
+    assert changed == {slow: 0, over: 0, cause: 0, ends: 1, seen: START_NS / 1e9 + 71}
 
 
-def test_a_rail_that_is_cut_is_down_at_both_ends(recorded: Job) -> None:
+def test_a_rail_that_is_cut_is_down_at_both_ends(recorded: Watch) -> None:
     cut = verdict(1, 1, 2, 70 * SECOND_NS, "cut")
-    write(recorded.directory, 1, cut)
+    write(recorded.job.directory, 1, cut)
     found = parsed(metrics_text(recorded))
     down = [dict(key[1])["link"] for key in found if key[0].endswith("link_up") and not found[key]]
     assert sorted(down) == ["1>2", "2>1"]
     assert value(found, "slackline_link_disturbed", cause="cut", link="1>2", rail="0") == 1
 
 
-def test_a_restart_of_the_exporter_changes_no_value(recorded: Job) -> None:
-    again = Job.recorded(recorded.directory)
+def test_a_restart_of_the_exporter_changes_no_value(recorded: Watch) -> None:
+    again = Watch.recorded(recorded.job.directory, time.time_ns())
     assert parsed(metrics_text(recorded)) == parsed(metrics_text(again))
 
 
@@ -149,7 +152,7 @@ def test_rails_beyond_the_bound_are_summed_up(
     told = {**counts, "kind": "udp", "state": "suspect"}
     beyond = [link(0, 1 + peer, 101 * SECOND_NS, **told) for peer in range(bound + 5)]
     write(tmp_path, 0, header(0), *beyond)
-    job = Job.recorded(tmp_path)
+    job = Watch.recorded(tmp_path, time.time_ns())
     found = parsed(metrics_text(job))
     rails = {dict(labels)["link"] for name, labels in found if name == "slackline_link_up"}
     assert len(rails) == bound
@@ -174,7 +177,7 @@ def test_groups_beyond_the_bound_are_one_group(tmp_path: Path) -> None:
         opened = GroupOpened(rank=0, time_ns=START_NS, size=2, epoch=epoch, members=members)
         row = (9, 0, -1, 7, 1, epoch, -1, 0, 0, 1, 1, 1000, 1100, 2000, 500, 1)
         write(tmp_path, 0, opened, operations(0, row))
-    found = parsed(metrics_text(Job.recorded(tmp_path)))
+    found = parsed(metrics_text(Watch.recorded(tmp_path, time.time_ns())))
     failures = {
         dict(labels)["group"]: number
         for (name, labels), number in found.items()
@@ -199,7 +202,7 @@ def test_a_group_is_named_by_its_ranks(members: tuple[int, ...], text: str) -> N
     assert group_text(members) == text
 
 
-def test_a_token_opens_the_endpoint(recorded: Job) -> None:
+def test_a_token_opens_the_endpoint(recorded: Watch) -> None:
     with Endpoint("127.0.0.1", 0, "correct-horse-battery") as opened:
         opened.serve(recorded)
         assert fetch(opened.url)[0] == 401
@@ -211,15 +214,15 @@ def test_a_token_opens_the_endpoint(recorded: Job) -> None:
         assert fetch(opened.url, "correct-horse-battery")[0] == 200
 
 
-def test_an_endpoint_answers_at_ipv6_too(recorded: Job) -> None:
+def test_an_endpoint_answers_at_ipv6_too(recorded: Watch) -> None:
     with Endpoint("::1", 0) as opened:
         opened.serve(recorded)
         assert opened.url.startswith("http://[::1]:")
         assert fetch(opened.url)[0] == 200
 
 
-def test_once_prints_the_metrics(recorded: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["top", "--metrics", "--once", str(recorded.directory)]) == 0
+def test_once_prints_the_metrics(recorded: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "--metrics", "--once", str(recorded.job.directory)]) == 0
     assert parsed(capsys.readouterr().out) == parsed(metrics_text(recorded))
 
 
@@ -247,9 +250,9 @@ def test_metrics_of_a_job_are_served_from_its_start_to_its_end(tmp_path: Path) -
         assert servers.start(tmp_path) == []
 
 
-def test_the_command_serves_until_a_signal(recorded: Job) -> None:
+def test_the_command_serves_until_a_signal(recorded: Watch) -> None:
     command = "import sys; from slackline.cli import main; sys.exit(main(sys.argv[1:]))"
-    asked = ("top", str(recorded.directory), "--metrics-listen", "127.0.0.1:0")
+    asked = ("top", str(recorded.job.directory), "--metrics-listen", "127.0.0.1:0")
     with subprocess.Popen(
         [sys.executable, "-c", command, *asked], stdout=subprocess.PIPE, text=True
     ) as process:
@@ -265,12 +268,12 @@ def test_the_command_serves_until_a_signal(recorded: Job) -> None:
             process.kill()
 
 
-def test_a_port_in_use_is_named(recorded: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_named(recorded: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     script = str(Path(__file__))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         at = f"127.0.0.1:{taken.getsockname()[1]}"
         for command in (
-            ("top", str(recorded.directory), "--metrics-listen", at),
+            ("top", str(recorded.job.directory), "--metrics-listen", at),
             ("run", "--metrics-listen", at, script),
         ):
             assert main(command) == 2
@@ -310,13 +313,13 @@ def test_a_port_in_use_is_named(recorded: Job, capsys: pytest.CaptureFixture[str
     ],
 )
 def test_a_wrong_argument_is_one_line(
-    recorded: Job,
+    recorded: Watch,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     arguments: tuple[str, ...],
     message: str,
 ) -> None:
-    monkeypatch.chdir(recorded.directory)
+    monkeypatch.chdir(recorded.job.directory)
     Path("short").write_text("12345\n")
     Path("words").write_text("several words of a token\n")
     given = [word.replace("--", "--metrics-", 1) for word in arguments]

@@ -78,9 +78,10 @@ def test_a_cause_takes_the_place_of_the_findings_about_its_links(tmp_path: Path)
         "NIC 0 of host host2: all 3 links in use over it are silent, and links between other "
         "hosts are not"
     )
-    (cause,) = view.causes
+    (spell,) = view.causes
+    cause = spell.cause
     assert (cause.kind, cause.name, cause.ranks) == ("nic", "NIC 0 of host host2", (2,))
-    assert (cause.since_ns - START_NS, cause.over_ns) == (60 * SECOND_NS, None)
+    assert (cause.since_ns - START_NS, spell.until_ns) == (60 * SECOND_NS, None)
     assert [each.sentence for each in view.findings] == [
         "link 0>1 is slow since 1.0 s: 31 ms over its usual 0.2 ms"
     ]
@@ -155,7 +156,7 @@ def test_a_decision_of_several_ranks_is_one_row(tmp_path: Path) -> None:
     lines = _plain(_view(tmp_path), 80)
     assert lines[lines.index("     at  ranks  decision  choice and reason") + 1 :] == [
         "0:00:30  0,2-3  plan      ring: measured",
-        "0:00:23  0,2-3  shares    ring: measured",
+        "0:00:20  0,2-3  shares    ring: measured",
         "0:00:10    0-3  plan      ring: measured",
     ]
 
