@@ -98,6 +98,8 @@ def second_of(rank: int, second: int) -> Iterator[tuple[int, Record]]:
                 forward_ns=40 * MS,
                 backward_ns=80 * MS,
                 reduced_bytes=10**6,
+                parameters=48,
+                waited=2,
             ),
         )
     for quarter in range(BATCHES):

@@ -66,7 +66,7 @@ class Watch:
 
     @property
     def said(self) -> tuple[object, ...]:
-        """What has been found so far, as a value that changes with each new finding or cause."""
+        """A value that changes with each new finding, and when a cause begins or ends."""
         latest = self.job.findings[-1] if self.job.findings else None
         return latest, tuple(each.until_ns for each in self.spells)
 

@@ -73,7 +73,7 @@ class Served:
         self._page, self._endpoint = page, endpoint
 
     def __bool__(self) -> bool:
-        """Whether anything is served."""
+        """Return whether options have asked for the page or for metrics."""
         return self._page is not None or self._endpoint is not None
 
     def start(self, directory: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the ranks of a job write down: telemetry, and the reports of their failures.
+"""Records of a job's ranks: telemetry, and the reports of failures.
 
     _records     the schema: a dataclass for each kind of record
     _choices     the records of choices, settings and predicted step times
