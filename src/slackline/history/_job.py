@@ -233,7 +233,10 @@ class Job:
             case PipelineStep():
                 rank.take_pipeline(record)
             case Operations():
-                rank.take_operations(record)
+                try:
+                    rank.take_operations(record)
+                except (TypeError, ValueError) as error:  # Rows are read when they are needed.
+                    self.problems.append(f"rank {record.rank}: operations are damaged: {error}")
             case GroupOpened():
                 rank.groups[record.epoch] = record
                 rank.counters = None

@@ -213,8 +213,10 @@ class Rank:
         return MedianStep(list(self.steps)[-recent:])
 
     def take_operations(self, batch: Operations) -> None:
-        """Add a batch of operations; operations of the library itself are left out of the sums."""
-        self.operations.append(batch)
+        """Add a batch of operations; operations of the library itself are left out of the sums.
+
+        Raises ValueError for an operation of no known kind.
+        """
         self.lost += batch.lost
         for each in batch.each():
             if each.rails & ~self._used_rails:
@@ -236,6 +238,7 @@ class Rank:
             self.totals.setdefault(each.kind, OperationTotals()).add(each)
             self.group_totals.setdefault((members, each.kind), OperationTotals()).add(each)
             self.seen_ns = max(self.seen_ns, ended_ns)
+        self.operations.append(batch)
 
     def take_promise(self, promise: Promise) -> None:
         """Add a predicted step time, which replaces the one before of the same source."""

@@ -45,7 +45,7 @@ def _opened(rank: int, epoch: int = 1, members: tuple[int, ...] = (0, 1)) -> Gro
     return GroupOpened(rank=rank, time_ns=START_NS, size=len(members), epoch=epoch, members=members)
 
 
-def test_ranks_are_followed_while_theywrite(tmp_path: Path) -> None:
+def test_ranks_are_followed_while_they_write(tmp_path: Path) -> None:
     job = Job(tmp_path)
     assert job.update() == 0
     assert job.world_size == 0
@@ -140,6 +140,14 @@ def test_records_that_are_missing_or_damaged_are_told(tmp_path: Path) -> None:
     damaged, missing = job.problems
     assert missing == "rank 0: 7 records are missing: disk full"
     assert damaged.startswith(f"{file_of(tmp_path, 0)}:4: the line is cut or damaged")
+
+
+def test_an_operation_of_no_known_kind_is_told_and_the_rest_is_read(tmp_path: Path) -> None:
+    wrong = made_records.operations(0, (99, 0, -1, 8, 9, 1, -1, 0, 0, 1, 1, 1, 2, 3, 0, 0))
+    write(tmp_path, 0, _header(0), wrong, _step(0, 0))
+    job = Job.recorded(tmp_path)
+    assert list(job.problems) == ["rank 0: operations are damaged: 99 is not a valid Collective"]
+    assert (job.ranks[0].step_count, list(job.ranks[0].operations)) == (1, [])
 
 
 def test_a_kept_job_s_directory_may_be_given(tmp_path: Path) -> None:

@@ -118,7 +118,6 @@ class _Conversion:
         """Yield all events."""
         for rank, header in self._recording.headers.items():
             yield Process(rank, header.host, header.process)
-        yield from cause_events(Watch.recorded(self._recording.directory, _AFTERWARDS_NS))
         for found in self._recording.records():
             try:
                 yield from self._take(found)
@@ -126,6 +125,8 @@ class _Conversion:
                 raise UsageError(f"{found.place}: the record is damaged: {error}") from error
         yield from self._pipeline.finish()
         yield from self._operations.finish()
+        # After all records have proved to be readable.
+        yield from cause_events(Watch.recorded(self._recording.directory, _AFTERWARDS_NS))
         totals = self._totals
         totals.ranks = len(self._recording.headers)
         totals.operations = self._operations.count
