@@ -15,7 +15,10 @@ from slackline.detect import Condition
 from slackline.history import Job, Rank
 from slackline.records.failures import read_dumps
 
-__all__ = ["dead_ranks"]
+__all__ = ["FOUND_NS", "dead_ranks"]
+
+FOUND_NS = 100_000_000
+"""The time that the last records of a rank have to be read after others have found its end."""
 
 _SILENT_NS = 2_000_000_000
 """The time without a record after which a rank may be dead. Running ranks write every second."""
@@ -31,10 +34,12 @@ def dead_ranks(job: Job, plan: Layout, now_ns: int) -> tuple[list[Cause], set[in
     reasons = {}
     found_out = set()
     for rank in job.ranks.values():
-        if rank.ended_by and rank.header is not None and rank.counters is None:
+        alive = rank.leaving or rank.header is None or rank.counters is not None
+        if rank.ended_by and not alive:
             told = min(rank.ended_by, key=lambda each: rank.ended_by[each])
-            reasons[rank.number] = f"rank {told} has found that its process has ended"
-            found_out.add(rank.number)
+            if now_ns - rank.ended_by[told] >= FOUND_NS:
+                reasons[rank.number] = f"rank {told} has found that its process has ended"
+                found_out.add(rank.number)
             continue
         quiet_ns = now_ns - rank.seen_ns
         if rank.header is None or rank.counters is not None or quiet_ns < _SILENT_NS:

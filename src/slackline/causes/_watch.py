@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Self
 
 from slackline.causes._cause import Cause
+from slackline.causes._deaths import FOUND_NS
 from slackline.causes._diagnosis import Diagnosis
 from slackline.causes._spells import Spell
 from slackline.errors import UsageError
@@ -92,8 +93,8 @@ class Watch:
             self.job.take(record)
             count += 1
             if isinstance(record, RailChange) and self._next_ns is not None:
-                # What an engine knows is named at once.
-                self._next_ns = min(self._next_ns, time_ns)
+                # What an engine knows is named soon.
+                self._next_ns = min(self._next_ns, time_ns + FOUND_NS)
         self._evaluate(min(now_ns, self._latest_ns + _AFTER_NS))
         self.job.settle(now_ns)
         return count

@@ -223,6 +223,7 @@ class Job:
                 rank.header = record
                 rank.processes += 1
                 rank.counters = rank.run = None
+                rank.leaving = False
                 rank.ended_by.clear()
                 rank.seen_ns = max(rank.seen_ns, record.time_ns + rank.shift_ns)
                 self._clocks.begin(record)
@@ -240,6 +241,7 @@ class Job:
             case GroupOpened():
                 rank.groups[record.epoch] = record
                 rank.counters = None
+                rank.leaving = False
             case LinkReport():
                 place = record.rank, record.peer, record.rail
                 time_ns = rank.unix_ns(record.at_ns)
@@ -251,7 +253,9 @@ class Job:
             case LinkVerdict():
                 self._verdicts.append(record)
             case RailChange():
-                if record.change == "down" and _PROCESS_ENDED in record.reason:
+                if record.change == "leaving":
+                    rank.leaving = True
+                elif record.change == "down" and _PROCESS_ENDED in record.reason:
                     self._rank(record.peer).ended_by[record.rank] = record.time_ns
             case Decision():
                 self.decisions.append(record)

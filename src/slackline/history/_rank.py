@@ -151,6 +151,8 @@ class Rank:
         """The Unix time at which the latest operation in a record ended; 0 without one."""
         self.failed_ns = 0
         """The Unix time at which the rank's latest failed operation ended; 0 without one."""
+        self.leaving = False
+        """Whether the rank has begun to close its engine, in good order."""
         self.ended_by: dict[int, int] = {}
         """The Unix times at which other ranks have found that the rank's process had ended."""
         self.lost = 0

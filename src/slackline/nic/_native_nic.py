@@ -297,6 +297,8 @@ class NativeNic:
         if os.getpid() != self._process:
             return  # In a forked child the engine and its threads belong to the parent.
         running, steps = self._running, list[Callable[[], object]]()
+        if self._records is not None:
+            steps.append(self._records.leaving)
         if self._reports is not None:
             steps.append(self._reports.close)
         steps.append(self._monitors.close)

@@ -154,6 +154,24 @@ class Records:
         if event.what == "down":
             self._peers.pop(event.link, None)  # The engine gives no other link this number.
 
+    def leaving(self) -> None:
+        """Write that the engine is about to close, and wait until the record is in the file.
+
+        The engines of other ranks may find that the process has ended before its last record.
+        """
+        if (writer := self._writer) is not None:
+            writer.write(
+                RailChange(
+                    rank=self._rank,
+                    time_ns=time.time_ns(),
+                    peer=self._rank,
+                    rail=-1,
+                    change="leaving",
+                    reason="the rank closes its engine",
+                )
+            )
+            writer.flush()
+
     def close(self, counters: Mapping[str, int]) -> None:
         """Write the engine's final counters and close the file; a second call does nothing."""
         self._directory = None

@@ -329,7 +329,7 @@ class RailChange:
     change: str
     """The new state: "suspect" (not used, and probed), "lost", "up", "closed" (the peer has left in
     good order) or "down" (the link is given up), and "left" or "abandoned" between a worker and its
-    aggregator."""
+    aggregator; "leaving", with the rank itself as peer, before the rank closes its engine."""
     reason: str
     """The reason as the engine gives it."""
 
