@@ -1,6 +1,5 @@
 """A run in ten lines: the same in `slackline run`, in `slackline why` and on the page."""
 
-from collections import Counter
 from dataclasses import dataclass
 from statistics import median
 
@@ -54,7 +53,7 @@ def summary_of(watch: Watch) -> list[Line]:
 
 def _size(job: Job) -> str:
     ranks = list(job.ranks.values())
-    size = f"{count(job.world_size, 'rank')} on {count(len(hosts_of(job)), 'host')}"
+    size = f"{_count(job.world_size, 'rank')} on {_count(len(hosts_of(job)), 'host')}"
     lasted_s = (max(rank.seen_ns for rank in ranks) - job.begun_ns) / 1e9
     ended = sum(rank.ended for rank in ranks)
     state = "ended" if ended == job.world_size else f"{ended} of {job.world_size} ended"
@@ -62,7 +61,7 @@ def _size(job: Job) -> str:
 
 
 def _steps(job: Job) -> str:
-    counts = [_count_of(rank) for rank in job.ranks.values()]
+    counts = [_steps_of(rank) for rank in job.ranks.values()]
     walls = [wall_ns for rank in job.ranks.values() if (wall_ns := _pace(rank)[0])]
     if not walls:
         return ""
@@ -91,7 +90,7 @@ def _pace(rank: Rank) -> tuple[float, float]:
     return median(s.wall_ns for s in recent), median(s.waiting_ns for s in recent)
 
 
-def _count_of(rank: Rank) -> int:
+def _steps_of(rank: Rank) -> int:
     return rank.step_count if rank.steps or not rank.pipeline else rank.pipeline_count
 
 
@@ -120,7 +119,7 @@ def _links(job: Job) -> str:
     sent = sum(link.packets for link in job.links.values())
     resent = sum(link.resent for link in job.links.values())
     trips = [each for link in job.links.values() if (each := link.least_round_trip_ns)]
-    parts = [f"{count(len(pairs), 'link')} over {' and '.join(kinds)}"]
+    parts = [f"{_count(len(pairs), 'link')} over {' and '.join(kinds)}"]
     if trips:
         least, most = min(trips) / 1e6, max(trips) / 1e6
         parts.append(f"round trips of {least:.2g} to {most:.2g} ms")
@@ -143,7 +142,7 @@ def _disturbed(job: Job) -> str:
 
 
 def _cause(each: Recurrence) -> str:
-    """Return a cause with its times: "NIC 0 of host 2 (since the start)"."""
+    """Return a cause with its times: "NIC 0 of host 2 (to the end)"."""
     if each.until_ns is None and each.times == 1:
         return f"{each.cause.name} (to the end)"
     return f"{each.cause.name} ({f'{each.times} times, ' if each.times > 1 else ''}{each.total})"
@@ -160,11 +159,8 @@ def _deaths(job: Job, named: list[Recurrence]) -> str:
 
 
 def _decisions(job: Job) -> str:
-    counts: Counter[str] = Counter()
-    for (_, subject), number in job.decision_counts.items():
-        counts[subject] = max(counts[subject], number)
     latest = {each.subject: each.choice for each in job.decisions}
-    return _few([_choice(subject, latest[subject]) for subject in counts if subject in latest])
+    return _few([_choice(subject, choice) for subject, choice in latest.items()])
 
 
 def _choice(subject: str, choice: str) -> str:
@@ -188,6 +184,6 @@ def _few(parts: list[str]) -> str:
     return "; ".join(shown)
 
 
-def count(number: int, word: str) -> str:
+def _count(number: int, word: str) -> str:
     """Return a number with its word: "1 rank", "4 ranks"."""
     return f"{number} {word}{'' if number == 1 else 's'}"

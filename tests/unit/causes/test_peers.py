@@ -279,7 +279,7 @@ def test_a_rank_of_one_host_is_compared_although_no_wire_joins_the_ranks(tmp_pat
 
 @pytest.mark.parametrize("members", [(0, 1), (2, 3), (0, 1, 2)])
 def test_ranks_with_groups_of_their_own_are_not_compared(tmp_path: Path, members: tuple[int, ...]):
-    """The ranks of a group may have another part in a step than the others."""
+    """Ranks in a group of their own may do other work in a step than the ranks outside it."""
     network = Network(hosts=4, ring=False, seed=3, computes={2: 2.0})
     events: dict[int, list[Record]] = {0: []}
     for rank in members:

@@ -54,10 +54,9 @@ def test_the_run_is_summed_up_in_ten_lines_at_most(
     assert lines[0].startswith("job        4 ranks on 4 hosts, ")
     report = Report(tmp_path, ranks=4, unix=lambda: 2**62)
     report.update()
-    console = Console(file=StringIO(), width=400)
-    console.print(report.summary())
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
-    assert all(line[11:] in shown for line in lines)
+    shown = StringIO()
+    Console(file=shown, width=400).print(report.summary())
+    assert all(line[11:] in shown.getvalue() for line in lines)
 
 
 def test_a_job_that_runs_is_not_told_as_failed(

@@ -15,7 +15,7 @@ UPTIMES_NS = (0, 90 * 86_400 * SECOND_NS, 5 * SECOND_NS)
 def test_hosts_with_other_uptimes_are_compared_once_in_ten_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The monotonic clock of one host is months ahead of the others' clocks."""
+    """A host that has run for 90 days has a monotonic clock 90 days ahead of a fresh host's."""
     compared = []
 
     def comparing(records: Iterable[Record]) -> Alignment:
