@@ -1,4 +1,4 @@
-"""Tests that the names and paths on the pages exist: modules, classes, functions, files."""
+"""Tests that the names and paths on the pages and in their drawings exist: modules, files."""
 
 import importlib
 import re
@@ -13,6 +13,7 @@ FILE = re.compile(
 )
 TODAY = [page for page in PAGES if page.name != "CHANGELOG.md"]
 """The pages that describe the present state: a list of changes may name former parts."""
+DRAWINGS = [each for each in sorted((ROOT / "docs").rglob("*.svg")) if "<text" in each.read_text()]
 
 
 def exists(name: str) -> bool:
@@ -46,7 +47,7 @@ def test_a_name_is_looked_up_as_python_does(name: str, there: bool) -> None:
     assert exists(name) == there
 
 
-@pytest.mark.parametrize("page", TODAY, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", TODAY + DRAWINGS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_names_of_slackline_on_a_page_exist(page: Path) -> None:
     named = sorted(set(NAME.findall(page.read_text())))
     assert [name for name in named if not exists(name)] == []
