@@ -8,7 +8,6 @@ Each rank's own `Tracker` turns the latter into verdicts, as in an engine. A rea
 from __future__ import annotations
 
 import heapq
-import json
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from random import Random
 
 from scenarios import JITTER_NS, RANKS, Scenario
 
+from slackline import records
 from slackline.causes import Cause, Diagnosis, Kind
 from slackline.detect import RailSample, Tracker
 from slackline.faults import Effects, Plan
@@ -358,7 +358,7 @@ def _ended(rank: int, now_ns: int, time_ns: int) -> list[Record]:
     """Return the last records of a rank whose peer was killed: a failed operation, counters."""
     row = [1, 0, -1, 1 << 20, 9, 1, -1, 0, 0, 1, 1, now_ns - 10 * MS, now_ns - 9 * MS, now_ns, 0, 1]
     return [
-        Operations(rank=rank, lost=0, rows=json.dumps(row, separators=(",", ":"))),
+        Operations(rank=rank, lost=0, rows=(records.Operation(*row),)),
         Counters(rank=rank, time_ns=UNIX_NS + time_ns, values={"tcp_frames_sent": 1}),
     ]
 

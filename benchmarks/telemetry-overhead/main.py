@@ -74,7 +74,7 @@ def live(cells: Sequence[tuple[Cell, Found]], how: Lengths) -> None:
             operation.posted_ns
             for record in records
             if isinstance(record, Operations)
-            for operation in record.each()
+            for operation in record.rows
         ]
         steps = [record for record in records if isinstance(record, StepSummary)]
     for (cell, found), (began_ns, ended_ns) in zip(cells, spans_ns, strict=True):

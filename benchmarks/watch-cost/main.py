@@ -6,7 +6,6 @@ does at each simulated time what it would do at this time, and its own processor
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -32,6 +31,7 @@ from slackline.records import (
     FileHeader,
     GroupOpened,
     LinkReport,
+    Operation,
     Operations,
     Record,
     StepSummary,
@@ -109,9 +109,8 @@ def second_of(rank: int, second: int) -> Iterator[tuple[int, Record]]:
             ended_ns = end_ns - (OPERATIONS - number) * 20 * MS
             tag = (second * BATCHES + quarter) * OPERATIONS + number
             times_ns = ended_ns - 9 * MS, ended_ns - 8 * MS, ended_ns, MS
-            rows.append([1, 0, -1, 1 << 20, 1, 1, tag, tag, 0, 2, 1, *times_ns, 0])
-        text = json.dumps(rows, separators=(",", ":"))[1:-1]
-        yield quarter, Operations(rank=rank, lost=0, rows=text)
+            rows.append(Operation(1, 0, -1, 1 << 20, 1, 1, tag, tag, 0, 2, 1, *times_ns, 0))
+        yield quarter, Operations(rank=rank, lost=0, rows=tuple(rows))
     for stride in STRIDES:
         for peer in ((rank + stride) % RANKS, (rank - stride) % RANKS):
             yield (

@@ -8,8 +8,9 @@ from rank_marks import mark, wait_for_marks
 from torch import distributed as dist
 from torch import nn, optim
 
+from slackline.history import decode
 from slackline.overlap import DataParallel
-from slackline.records import StepSummary, decode, encode
+from slackline.records import StepSummary, encode
 
 
 def over_gloo(rank: int, size: int) -> tuple[str, int]:

@@ -371,7 +371,7 @@ def test_the_times_of_a_step_s_reductions_are_the_engine_s_own(job, tmp_path: Pa
         records = list(read_file(file_of(tmp_path, rank)))
         steps = [record for record in records if isinstance(record, StepSummary)]
         batches = [record for record in records if isinstance(record, Operations)]
-        ends = {each.ended_ns for batch in batches for each in batch.each()}
+        ends = {each.ended_ns for batch in batches for each in batch.rows}
         began = accumulate((step.wall_ns for step in steps[:-1]), initial=0)
         # A reduction of the rank that posts last ends within its post.
         of_steps = [

@@ -17,7 +17,8 @@ from torch import distributed as dist
 
 from slackline.causes.ending import Explanation, explain, gather
 from slackline.errors import PeerError, SlacklineError, TimeoutError
-from slackline.records.failures import read_reports, report_file_of
+from slackline.history import read_reports
+from slackline.records.failures import report_file_of
 
 _SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
 

@@ -10,6 +10,7 @@ from slackline.records import (
     FileHeader,
     LinkReport,
     LinkVerdict,
+    Operation,
     Operations,
     Record,
     StepSummary,
@@ -98,8 +99,7 @@ def verdict(
 
 def operations(rank: int, *rows: Sequence[int], lost: int = 0) -> Operations:
     """Return a batch of operations; a row has the columns of slackline.records.Operation."""
-    texts = (f"[{','.join(map(str, row))}]" for row in rows)
-    return Operations(rank=rank, lost=lost, rows=",".join(texts))
+    return Operations(rank=rank, lost=lost, rows=tuple(Operation(*row) for row in rows))
 
 
 def write(directory: Path, rank: int, *records: Record) -> None:

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from slackline.causes._cause import Cause, Kind
 from slackline.causes._hosts import Layout
 from slackline.detect import Condition
-from slackline.history import Job, Rank
-from slackline.records.failures import read_dumps
+from slackline.history import Job, Rank, read_dumps
 
 __all__ = ["FOUND_NS", "dead_ranks"]
 

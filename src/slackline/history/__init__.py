@@ -1,6 +1,8 @@
 """The history of a job: the one reader of the files that its ranks write, live and afterwards.
 
     _files      the files of a directory, line by line
+    _lines      one line of a file as a record
+    _reports    the reports of failures, one for each rank
     _tail       a rank's file, read while the rank writes it
     _times      the time at which a record was written
     _timed_tail a rank's file as it grows, each record with its time
@@ -39,10 +41,12 @@ if TYPE_CHECKING:
     )
     from slackline.history._history import StepHistory, Steps
     from slackline.history._job import Finding, Job, verdict_of
+    from slackline.history._lines import decode
     from slackline.history._link import Link
     from slackline.history._promised import Promised
     from slackline.history._rank import Call, OperationTotals, Rank, State
     from slackline.history._recording import Found, Recording
+    from slackline.history._reports import parse_report, read_dumps, read_reports
     from slackline.history._tail import RecordTail
 else:
     __getattr__ = lazily(
@@ -55,10 +59,12 @@ else:
             "_files": "Flaws files_of read_all read_directory read_file telemetry_of",
             "_history": "StepHistory Steps",
             "_job": "Finding Job verdict_of",
+            "_lines": "decode",
             "_link": "Link",
             "_promised": "Promised",
             "_rank": "Call OperationTotals Rank State",
             "_recording": "Found Recording",
+            "_reports": "parse_report read_dumps read_reports",
             "_tail": "RecordTail",
         },
     )
@@ -85,12 +91,16 @@ __all__ = [
     "Steps",
     "align",
     "common_decisions",
+    "decode",
     "disturbances",
     "files_of",
     "merge",
+    "parse_report",
     "read_all",
     "read_directory",
+    "read_dumps",
     "read_file",
+    "read_reports",
     "telemetry_of",
     "verdict_of",
 ]

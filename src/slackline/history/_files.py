@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from slackline.errors import UsageError
-from slackline.records import SCHEMA_VERSION, FileHeader, Record, decode
+from slackline.history._lines import decode
+from slackline.records import SCHEMA_VERSION, FileHeader, Record
 
 __all__ = [
     "Flaws",
@@ -85,10 +86,7 @@ class LineReader:
         if self._refused or not line.strip():
             return None
         try:
-            record = decode(line.decode().rstrip("\n"))
-        except UnicodeDecodeError:
-            self.flaw("the line is damaged: it is not UTF-8")
-            return None
+            record = decode(line.rstrip(b"\n"))
         except UsageError as error:
             self.flaw(f"the line is cut or damaged: {error}")
             return None

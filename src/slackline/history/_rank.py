@@ -220,7 +220,7 @@ class Rank:
         Raises ValueError for an operation of no known kind.
         """
         self.lost += batch.lost
-        for each in batch.each():
+        for each in batch.rows:
             if each.rails & ~self._used_rails:
                 self._used_rails |= each.rails
                 self._used_names.update(each.rail_names)

@@ -15,7 +15,7 @@ from slackline.errors import UsageError
 from slackline.history._align import Alignment, align
 from slackline.history._files import LineReader, files_of, telemetry_of
 from slackline.history._times import written_ns
-from slackline.records import ClockOffset, FileHeader, GroupOpened, Operation, Operations, Record
+from slackline.records import ClockOffset, FileHeader, GroupOpened, Record
 
 __all__ = ["Found", "Recording"]
 
@@ -35,8 +35,6 @@ class Found(NamedTuple):
     place: str
     """The file and the line, "DIR/rank-00000.jsonl:12"."""
     record: Record
-    operations: tuple[Operation, ...]
-    """The operations of an `Operations` record; empty for other records."""
 
 
 class Recording:
@@ -159,11 +157,10 @@ class Recording:
             if record.rank != rank:
                 raise UsageError(f"{place}: the record is of rank {record.rank}, not of {rank}")
             try:
-                operations = tuple(record.each()) if isinstance(record, Operations) else ()
                 latest_ns = max(latest_ns, self._time_ns(rank, record))
             except (TypeError, ValueError) as error:
                 raise UsageError(f"{place}: the record is damaged: {error}") from error
-            yield Found(latest_ns, rank, place, record, operations)
+            yield Found(latest_ns, rank, place, record)
 
     def _time_ns(self, rank: int, record: Record) -> int:
         """Return the time of a record by the reference clock; 0 for a record without a time."""

@@ -14,11 +14,11 @@ from slackline.records import (
     Counters,
     Decision,
     GroupOpened,
-    Operations,
+    OperationsText,
     RailChange,
-    Record,
     Setting,
     Writer,
+    Written,
 )
 
 __all__ = ["Decide", "Records"]
@@ -120,7 +120,7 @@ class Records:
             )
         )
 
-    def write(self, record: Record) -> None:
+    def write(self, record: Written) -> None:
         """Hand a record to the writer; do nothing before the first group and after `close`."""
         if (writer := self._writer) is not None:
             writer.write(record)
@@ -183,10 +183,12 @@ class Records:
         writer, self._writer = self._writer, None
         writer.close()
 
-    def _operations(self) -> list[Record]:
+    def _operations(self) -> list[Written]:
         """Return the operations that have ended since the previous call, as one record or none."""
         if self._log is None:
             return []
         with self._reading:
             rows, count, lost = self._log.logged_operations()
-        return [Operations(rank=self._rank, lost=lost, rows=rows.decode())] if count or lost else []
+        if not count and not lost:
+            return []
+        return [OperationsText(rank=self._rank, lost=lost, rows=rows.decode())]

@@ -69,7 +69,7 @@ def _take(rank: RankRecords, record: Record) -> None:
             )
         case Operations():
             rank.lost += record.lost
-            rank.operations += [each for each in record.each() if _is_reduction(each)]
+            rank.operations += [each for each in record.rows if _is_reduction(each)]
         case ClockOffset():
             rank.clocks.append(record)
         case LinkReport():

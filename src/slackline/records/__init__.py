@@ -3,7 +3,7 @@
     _records     the schema: a dataclass for each kind of record
     _choices     the records of choices, settings and predicted step times
     _operations  the records of operations, many in one line
-    _lines       one record as one line of JSON, and back
+    _lines       one record as one line of JSON
     _journal     the only writer of a process's file: a thread, a queue, limits of memory and disk
     _files       a directory with one file for each rank, and the writer's handle
     _core_times  the times for which a thread ran on a core and waited for one
@@ -23,8 +23,15 @@ if TYPE_CHECKING:
     from slackline.records._files import Writer, file_of
     from slackline.records._host import clock_name, host_name
     from slackline.records._journal import DEFAULT_LIMIT_BYTES
-    from slackline.records._lines import decode, encode
-    from slackline.records._operations import Operation, Operations, kind_of, plan_name_of
+    from slackline.records._lines import KINDS, encode
+    from slackline.records._operations import (
+        COLUMNS,
+        Operation,
+        Operations,
+        OperationsText,
+        kind_of,
+        plan_name_of,
+    )
     from slackline.records._records import (
         SCHEMA_VERSION,
         ClockOffset,
@@ -42,6 +49,7 @@ if TYPE_CHECKING:
         RunSummary,
         Setting,
         StepSummary,
+        Written,
     )
     from slackline.records._summary import MedianStep, Totals, rails_of, summarize
 else:
@@ -52,19 +60,21 @@ else:
             "_files": "Writer file_of",
             "_host": "clock_name host_name",
             "_journal": "DEFAULT_LIMIT_BYTES",
-            "_lines": "decode encode",
-            "_operations": "Operation Operations kind_of plan_name_of",
+            "_lines": "KINDS encode",
+            "_operations": "COLUMNS Operation Operations OperationsText kind_of plan_name_of",
             "_records": (
                 "SCHEMA_VERSION ClockOffset Counters Decision FileHeader Gap GroupOpened "
                 "LinkReport LinkVerdict PipelineStep Promise RailChange Record RunSummary "
-                "Setting StepSummary"
+                "Setting StepSummary Written"
             ),
             "_summary": "MedianStep Totals rails_of summarize",
         },
     )
 
 __all__ = [
+    "COLUMNS",
     "DEFAULT_LIMIT_BYTES",
+    "KINDS",
     "SCHEMA_VERSION",
     "ClockOffset",
     "CoreTimes",
@@ -78,6 +88,7 @@ __all__ = [
     "MedianStep",
     "Operation",
     "Operations",
+    "OperationsText",
     "PipelineStep",
     "Promise",
     "RailChange",
@@ -87,8 +98,8 @@ __all__ = [
     "StepSummary",
     "Totals",
     "Writer",
+    "Written",
     "clock_name",
-    "decode",
     "encode",
     "file_of",
     "host_name",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Self
 
 from slackline.records._journal import DEFAULT_LIMIT_BYTES, Journal, journal_of
-from slackline.records._records import Record
+from slackline.records._records import Written
 
 __all__ = ["Writer", "file_of"]
 
@@ -30,15 +30,15 @@ class Writer:
 
         Beyond `limit_bytes` records are left out. Raises UsageError if `directory` is a file.
         """
-        self._sources: list[Callable[[], list[Record]]] = []
+        self._sources: list[Callable[[], list[Written]]] = []
         self._journal: Journal | None = journal_of(file_of(directory, rank), rank, limit_bytes)
 
-    def write(self, record: Record) -> None:
+    def write(self, record: Written) -> None:
         """Hand the record to the writer, without blocking; after `close` the call does nothing."""
         if self._journal is not None:
             self._journal.put(record)
 
-    def poll(self, source: Callable[[], list[Record]]) -> None:
+    def poll(self, source: Callable[[], list[Written]]) -> None:
         """Have the writer's thread call `source` four times a second and write what it returns.
 
         The calls end when the handle is closed.

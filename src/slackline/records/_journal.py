@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from slackline.errors import UsageError
 from slackline.records._host import clock_name, host_name
 from slackline.records._lines import encode
-from slackline.records._operations import Operations
+from slackline.records._operations import Operations, OperationsText
 from slackline.records._records import (
     SCHEMA_VERSION,
     FileHeader,
@@ -26,7 +26,7 @@ from slackline.records._records import (
     LinkReport,
     LinkVerdict,
     RailChange,
-    Record,
+    Written,
 )
 
 __all__ = ["DEFAULT_LIMIT_BYTES", "Journal", "journal_of"]
@@ -53,11 +53,11 @@ _MOST_BATCH_BYTES = 256 << 10
 _URGENT = (RailChange, LinkVerdict)
 """The kinds of records that are written at once: someone may wait for them to name a fault."""
 
-_BULKY = (Operations, LinkReport)
+_BULKY = (Operations, OperationsText, LinkReport)
 """The kinds of records that may fill only three quarters of a file."""
 
 
-Source = Callable[[], list[Record]]
+Source = Callable[[], list[Written]]
 """A function that returns the new records since its previous call."""
 
 
@@ -75,7 +75,7 @@ class Journal:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._sources: list[Source] = []
-        self._waiting: deque[Record] = deque()
+        self._waiting: deque[Written] = deque()
         self._waiting_bytes = 0
         self._lost, self._reason = 0, ""
         self._handed = self._handled = 0
@@ -95,7 +95,7 @@ class Journal:
         # Exit handlers that run later may still hand in records, and write them by `close`.
         atexit.register(self.flush)
 
-    def put(self, record: Record) -> None:
+    def put(self, record: Written) -> None:
         """Hand a record to the thread, without waiting for the disk; the record may be left out."""
         if os.getpid() != self._process:
             return
@@ -209,7 +209,7 @@ class Journal:
             process=self._process,
         )
 
-    def _write(self, records: list[Record]) -> None:
+    def _write(self, records: list[Written]) -> None:
         """Write records as lines, in batches of limited size."""
         batch: list[bytes] = []
         length = 0
@@ -239,7 +239,7 @@ class Journal:
         """
         with self._lock:
             lost, reason = self._lost, self._reason
-        notes: list[Record] = [] if self._headed else [self._header()]
+        notes: list[Written] = [] if self._headed else [self._header()]
         if lost:
             notes.append(Gap(rank=self._rank, time_ns=time.time_ns(), lost=lost, reason=reason))
         told = [encode(note).encode() + b"\n" for note in notes]
@@ -326,9 +326,9 @@ def journal_of(path: Path, rank: int, limit_bytes: int) -> Journal:
         return journal
 
 
-def _weight(record: Record) -> int:
+def _weight(record: Written) -> int:
     """Return a rough bound of the bytes of memory that a record takes while it waits."""
-    if isinstance(record, Operations):
+    if isinstance(record, OperationsText):
         return 256 + len(record.rows)
     lengths = (len(value) for value in vars(record).values() if isinstance(value, (tuple, str)))
     return 1024 + 64 * sum(lengths)

@@ -1,15 +1,12 @@
-"""The JSON form of telemetry: one record is one line.
+"""The JSON form of telemetry: one record is one line, which `slackline.history` reads.
 
 The field "record" names the kind of the record. A reader skips fields and kinds that it does not
 know, so that an older reader can follow a newer writer.
 """
 
 import json
-from dataclasses import MISSING, fields
-from typing import Any
 
-from slackline.errors import UsageError
-from slackline.records._operations import COLUMNS, Operations, rows_from
+from slackline.records._operations import COLUMNS, Operations, OperationsText
 from slackline.records._records import (
     ClockOffset,
     Counters,
@@ -26,11 +23,12 @@ from slackline.records._records import (
     RunSummary,
     Setting,
     StepSummary,
+    Written,
 )
 
-__all__ = ["decode", "encode"]
+__all__ = ["KINDS", "encode"]
 
-_KINDS: dict[str, type[Record]] = {
+KINDS: dict[str, type[Record]] = {
     "file": FileHeader,
     "gap": Gap,
     "clock": ClockOffset,
@@ -47,50 +45,20 @@ _KINDS: dict[str, type[Record]] = {
     "promise": Promise,
     "rail": RailChange,
 }
-_NAMES = {kind: name for name, kind in _KINDS.items()}
+"""The value of the field "record" in each kind of record."""
+
+_NAMES = {kind: name for name, kind in KINDS.items()}
 
 
-def encode(record: Record) -> str:
+def encode(record: Written) -> str:
     """Return the record as a line of JSON, without the newline; fields of None are left out."""
-    if isinstance(record, Operations):  # The rows are JSON already.
+    if isinstance(record, OperationsText):
         columns = json.dumps(COLUMNS, separators=(",", ":"))
         return (
             f'{{"record":"operations","rank":{record.rank},"lost":{record.lost},'
             f'"columns":{columns},"rows":[{record.rows}]}}'
         )
     known = {name: value for name, value in vars(record).items() if value is not None}
+    if isinstance(record, Operations):
+        known = {**known, "columns": COLUMNS, "rows": record.rows}
     return json.dumps({"record": _NAMES[type(record)], **known}, separators=(",", ":"))
-
-
-def decode(line: str) -> Record | None:
-    """Parse a line into its record; None for a kind that this version does not know.
-
-    Raises UsageError for a line that is no record, and for a record that lacks a field.
-    """
-    try:
-        given = json.loads(line)
-    except ValueError:
-        raise UsageError(f"a telemetry line must be JSON, not {line[:80]!r}") from None
-    except RecursionError:
-        raise UsageError(f"a telemetry line is nested too deeply: {line[:80]!r}") from None
-    if not isinstance(given, dict) or "record" not in given:
-        raise UsageError(f'a telemetry line must be an object with "record", not {line[:80]!r}')
-    name = given["record"]
-    kind = _KINDS.get(name) if isinstance(name, str) else None
-    if kind is None:
-        return None
-    if kind is Operations and given.get("columns") != list(COLUMNS):
-        raise UsageError(f'the columns of "operations" must be {", ".join(COLUMNS)}')
-    values: dict[str, Any] = {}
-    for item in fields(kind):
-        if item.name in given:
-            value = given[item.name]
-            if kind is Operations and item.name == "rows":
-                try:
-                    value = rows_from(value)
-                except ValueError as error:
-                    raise UsageError(f'an "operations" record is wrong: {error}') from None
-            values[item.name] = tuple(value) if isinstance(value, list) else value
-        elif item.default is MISSING and item.default_factory is MISSING:
-            raise UsageError(f'a "{given["record"]}" record must have {item.name!r}')
-    return kind(**values)

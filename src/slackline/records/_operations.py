@@ -1,23 +1,22 @@
 """The records of an engine's operations, many in one line of the file.
 
 An engine's thread fills a ring of fixed size, and the engine turns the ring's content into rows of
-JSON without the interpreter's lock. Python code handles a batch as one text.
+JSON without the interpreter's lock. The rank's Python code handles a batch as one text.
 """
 
-import json
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import NamedTuple
 
 from slackline.plan.collective import Collective, names
 
-__all__ = ["COLUMNS", "Operation", "Operations", "kind_of", "plan_name_of", "rows_from"]
+__all__ = ["COLUMNS", "Operation", "Operations", "OperationsText", "kind_of", "plan_name_of"]
 
 _SHARED_MEMORY = 31
 """The bit of the column `rails` that stands for shared memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """An operation of an engine that has ended. Times are CLOCK_MONOTONIC of the rank's host.
 
     The fields are the columns of a row, in this order.
@@ -72,11 +71,8 @@ class Operation:
         return _names_of(self.rails)
 
 
-COLUMNS = tuple(item.name for item in fields(Operation))
+COLUMNS = Operation._fields
 """The names of a row's columns."""
-
-_RAILS = COLUMNS.index("rails")
-_ENDED = COLUMNS.index("ended_ns")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,31 +83,30 @@ class Operations:
     """The rank in the job."""
     lost: int
     """Operations before this batch that found the engine's ring full and have no record."""
-    rows: str
-    """The rows as JSON text: arrays joined by commas, each with the values of `COLUMNS`."""
-
-    def each(self) -> Iterator[Operation]:
-        """Yield the operations of the batch."""
-        for row in json.loads(f"[{self.rows}]"):
-            yield Operation(*row)
+    rows: tuple[Operation, ...]
+    """The operations."""
 
     @property
     def ended_ns(self) -> int:
         """The time at which the latest operation ended, by the rank's monotonic clock; 0 without
         operations.
         """
-        last = self.rows.rfind("[")
-        return 0 if last < 0 else int(json.loads(self.rows[last:])[_ENDED])
-
-    @property
-    def rail_names(self) -> tuple[str, ...]:
-        """The names of the rails of all operations of the batch, as in `Operation.rail_names`."""
-        used = 0
-        for row in json.loads(f"[{self.rows}]"):
-            used |= row[_RAILS]
-        return _names_of(used)
+        return self.rows[-1].ended_ns if self.rows else 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class OperationsText:
+    """A batch of operations as the engine gives it; readers of the file get `Operations`."""
+
+    rank: int
+    """The rank in the job."""
+    lost: int
+    """As in `Operations`."""
+    rows: str
+    """The rows as JSON text: arrays joined by commas, each with the values of `COLUMNS`."""
+
+
+@cache
 def kind_of(collective: int, *, receives: bool) -> str:
     """Return the name of an operation, such as "all_reduce" or "recv", from its code."""
     if collective == Collective.POINT_TO_POINT:
@@ -119,6 +114,7 @@ def kind_of(collective: int, *, receives: bool) -> str:
     return Collective(collective).label
 
 
+@cache
 def plan_name_of(collective: int, plan: int) -> str:
     """Return the name of the plan with this number; empty for a message."""
     if collective == Collective.POINT_TO_POINT or not plan:
@@ -126,20 +122,7 @@ def plan_name_of(collective: int, plan: int) -> str:
     return names(Collective(collective), helpers=1, by_host=True)[plan - 1]
 
 
-def rows_from(given: object) -> str:
-    """Return the JSON text of rows that were read from a file, the value of `Operations.rows`.
-
-    Raises ValueError for anything but a list of rows of integers.
-    """
-    if not isinstance(given, list):
-        raise ValueError('"rows" must be a list')
-    for row in given:
-        whole = isinstance(row, list) and all(type(value) is int for value in row)
-        if not whole or len(row) != len(COLUMNS):
-            raise ValueError(f"a row of operations must be {len(COLUMNS)} integers, not {row!r}")
-    return json.dumps(given, separators=(",", ":"))[1:-1]
-
-
+@lru_cache
 def _names_of(rails: int) -> tuple[str, ...]:
     """Return the names of the rails in a bit mask: ("0", "1") or ("shm",)."""
     wires = [str(bit) for bit in range(_SHARED_MEMORY) if rails >> bit & 1]

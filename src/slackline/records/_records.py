@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slackline.records._choices import Decision, Promise, Setting
-from slackline.records._operations import Operations
+from slackline.records._operations import Operations, OperationsText
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -28,6 +28,7 @@ __all__ = [
     "RunSummary",
     "Setting",
     "StepSummary",
+    "Written",
 ]
 
 SCHEMA_VERSION = 2
@@ -395,3 +396,7 @@ Record = (
     | Promise
     | RailChange
 )
+"""A record as readers get it."""
+
+Written = Record | OperationsText
+"""A record as a rank writes it."""

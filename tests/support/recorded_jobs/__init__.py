@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slackline.records import ClockOffset, FileHeader, LinkReport, Record, decode, encode, file_of
+from slackline.history import decode
+from slackline.records import ClockOffset, FileHeader, LinkReport, Record, encode, file_of
 
 __all__ = ["unpack"]
 

@@ -344,8 +344,8 @@ def test_what_the_telemetry_lacks_is_named_with_file_and_line(tmp_path: Path) ->
     report.update()
     assert len(report.ranks[0].steps) == 1
     assert report.problems() == [
-        f"{path}:4: the line is cut or damaged: a telemetry line must be JSON, "
-        'not \'{"record":"st\'',
+        f"{path}:4: the line is cut or damaged: the record is not JSON, Unterminated string "
+        'starting at: line 1 column 11 (char 10): \'{"record":"st\'',
         "rank 0: 7 records are missing: No space left on device",
         f"{path}: the last line is cut",
     ]

@@ -92,8 +92,8 @@ def test_a_run_as_usual_has_no_cause_and_a_damaged_line_is_noted(
     with file_of(tmp_path, 3).open("a") as file:
         file.write("rubbish\n")
     assert _told(tmp_path, capsys) == [
-        f"note: {file_of(tmp_path, 3)}:62: the line is cut or damaged: a telemetry line must be "
-        "JSON, not 'rubbish'"
+        f"note: {file_of(tmp_path, 3)}:62: the line is cut or damaged: the record is not JSON, "
+        "Expecting value: line 1 column 1 (char 0): 'rubbish'"
     ]
 
 

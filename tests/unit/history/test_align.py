@@ -76,7 +76,7 @@ def test_a_shifted_clock_is_brought_to_the_reference_within_the_stated_error(
     seen = {}
     for each in placed:
         if isinstance(each.record, Operations):
-            (operation,) = each.record.each()
+            (operation,) = each.record.rows
             off = each.time_ns - UNIX - truth[operation.tag]
             assert abs(off) <= each.error_ns <= 90_000
             assert each.record.rank == 1 or (off, each.error_ns) == (0, 0)

@@ -20,6 +20,7 @@ from slackline.records import (
     FileHeader,
     Gap,
     GroupOpened,
+    Operation,
     Operations,
     PipelineStep,
     RunSummary,
@@ -89,7 +90,7 @@ def test_operations_are_summed_by_kind_without_those_of_the_library(tmp_path: Pa
         [1, 0, -1, 8, 1, 1, -1, 2, 1, 1, 1, 6000, 6100, 7000, 0, 0],
         [10, 1, 1, 50, 1, 1, 3, 0, 0, 0, 1, 6000, 6100, 7000, 100, 0],
     ]
-    batch = Operations(rank=0, lost=3, rows=",".join(map(str, rows)).replace(" ", ""))
+    batch = Operations(rank=0, lost=3, rows=tuple(Operation(*row) for row in rows))
     write(tmp_path, 0, _header(0), batch)
     job = Job(tmp_path)
     job.update()
@@ -236,7 +237,7 @@ def test_a_rank_is_silent_after_five_seconds_and_ends_with_its_last_record(tmp_p
 
 
 def test_sums_of_pipelines_decisions_and_groups_keep_growing(tmp_path: Path) -> None:
-    rows = "[1,0,-1,400,1,7,-1,0,0,1,1,1000,1100,2000,500,0]"
+    row = Operation(1, 0, -1, 400, 1, 7, -1, 0, 0, 1, 1, 1000, 1100, 2000, 500, 0)
     step = PipelineStep(
         rank=0,
         step=0,
@@ -249,8 +250,8 @@ def test_sums_of_pipelines_decisions_and_groups_keep_growing(tmp_path: Path) -> 
     )
     chosen = Decision(rank=0, time_ns=1, subject="plan", choice="ring", reason="measured")
     write(tmp_path, 0, _header(0), _opened(0, 7, (0, 2)), _step(0, 0), step, step, chosen, chosen)
-    write(tmp_path, 0, Operations(rank=0, lost=0, rows=rows))
-    write(tmp_path, 0, Operations(rank=0, lost=0, rows=rows.replace(",7,", ",8,")))
+    write(tmp_path, 0, Operations(rank=0, lost=0, rows=(row,)))
+    write(tmp_path, 0, Operations(rank=0, lost=0, rows=(row._replace(group=8),)))
     job = Job(tmp_path)
     job.update()
     rank = job.ranks[0]
@@ -349,8 +350,8 @@ def test_the_rails_of_a_rank_without_totals_follow_from_its_operations(tmp_path:
     job.take(_link(0, 1, 7 * SECOND_NS))
     assert job.ranks[0].rails == ()
     used = (1 << 31) | 1
-    row = f"[1,0,-1,400,1,1,-1,0,0,1,{used},1000,1100,{6 * SECOND_NS},500,1]"
-    job.take(Operations(rank=0, lost=0, rows=row))
+    row = Operation(1, 0, -1, 400, 1, 1, -1, 0, 0, 1, used, 1000, 1100, 6 * SECOND_NS, 500, 1)
+    job.take(Operations(rank=0, lost=0, rows=(row,)))
     assert job.ranks[0].rails == ("shm", "tcp")
     assert job.ranks[0].failed_ns == START_NS + SECOND_NS
     values = {"udp_frames_sent": 3, "tcp_frames_sent": 0}

@@ -108,8 +108,8 @@ def test_records_of_all_ranks_come_in_the_order_of_time(tmp_path: Path) -> None:
     write(tmp_path, 0, operations(0, row(1, 9)), operations(0, row(10, 30, sequence=1)))
     write(tmp_path, 1, operations(1, row(1, 8)), operations(1, row(10, 31, sequence=1)))
     found = [
-        (each.rank, each.operations[0].sequence)
+        (each.rank, each.record.rows[0].sequence)
         for each in Recording(tmp_path, pytest.fail).records()
-        if each.operations
+        if isinstance(each.record, Operations)
     ]
     assert found == [(1, 0), (0, 0), (0, 1), (1, 1)]

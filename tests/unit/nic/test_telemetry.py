@@ -44,7 +44,7 @@ def _own(path: Path) -> list[Operation]:
     """Return the operations of the test itself, without those of the library."""
     batches = [record for record in read_file(path) if isinstance(record, Operations)]
     assert all(batch.lost == 0 for batch in batches)
-    every = [operation for batch in batches for operation in batch.each()]
+    every = [operation for batch in batches for operation in batch.rows]
     return [operation for operation in every if operation.bytes == 4 * COUNT]
 
 

@@ -14,16 +14,15 @@ import made_records
 import pytest
 
 from slackline.errors import UsageError
-from slackline.history import read_directory, read_file
+from slackline.history import decode, read_directory, read_file
 from slackline.records import (
     SCHEMA_VERSION,
     FileHeader,
     Gap,
-    Operations,
+    OperationsText,
     Record,
     StepSummary,
     Writer,
-    decode,
     encode,
     file_of,
 )
@@ -119,7 +118,8 @@ def test_a_cut_line_is_named_and_the_others_are_read(tmp_path: Path) -> None:
     reported: list[str] = []
     assert list(read_file(path, reported.append)) == [step(0), step(1)]
     assert reported == [
-        f"{path}:3: the line is cut or damaged: a telemetry line must be JSON, not {cut!r}",
+        f"{path}:3: the line is cut or damaged: the record is not JSON, Unterminated string "
+        f"starting at: line 1 column 18 (char 17): {cut!r}",
         f"{path}:5: the last line is cut; it may still be written",
     ]
     with pytest.raises(UsageError, match=r"rank-00000\.jsonl:3: the line is cut or damaged"):
@@ -151,7 +151,7 @@ def test_operations_leave_a_quarter_of_the_file_to_other_records(tmp_path: Path)
     row = json.dumps([1] * 16, separators=(",", ":"))
     with Writer(tmp_path, 0, limit_bytes=limit) as writer:
         for _ in range(300):
-            writer.write(Operations(rank=0, lost=0, rows=row))
+            writer.write(OperationsText(rank=0, lost=0, rows=row))
         writer.write(step(0))
     *operations, gap, last = read_directory(tmp_path)
     assert last == step(0)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from slackline.errors import UsageError
-from slackline.history import read_directory, read_file
+from slackline.history import decode, read_directory, read_file
 from slackline.records import (
     ClockOffset,
     Counters,
@@ -21,7 +21,6 @@ from slackline.records import (
     Setting,
     StepSummary,
     Writer,
-    decode,
     encode,
     file_of,
     summarize,
@@ -40,7 +39,7 @@ STEP = StepSummary(
 ROW = (10, 1, 2, 4096, 1, 7, 3, 5, 0, 0, 1 << 31 | 2, 100, 110, 190, 60, 0)
 RECORDS = (
     STEP,
-    Operations(rank=1, lost=2, rows=",".join([json.dumps(ROW, separators=(",", ":"))] * 2)),
+    Operations(rank=1, lost=2, rows=(Operation(*ROW),) * 2),
     Gap(rank=1, time_ns=10**18, lost=3, reason="No space left on device"),
     ClockOffset(rank=1, peer=0, at_ns=5, offset_ns=-7, error_ns=2),
     Decision(rank=1, time_ns=10**18, subject="plan", choice="ring", reason="the fastest"),
@@ -96,7 +95,7 @@ def test_an_unknown_key_is_skipped():
 
 
 def test_the_operations_of_a_batch_have_names_for_their_codes():
-    (first, second) = RECORDS[1].each()
+    (first, second) = RECORDS[1].rows
     assert first == second == Operation(*ROW)
     assert (first.kind, first.plan_name, first.rail_names) == ("recv", "", ("1", "shm"))
     ring = Operation(*(1, 0, -1, *ROW[3:9], 3, 1, *ROW[11:]))
@@ -107,9 +106,15 @@ def test_the_operations_of_a_batch_have_names_for_their_codes():
     ("changes", "message"),
     [
         ({"columns": ["weather"]}, 'the columns of "operations" must be collective, receives, '),
-        ({"rows": 3}, 'an "operations" record is wrong: "rows" must be a list'),
-        ({"rows": [[1, 2]]}, "a row of operations must be 16 integers, not [1, 2]"),
-        ({"rows": [[*ROW[:15], "no"]]}, "a row of operations must be 16 integers, not [10, 1, "),
+        ({"rows": 3}, 'the record "operations": rows must be a list, not 3'),
+        (
+            {"rows": [ROW, [1, 2]]},
+            'the record "operations": rows[1] must be a list of length 16, not [1, 2]',
+        ),
+        (
+            {"rows": [[*ROW[:15], "no"]]},
+            "the record \"operations\": rows[0][15] must be an integer, not 'no'",
+        ),
     ],
 )
 def test_wrong_operations_are_named(changes, message):
@@ -128,14 +133,20 @@ def test_a_missing_field_is_named():
     del given["wall_ns"]
     with pytest.raises(UsageError) as caught:
         decode(json.dumps(given))
-    assert str(caught.value) == "a \"step\" record must have 'wall_ns'"
+    assert str(caught.value) == 'the record "step": it lacks the key "wall_ns"'
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("nonsense", "a telemetry line must be JSON, not 'nonsense'"),
-        ("[1]", "a telemetry line must be an object with \"record\", not '[1]'"),
+        ("nonsense", "the record is not JSON, Expecting value: line 1 column 1 (char 0): 'nonsense'"),
+        ("[1]", "the record: it must be an object, not [1]"),
+        ("{}", 'the record: it lacks the key "record"'),
+        ('{"record":"gap","rank":"x"}', "the record \"gap\": rank must be an integer, not 'x'"),
+        (
+            '{"record":"counters","rank":0,"time_ns":1,"values":{"frames":1.5}}',
+            'the record "counters": values[...] must be an integer',
+        ),
     ],
 )
 def test_a_line_that_is_no_record_is_shown(line, message):

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slackline.errors import UsageError
-from slackline.history import Job
-from slackline.records.failures import Dump, Event, Report, read_dumps, read_reports
+from slackline.history import Job, read_dumps, read_reports
+from slackline.records.failures import Dump, Event, Report
 
 __all__ = ["Evidence", "RankEvidence", "gather"]
 

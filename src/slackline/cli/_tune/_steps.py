@@ -92,7 +92,7 @@ class RankSteps:
                 case PipelineStep():
                     self.pipeline.append(record)
                 case Operations():
-                    self.operations += (each for each in record.each() if not each.internal)
+                    self.operations += (each for each in record.rows if not each.internal)
                     if record.lost:
                         self.problems.append(f"{record.lost} operations have no record")
                 case Gap():

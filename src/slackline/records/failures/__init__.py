@@ -1,10 +1,9 @@
 """Reports of the failures and hangs of one rank, written beside the rank's telemetry.
 
     _schema    the content of a report: dataclasses, with the limits of their sizes
-    _json      a report as JSON, and back
     _stacks    the stacks of all threads, and an exception with its causes
     _dump      the stacks that a signal handler writes, and the parser of their text
-    _files     the files of a directory: names, atomic writes, and the reader of all reports
+    _files     the files of a directory: names and atomic writes
     _reporter  the thread that finds hangs and failures and writes the report of a rank
     _hooks     uncaught exceptions and signals of the process
 
@@ -18,16 +17,14 @@ from typing import TYPE_CHECKING
 from slackline._lazy import lazily
 
 if TYPE_CHECKING:
-    from slackline.records.failures._dump import Dump
+    from slackline.records.failures._dump import Dump, parse_dump
     from slackline.records.failures._files import (
         dump_file_of,
-        read_dumps,
-        read_reports,
+        encode,
         report_file_of,
         write_report,
     )
     from slackline.records.failures._hooks import reporter_of
-    from slackline.records.failures._json import decode, encode
     from slackline.records.failures._reporter import DEFAULT_HANG, Reporter, Source
     from slackline.records.failures._schema import (
         REPORT_VERSION,
@@ -44,10 +41,9 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "_dump": "Dump",
-            "_files": "dump_file_of read_dumps read_reports report_file_of write_report",
+            "_dump": "Dump parse_dump",
+            "_files": "dump_file_of encode report_file_of write_report",
             "_hooks": "reporter_of",
-            "_json": "decode encode",
             "_reporter": "DEFAULT_HANG Reporter Source",
             "_schema": (
                 "REPORT_VERSION Error Event Frame MissingPart OperationState RailState Report "
@@ -70,11 +66,9 @@ __all__ = [
     "Reporter",
     "Source",
     "Thread",
-    "decode",
     "dump_file_of",
     "encode",
-    "read_dumps",
-    "read_reports",
+    "parse_dump",
     "report_file_of",
     "reporter_of",
     "write_report",

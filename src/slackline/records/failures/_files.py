@@ -1,26 +1,21 @@
-"""The files of reports in a directory: their names, atomic writes, and the reader of all reports.
+"""The files of reports in a directory: their names and atomic writes. slackline.history reads them.
 
 rank-00001.report.json   the report of rank 1
 rank-00001.stacks.txt    the stacks of rank 1 at a signal
 reports.wanted           touched by each rank that reports, so that all other ranks report too
 """
 
+import json
 import os
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TypeVar
 
-from slackline.errors import UsageError
-from slackline.records.failures._dump import Dump, parse_dump
-from slackline.records.failures._json import decode, encode
 from slackline.records.failures._schema import Report
 
 __all__ = [
     "MOST_BYTES",
     "dump_file_of",
-    "read_dumps",
-    "read_reports",
+    "encode",
     "report_file_of",
     "request_file_of",
     "write_report",
@@ -29,9 +24,10 @@ __all__ = [
 MOST_BYTES = 1 << 20
 """The most bytes of a report."""
 
-_MOST_READ_BYTES = 16 << 20
 
-Content = TypeVar("Content")
+def encode(report: Report) -> str:
+    """Return the report as JSON."""
+    return json.dumps(asdict(report), separators=(",", ":"))
 
 
 def report_file_of(directory: Path, rank: int) -> Path:
@@ -71,34 +67,3 @@ def write_report(directory: Path, report: Report, most_bytes: int = MOST_BYTES) 
         part.unlink(missing_ok=True)
         raise
     return report
-
-
-def read_reports(directory: Path) -> tuple[dict[int, Report], list[str]]:
-    """Return the reports in the directory by rank, and a sentence for each that cannot be read."""
-    return _read_all(directory, "rank-*.report.json", decode, lambda report: report.rank)
-
-
-def read_dumps(directory: Path) -> tuple[dict[int, Dump], list[str]]:
-    """Return the files of stacks by rank, and a sentence for each that cannot be read."""
-    return _read_all(directory, "rank-*.stacks.txt", parse_dump, lambda dump: dump.rank)
-
-
-def _read_all(
-    directory: Path,
-    pattern: str,
-    parse: Callable[[str], Content],
-    rank_of: Callable[[Content], int],
-) -> tuple[dict[int, Content], list[str]]:
-    found: dict[int, Content] = {}
-    problems = []
-    for path in sorted(directory.glob(pattern)):
-        try:
-            with path.open("rb") as file:
-                content = parse(file.read(_MOST_READ_BYTES).decode(errors="replace"))
-        except OSError as error:
-            problems.append(f"{path}: {error.strerror}")
-        except UsageError as error:
-            problems.append(f"{path}: {error}")
-        else:
-            found[rank_of(content)] = content
-    return found, problems

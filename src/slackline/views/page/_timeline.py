@@ -115,7 +115,7 @@ def _steps(rank: Rank) -> Iterator[tuple[Span, int]]:
 def _latest_end(rank: Rank) -> int | None:
     """Return the end of the program's latest operation; None if no operation is known."""
     for batch in reversed(rank.operations):
-        ends = [each.ended_ns for each in batch.each() if not each.internal]
+        ends = [each.ended_ns for each in batch.rows if not each.internal]
         if ends:
             return rank.unix_ns(max(ends))
     return None
@@ -124,9 +124,8 @@ def _latest_end(rank: Rank) -> int | None:
 def _since(rank: Rank, begin: int) -> Iterator[Operation]:
     """Yield the program's operations of the batches that may have some after `begin`."""
     for batch in reversed(rank.operations):
-        operations = list(batch.each())
-        yield from (each for each in operations if not each.internal)
-        if operations and rank.unix_ns(operations[0].ended_ns) < begin:
+        yield from (each for each in batch.rows if not each.internal)
+        if batch.rows and rank.unix_ns(batch.rows[0].ended_ns) < begin:
             return
 
 

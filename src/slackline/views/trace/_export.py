@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from slackline.errors import UsageError
 from slackline.history import Recording, RecordTail, files_of, read_all, telemetry_of
-from slackline.records import FileHeader, Operations, file_of
+from slackline.records import FileHeader, file_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -43,7 +43,7 @@ def write_spans(recording: Recording, file: TextIO) -> int:
     def spans() -> "Iterable[ReadableSpan]":
         for found in recording.records():
             try:
-                yield from maker.take(found.record, found.operations)
+                yield from maker.take(found.record)
             except (TypeError, ValueError) as error:
                 raise UsageError(f"{found.place}: the record is damaged: {error}") from error
         yield from maker.finish()
@@ -140,8 +140,7 @@ class _Feed:
             if record.rank != self._ranks[path]:
                 raise UsageError(f"{path}: a record is of rank {record.rank}, the file is not")
             try:
-                operations = tuple(record.each()) if isinstance(record, Operations) else ()
-                yield from maker.take(record, operations)
+                yield from maker.take(record)
             except (TypeError, ValueError) as error:
                 raise UsageError(f"{path}: a record is damaged: {error}") from error
 

@@ -28,6 +28,7 @@ from slackline.records import (
     FileHeader,
     GroupOpened,
     Operation,
+    Operations,
     PipelineStep,
     Record,
     StepSummary,
@@ -89,13 +90,11 @@ class SpanMaker:
         self._scope = InstrumentationScope("slackline", version)
         self._ranks: dict[int, _Rank] = {}
 
-    def take(
-        self, record: Record, operations: tuple[Operation, ...] = ()
-    ) -> Iterator[ReadableSpan]:
+    def take(self, record: Record) -> Iterator[ReadableSpan]:
         """Yield the spans that have become complete with a record.
 
-        `operations` are those of an `Operations` record. Records of a rank come in the order of its
-        file, from its header on. Raises ValueError for an operation of an unknown kind.
+        Records of a rank come in the order of its file, from its header on. Raises ValueError for
+        an operation of an unknown kind.
         """
         if isinstance(record, FileHeader):
             self._begin(record)
@@ -108,10 +107,11 @@ class SpanMaker:
                 yield from self._training_step(rank, record)
             case PipelineStep():
                 yield from self._pipeline_step(rank, record)
+            case Operations():
+                for operation in record.rows:
+                    yield from self._operation(record.rank, rank, operation)
             case _:
                 pass
-        for operation in operations:
-            yield from self._operation(record.rank, rank, operation)
 
     def finish(self) -> Iterator[ReadableSpan]:
         """Yield the spans of the operations that are still held, without a parent."""

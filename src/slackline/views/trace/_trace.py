@@ -137,7 +137,7 @@ class _Conversion:
     def _take(self, found: Found) -> Iterator[Event]:
         match found.record:
             case Operations():
-                for operation in found.operations:
+                for operation in found.record.rows:
                     yield from self._operations.take(found.rank, operation)
             case GroupOpened():
                 self._operations.open(found.record)

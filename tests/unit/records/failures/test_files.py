@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from slackline.errors import UsageError
+from slackline.history import parse_report, read_dumps, read_reports
 from slackline.records.failures import (
     Error,
     Event,
@@ -18,11 +19,8 @@ from slackline.records.failures import (
     RailState,
     Report,
     Thread,
-    decode,
     dump_file_of,
     encode,
-    read_dumps,
-    read_reports,
     report_file_of,
     write_report,
 )
@@ -88,26 +86,30 @@ def test_a_report_comes_back_from_its_file(tmp_path: Path) -> None:
 def test_a_reader_skips_fields_that_it_does_not_know() -> None:
     given = json.loads(encode(_REPORT))
     given["colour"] = given["events"][0]["sound"] = "new"
-    assert decode(json.dumps(given)) == _REPORT
+    assert parse_report(json.dumps(given)) == _REPORT
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (encode(_REPORT)[:-30], "the report is cut or damaged: it is no JSON"),
-        ("[]", 'the report is damaged: it has no "version"'),
+        (
+            "{",
+            "the report is not JSON, Expecting property name enclosed in double quotes: "
+            "line 1 column 2 (char 1): '{'",
+        ),
+        ("[]", "the report: it must be an object, not []"),
         (
             '{"version":9}',
             "the report has version 9 of the schema, and this slackline reads version 1",
         ),
-        ('{"version":1}', "the report is damaged: report has no 'rank'"),
+        ('{"version":1}', 'the report: it lacks the key "rank"'),
         (
             encode(_REPORT).replace('"rank":2', '"rank":"2"'),
-            "the report is damaged: report.rank must be of the type int, not '2'",
+            "the report: rank must be an integer, not '2'",
         ),
         (
             encode(_REPORT).replace('"events":[', '"events":[7,'),
-            "the report is damaged: report.events must be an object, not '7'",
+            "the report: events[0] must be an object, not 7",
         ),
     ],
 )
@@ -115,7 +117,7 @@ def test_a_report_that_cannot_be_read_is_told_with_its_path(
     text: str, problem: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        decode(text)
+        parse_report(text)
     assert str(caught.value) == problem
     path = report_file_of(tmp_path, 2)
     path.write_text(text)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slackline.records.failures import Dump, Event, dump_file_of, read_dumps, read_reports
+from slackline.history import read_dumps, read_reports
+from slackline.records.failures import Dump, Event, dump_file_of
 
 _HEAD = """
 import os, signal, sys, threading

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from slackline.history import read_reports
 from slackline.records.failures import (
     MissingPart,
     OperationState,
     RailState,
     Report,
     Reporter,
-    read_reports,
     report_file_of,
 )
 from slackline.records.failures._files import request_file_of

@@ -288,5 +288,5 @@ def test_a_step_that_lacks_times_of_its_groups_is_told_with_file_and_line(tmp_pa
 
 
 def test_the_batches_of_operations_without_rows_change_nothing(tmp_path: Path) -> None:
-    write(tmp_path, 0, header(0), Operations(rank=0, lost=0, rows=""))
+    write(tmp_path, 0, header(0), Operations(rank=0, lost=0, rows=()))
     assert read(tmp_path) == [Process(0, "host0", 100)]

@@ -1,0 +1,46 @@
+"""One line of telemetry, read as a record. Fields and kinds that are not known are skipped."""
+
+import msgspec
+
+from slackline._checked import parse_json
+from slackline.errors import UsageError
+from slackline.records import COLUMNS, KINDS, Operation, Operations, Record
+
+__all__ = ["decode"]
+
+
+class _Head(msgspec.Struct):
+    record: str
+    """The kind of the record."""
+
+
+class _Batch(msgspec.Struct):
+    """The line of an `Operations` record."""
+
+    rank: int
+    lost: int
+    columns: tuple[str, ...]
+    rows: tuple[Operation, ...]
+
+
+_HEAD = msgspec.json.Decoder(_Head)
+_BATCH = msgspec.json.Decoder(_Batch)
+_DECODERS: dict[str, msgspec.json.Decoder[Record]] = {
+    name: msgspec.json.Decoder(kind) for name, kind in KINDS.items() if kind is not Operations
+}
+
+
+def decode(line: str | bytes) -> Record | None:
+    """Parse a line into its record; None for a kind that this version does not know.
+
+    Raises UsageError for a line that is no record, and for a record that lacks a field or has a
+    value of another type.
+    """
+    name = parse_json(line, _HEAD, "the record").record
+    if name == "operations":
+        batch = parse_json(line, _BATCH, f'the record "{name}"')
+        if batch.columns != COLUMNS:
+            raise UsageError(f'the columns of "operations" must be {", ".join(COLUMNS)}')
+        return Operations(rank=batch.rank, lost=batch.lost, rows=batch.rows)
+    decoder = _DECODERS.get(name)
+    return None if decoder is None else parse_json(line, decoder, f'the record "{name}"')
