@@ -38,7 +38,7 @@ from slackline.records import (
     encode,
     file_of,
 )
-from slackline.views.page import panels_of
+from slackline.views.page import Panels
 from slackline.views.terminal import screen_of, view_of
 
 S, MS = 10**9, 10**6
@@ -147,7 +147,8 @@ def drawing(view: str, watch: Watch) -> Callable[[int], object]:
     """Return the function with which a view shows the job at a Unix time."""
     if view == "top":
         return lambda now_ns: screen_of(view_of(watch, now_ns), 160, 50)
-    return lambda now_ns: panels_of(watch)
+    panels = Panels(watch)
+    return lambda now_ns: panels.texts()
 
 
 def watched(view: str, lengths: Lengths) -> dict[str, float]:

@@ -84,13 +84,10 @@ def _used(job: Job, now_ns: int) -> frozenset[Direction]:
     since_ns = min(now_ns, latest_ns) - _IN_USE_NS
     used = set()
     for (rank, peer, rail), link in job.links.items():
-        for time_ns, report in reversed(link.reports):
-            if time_ns < since_ns:
-                break
-            if report.sent_bytes:
-                used.add((rank, peer, rail))
-            if report.received_bytes:
-                used.add((peer, rank, rail))
+        if link.sending_ns >= max(since_ns, 1):
+            used.add((rank, peer, rail))
+        if link.receiving_ns >= max(since_ns, 1):
+            used.add((peer, rank, rail))
     return frozenset(used)
 
 

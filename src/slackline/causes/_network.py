@@ -58,6 +58,8 @@ def explain(
     disturbed = {
         key: each for key, each in disturbed.items() if _certain(key, each, disturbed, now_ns)
     }
+    if not disturbed:
+        return []
     used = {key for key in plan.used | disturbed.keys() if {key[0], key[1]} <= known}
     rails = sorted({rail for _, _, rail in used})
     causes: list[Cause] = []

@@ -28,6 +28,7 @@ from slackline.causes._unlike import (
     of_links,
     readings_of,
     sites,
+    trips_of,
 )
 from slackline.history import Job
 from slackline.records import SCHEMA_VERSION, FileHeader, LinkReport
@@ -145,7 +146,7 @@ def compare_links(hosts: Sequence[str], reports: Iterable[LinkReport]) -> list[C
 def sites_of(job: Job) -> str:
     """Return the distance between sites of several hosts each, in words; empty without sites."""
     plan = layout(job, 0)
-    return sites(job, plan, readings_of(job, plan, (), (), least=1))
+    return sites(job, plan, trips_of(job, plan))
 
 
 def _header(rank: int, host: str) -> FileHeader:

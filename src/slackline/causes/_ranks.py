@@ -33,9 +33,10 @@ def slow_ranks(
     computing = {rank for rank, pace in paces.items() if pace.compute.cusum.active}
     together = changed_together(paces, [pace.compute for pace in paces.values()])
     for host, members in enumerate(plan.hosts):
-        common_ns = _common_wait_ns(members, paces)
         waiting = [rank for rank in members if rank in crowded]
-        waiting = [rank for rank in waiting if paces[rank].crowded_beyond(common_ns)]
+        if waiting:
+            common_ns = _common_wait_ns(members, paces)
+            waiting = [rank for rank in waiting if paces[rank].crowded_beyond(common_ns)]
         slow = [rank for rank in members if rank in computing - crowded]
         whole = len(members) > 1 and len(slow) == len(members) and len(plan.hosts) > 1
         late = [rank for rank in slow if rank in late_ranks]

@@ -102,6 +102,17 @@ def readings_of(
     return found
 
 
+def trips_of(job: Job, plan: Layout) -> Readings:
+    """Return the round trips alone of the directions of each rail between hosts."""
+    found: dict[int, dict[_Pair, _Reading]] = {}
+    for (rank, peer, rail), link in job.links.items():
+        if link.least_round_trip_ns and _between_hosts(rank, peer, plan):
+            found.setdefault(rail, {})[rank, peer] = replace(
+                _NOTHING, trip_ns=link.least_round_trip_ns
+            )
+    return found
+
+
 def of_links(job: Job, plan: Layout, readings: Readings) -> list[Found]:
     """Return the links and NICs that differ from the others of their rail."""
     several = len(readings) > 1

@@ -55,10 +55,13 @@ class StepHistory:
             self.entries.append(Steps())
         self.entries[-1].add(steps)
 
-    def by(self, width: int) -> list[Steps]:
-        """Return the sums over `width` steps each; `width` is a multiple of the history's width."""
+    def by(self, width: int, first: int = 0) -> list[Steps]:
+        """Return the sums over `width` steps each, without the `first` ones.
+
+        `width` is a multiple of the history's width.
+        """
         merged: list[Steps] = []
-        for number, entry in enumerate(self.entries):
+        for number, entry in enumerate(self.entries[first * width // self.width :]):
             if number * self.width % width == 0:
                 merged.append(Steps())
             merged[-1].add(entry)

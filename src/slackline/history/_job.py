@@ -239,9 +239,7 @@ class Job:
                 except (TypeError, ValueError) as error:  # Rows are read when they are needed.
                     self.problems.append(f"rank {record.rank}: operations are damaged: {error}")
             case GroupOpened():
-                rank.groups[record.epoch] = record
-                rank.counters = None
-                rank.leaving = False
+                rank.open_group(record)
             case LinkReport():
                 place = record.rank, record.peer, record.rail
                 time_ns = rank.unix_ns(record.at_ns)

@@ -33,6 +33,10 @@ class Link:
         """Packets sent again since the beginning."""
         self.least_round_trip_ns = 0
         """The shortest round trip of a probe since the beginning; 0 before the first."""
+        self.sending_ns = 0
+        """The Unix time of the latest report with bytes sent; 0 before the first."""
+        self.receiving_ns = 0
+        """The Unix time of the latest report with bytes received; 0 before the first."""
         self.count = 0
         """The number of reports since the beginning."""
 
@@ -44,8 +48,13 @@ class Link:
         self.packets += report.packets
         self.resent += report.resent
         self.count += 1
-        trips = [each for each in (self.least_round_trip_ns, report.least_round_trip_ns) if each]
-        self.least_round_trip_ns = min(trips, default=0)
+        if report.sent_bytes:
+            self.sending_ns = max(self.sending_ns, time_ns)
+        if report.received_bytes:
+            self.receiving_ns = max(self.receiving_ns, time_ns)
+        if report.least_round_trip_ns:
+            known_ns = self.least_round_trip_ns or report.least_round_trip_ns
+            self.least_round_trip_ns = min(known_ns, report.least_round_trip_ns)
 
     def latest_reports(self, count: int) -> list[LinkReport]:
         """Return the latest `count` reports, or fewer, the latest one first."""

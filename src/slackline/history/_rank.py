@@ -79,6 +79,14 @@ class OperationTotals:
         self.running_ns += operation.ended_ns - operation.posted_ns
         self.waited_ns += operation.waited_ns
 
+    def merge(self, other: "OperationTotals") -> None:
+        """Add the sums over other operations."""
+        self.count += other.count
+        self.failed += other.failed
+        self.bytes += other.bytes
+        self.running_ns += other.running_ns
+        self.waited_ns += other.waited_ns
+
 
 class Call(NamedTuple):
     """A collective of the program that has ended on a rank."""
@@ -135,11 +143,10 @@ class Rank:
         """The number of pipeline steps with another plan than the step before."""
         self.operations: deque[Operations] = deque(maxlen=_KEPT_BATCHES)
         """The latest batches of operations, the oldest first."""
-        self.totals: dict[str, OperationTotals] = {}
-        """Sums over all operations of the program, by kind: "all_reduce", "send"."""
         self.group_totals: dict[tuple[tuple[int, ...], str], OperationTotals] = {}
-        """The same sums by the members of the operations' group and by kind. Groups whose opening
-        is missing from the file share the key without members."""
+        """Sums over all operations of the program, by the members of the operations' group and by
+        kind: "all_reduce", "send". Groups whose opening is missing from the file share the key
+        without members."""
         self.rail_kinds: dict[str, str] = {"shm": "shm"}
         """The kind of each rail, by the rail's name: {"shm": "shm", "0": "tcp"}."""
         self.waits: deque[tuple[int, int]] = deque(maxlen=_KEPT_WAITS)
@@ -167,6 +174,7 @@ class Rank:
         self._sums = Totals(number)
         self._used_rails = 0
         self._used_names: set[str] = set()
+        self._totals_of: dict[tuple[int, int, int], OperationTotals] = {}
 
     @property
     def step_count(self) -> int:
@@ -201,6 +209,14 @@ class Rank:
             return State.ENDED
         return State.SILENT if now_ns - self.seen_ns > _SILENT_NS else State.RUNNING
 
+    @property
+    def totals(self) -> dict[str, OperationTotals]:
+        """Sums over all operations of the program, by kind."""
+        found: dict[str, OperationTotals] = {}
+        for (_, kind), totals in self.group_totals.items():
+            found.setdefault(kind, OperationTotals()).merge(totals)
+        return found
+
     def unix_ns(self, monotonic_ns: int) -> int:
         """Convert a time of the rank's CLOCK_MONOTONIC to the job's Unix time, in nanoseconds.
 
@@ -220,11 +236,12 @@ class Rank:
         Raises ValueError for an operation of no known kind.
         """
         self.lost += batch.lost
+        begun_ns = self.unix_ns(0)
         for each in batch.rows:
             if each.rails & ~self._used_rails:
                 self._used_rails |= each.rails
                 self._used_names.update(each.rail_names)
-            ended_ns = self.unix_ns(each.ended_ns)
+            ended_ns = begun_ns + each.ended_ns
             self.operations_ns = max(self.operations_ns, ended_ns)
             if each.waited_ns:
                 self.waits.append((ended_ns - each.waited_ns, ended_ns))
@@ -232,15 +249,28 @@ class Rank:
                 self.failed_ns = max(self.failed_ns, ended_ns)
             if each.internal:
                 continue
-            opened = self.groups.get(each.group)
-            members = () if opened is None else opened.members
             if each.collective != Collective.POINT_TO_POINT:
                 size = each.group, each.collective, each.bytes
-                self.calls.append(Call(self.unix_ns(each.posted_ns), ended_ns, size))
-            self.totals.setdefault(each.kind, OperationTotals()).add(each)
-            self.group_totals.setdefault((members, each.kind), OperationTotals()).add(each)
+                self.calls.append(Call(begun_ns + each.posted_ns, ended_ns, size))
+            totals = self._totals_of.get((each.group, each.collective, each.receives))
+            (totals or self._begin_totals(each)).add(each)
             self.seen_ns = max(self.seen_ns, ended_ns)
         self.operations.append(batch)
+
+    def open_group(self, group: GroupOpened) -> None:
+        """Add the opening of a group."""
+        self.groups[group.epoch] = group
+        self.counters = None
+        self.leaving = False
+        self._totals_of.clear()
+
+    def _begin_totals(self, operation: Operation) -> OperationTotals:
+        """Return the sums to which an operation belongs, the first of its kind in its group."""
+        opened = self.groups.get(operation.group)
+        members = () if opened is None else opened.members
+        totals = self.group_totals.setdefault((members, operation.kind), OperationTotals())
+        self._totals_of[operation.group, operation.collective, operation.receives] = totals
+        return totals
 
     def take_promise(self, promise: Promise) -> None:
         """Add a predicted step time, which replaces the one before of the same source."""

@@ -139,7 +139,10 @@ def test_a_missing_field_is_named():
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("nonsense", "the record is not JSON, Expecting value: line 1 column 1 (char 0): 'nonsense'"),
+        (
+            "nonsense",
+            "the record is not JSON, Expecting value: line 1 column 1 (char 0): 'nonsense'",
+        ),
         ("[1]", "the record: it must be an object, not [1]"),
         ("{}", 'the record: it lacks the key "record"'),
         ('{"record":"gap","rank":"x"}', "the record \"gap\": rank must be an integer, not 'x'"),

@@ -15,7 +15,7 @@ The page needs the extra `slackline[dashboard]`, loads nothing from elsewhere, a
 from records as text.
 """
 
-from slackline.views.page._feed import panels_of
+from slackline.views.page._feed import Panels
 from slackline.views.page._server import DEFAULT_PORT, Dashboard
 
-__all__ = ["DEFAULT_PORT", "Dashboard", "panels_of"]
+__all__ = ["DEFAULT_PORT", "Dashboard", "Panels"]

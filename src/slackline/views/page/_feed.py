@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from slackline.causes import Watch
@@ -16,24 +17,12 @@ from slackline.views.page._links import link_history, links
 from slackline.views.page._messages import messages, problems
 from slackline.views.page._pipeline import pipeline
 from slackline.views.page._promises import promises
-from slackline.views.page._steps import overview, step_times
+from slackline.views.page._steps import StepTimes, overview
 from slackline.views.page._timeline import timeline
 
-__all__ = ["PANELS", "Feed", "panels_of", "pause_after"]
+__all__ = ["Feed", "Panels", "pause_after"]
 
 _Result = TypeVar("_Result")
-
-PANELS: Mapping[str, Callable[[Watch], dict[str, Any]]] = {
-    "overview": overview,
-    "messages": messages,
-    "steps": lambda watch: step_times(watch.job),
-    "links": lambda watch: links(watch.job),
-    "timeline": lambda watch: timeline(watch.job),
-    "pipeline": lambda watch: pipeline(watch.job),
-    "promises": lambda watch: promises(watch.job),
-    "problems": lambda watch: problems(watch.job),
-}
-"""The function that computes each panel."""
 
 _INTERVAL = timedelta(milliseconds=150)
 """The least time between two readings of the files."""
@@ -51,6 +40,43 @@ class _Panel:
     text: str
 
 
+class Panels:
+    """The panels of a job's page, each a JSON object as text."""
+
+    NAMES = (
+        "overview",
+        "messages",
+        "steps",
+        "links",
+        "timeline",
+        "pipeline",
+        "promises",
+        "problems",
+    )
+
+    def __init__(self, watch: Watch) -> None:
+        """Create the panels of the job that `watch` reads."""
+        job = watch.job
+        self._functions: dict[str, Callable[[], dict[str, Any]]] = {
+            "overview": partial(overview, watch),
+            "messages": partial(messages, watch),
+            "steps": partial(StepTimes().panel, job),
+            "links": partial(links, job),
+            "timeline": partial(timeline, job),
+            "pipeline": partial(pipeline, job),
+            "promises": partial(promises, job),
+            "problems": partial(problems, job),
+        }
+
+    def text(self, name: str) -> str:
+        """Return the present content of one panel."""
+        return json.dumps(self._functions[name]())
+
+    def texts(self) -> dict[str, str]:
+        """Return the present content of all panels, by name."""
+        return {name: self.text(name) for name in self.NAMES}
+
+
 class Feed:
     """The panels of a job that may still run, for any number of readers.
 
@@ -62,6 +88,7 @@ class Feed:
 
     def __init__(self, job: Job) -> None:
         self._watch = Watch(job)
+        self._sources = Panels(self._watch)
         self._thread = ThreadPoolExecutor(1, "slackline-dashboard-reader")
         self._panels: dict[str, _Panel] = {}
         self._stale = True
@@ -96,7 +123,7 @@ class Feed:
 
     async def panel(self, name: str) -> str:
         """Return the present content of one panel as JSON text."""
-        return json.dumps(await self._in_thread(PANELS[name], self._watch))
+        return await self._in_thread(self._sources.text, name)
 
     async def link(self, source: int, target: int) -> str:
         """Return the history of one direction of a link as JSON text."""
@@ -167,12 +194,7 @@ class Feed:
         if not compute or not self._stale or not (urgent or now_s - self._computed_s >= _PANELS_S):
             return {}
         self._said, self._stale, self._computed_s = said, False, now_s
-        return panels_of(self._watch)
-
-
-def panels_of(watch: Watch) -> dict[str, str]:
-    """Return the content of each panel as JSON text, by name."""
-    return {name: json.dumps(panel(watch)) for name, panel in PANELS.items()}
+        return self._sources.texts()
 
 
 def pause_after(reading: timedelta) -> timedelta:

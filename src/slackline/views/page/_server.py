@@ -24,7 +24,7 @@ from aiohttp.typedefs import Handler
 
 from slackline.errors import UsageError
 from slackline.history import Job
-from slackline.views.page._feed import PANELS, Feed
+from slackline.views.page._feed import Feed, Panels
 from slackline.views.page._guard import HEADERS, Guard, is_loopback
 
 __all__ = ["DEFAULT_PORT", "Dashboard"]
@@ -185,7 +185,7 @@ class Dashboard:
 
         application = web.Application(middlewares=[check])
         application.on_response_prepare.append(add_headers)
-        names = "|".join(PANELS)
+        names = "|".join(Panels.NAMES)
         application.add_routes(
             [
                 web.get("/", page),

@@ -9,7 +9,7 @@ from slackline.causes import Watch
 from slackline.history import Job, Rank, StepHistory, Steps
 from slackline.views._summary import summary_of
 
-__all__ = ["overview", "step_times"]
+__all__ = ["StepTimes", "overview"]
 
 _RECENT = 50
 """The number of latest steps whose median is a rank's present pace."""
@@ -34,30 +34,50 @@ def overview(watch: Watch) -> dict[str, Any]:
     }
 
 
-def step_times(job: Job) -> dict[str, Any]:
-    """Return the step times of the whole run, as columns of equal length.
+class StepTimes:
+    """The step times of a job's whole run, of which only the latest ones are computed anew."""
 
-    An entry sums up `width` steps: `time_s` is the Unix time of their end, `median_ms` the median
-    over the ranks of their mean duration, and `longest_ms` the longest step of any rank. `share` is
-    the median over the ranks of the share of communication for which they waited, from 0 to 1. The
-    share is that of at least eight steps, since the waits for one step's communication may lie in
-    the next step. A pipeline's ranks wait for other stages.
-    """
-    pipeline = not any(rank.step_count for rank in job.ranks.values())
-    histories = [_history(rank, pipeline) for rank in job.ranks.values()]
-    width = max((each.width for each in histories), default=1)
-    rows = [
-        [each for each in row if each is not None]
-        for row in zip_longest(*(_with_shares(each.by(width), width) for each in histories))
-    ]
-    return {
-        "pipeline": pipeline,
-        "width": width,
-        "time_s": [max(entry.ended_ns for entry, _ in row) / 1e9 for row in rows],
-        "median_ms": [median(_mean_ns(entry) for entry, _ in row) / 1e6 for row in rows],
-        "longest_ms": [max(entry.longest_ns for entry, _ in row) / 1e6 for row in rows],
-        "share": [median(share for _, share in row) for row in rows],
-    }
+    def __init__(self) -> None:
+        self._kind: tuple[object, ...] = ()
+        self._rows: list[tuple[float, float, float, float]] = []
+        self._done = 0
+        """The number of rows that cannot change any more: all ranks have gone further."""
+
+    def panel(self, job: Job) -> dict[str, Any]:
+        """Return the step times as columns of equal length.
+
+        An entry sums up `width` steps: `time_s` is the Unix time of their end, `median_ms` the
+        median over the ranks of their mean duration, and `longest_ms` the longest step of any rank.
+        `share` is the median over the ranks of the share of communication for which they waited,
+        from 0 to 1. The share is that of at least eight steps, since the waits for one step's
+        communication may lie in the next step. A pipeline's ranks wait for other stages.
+        """
+        pipeline = not any(rank.step_count for rank in job.ranks.values())
+        histories = [_history(rank, pipeline) for rank in job.ranks.values()]
+        width = max((each.width for each in histories), default=1)
+        if self._kind != (pipeline, width, len(histories)):
+            self._kind, self._done = (pipeline, width, len(histories)), 0
+        before = min(self._done, max(_SHARED_STEPS // width, 1) - 1)
+        first = self._done - before
+        entries = [each.by(width, first) for each in histories]
+        shared = (_with_shares(each, width)[before:] for each in entries)
+        fresh = [[each for each in row if each is not None] for row in zip_longest(*shared)]
+        self._rows[self._done :] = [_row_of(row) for row in fresh]
+        self._done = first + max(min(map(len, entries), default=0) - 1, before)
+        names = ("time_s", "median_ms", "longest_ms", "share")
+        columns = zip(*self._rows, strict=True) if self._rows else [()] * len(names)
+        shown = {name: list(column) for name, column in zip(names, columns, strict=True)}
+        return {"pipeline": pipeline, "width": width, **shown}
+
+
+def _row_of(entries: list[tuple[Steps, float]]) -> tuple[float, float, float, float]:
+    """Return the values of the columns for the entries of all ranks."""
+    return (
+        max(entry.ended_ns for entry, _ in entries) / 1e9,
+        median(_mean_ns(entry) for entry, _ in entries) / 1e6,
+        max(entry.longest_ns for entry, _ in entries) / 1e6,
+        median(share for _, share in entries),
+    )
 
 
 def _with_shares(entries: list[Steps], width: int) -> list[tuple[Steps, float]]:

@@ -25,6 +25,8 @@ class Column:
 
 def printable(text: str) -> str:
     """Return `text` with "?" in place of each character that could move a terminal's cursor."""
+    if text.isprintable():
+        return text
     return "".join(each if each.isprintable() else "?" for each in text)
 
 

@@ -77,7 +77,7 @@ def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
         f"{tmp_path}/rank-00000.report.json: the report has version 2 of the schema, and this "
         "slackline reads version 1",
         f"{tmp_path}/rank-00001.report.json: the report is not JSON, Unterminated string starting "
-        "at: line 1 column 16 (char 15): '{\"version\": 1, \"ra'",
+        'at: line 1 column 16 (char 15): \'{"version": 1, "ra\'',
         f"{tmp_path}/result.json: the exit codes of the ranks cannot be read: 'rank'",
     )
 

@@ -1,5 +1,6 @@
 """Tests of the content of each panel, from records with known figures."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from slackline.views.page._links import link_history, links
 from slackline.views.page._messages import messages
 from slackline.views.page._pipeline import pipeline
 from slackline.views.page._promises import promises
-from slackline.views.page._steps import overview, step_times
+from slackline.views.page._steps import StepTimes, overview
 from slackline.views.page._timeline import timeline
 
 START_S = START_NS / 1e9
@@ -65,7 +66,7 @@ def test_the_steps_of_all_ranks_are_one_series(tmp_path: Path) -> None:
         rank0=[step(0, 0), step(0, 1, wall_ms=200, exposed_ms=100)],
         rank1=[step(1, 0, wall_ms=300, exposed_ms=75)],
     )
-    assert step_times(job) == {
+    assert StepTimes().panel(job) == {
         "pipeline": False,
         "width": 1,
         "time_s": unix(0.1, 0.2),
@@ -77,11 +78,28 @@ def test_the_steps_of_all_ranks_are_one_series(tmp_path: Path) -> None:
 
 def test_a_run_of_any_length_is_shown_from_its_beginning(tmp_path: Path) -> None:
     job = job_of(tmp_path, rank0=[step(0, number) for number in range(3000)])
-    shown = step_times(job)
+    shown = StepTimes().panel(job)
     assert shown["width"] == 8
     assert len(shown["time_s"]) == 375
     assert [shown["time_s"][0], shown["time_s"][-1]] == unix(0.8, 300)
     assert set(shown["median_ms"]) == {100}
+
+
+def test_step_times_that_are_shown_again_and_again_are_those_of_one_look(tmp_path: Path) -> None:
+    """Ranks go on at different paces, one begins late, and the history is merged on the way."""
+    dice = random.Random(5)
+    job = job_of(tmp_path, rank0=[step(0, 0)])
+    shown = StepTimes()
+    taken = dict.fromkeys(range(3), 0)
+    for look in range(60):
+        for rank in taken if look > 10 else (0, 1):
+            count = dice.randrange(30)
+            for number in range(taken[rank], taken[rank] + count):
+                wall_ms = dice.randrange(50, 200)
+                job.take(step(rank, number, wall_ms=wall_ms, exposed_ms=dice.randrange(50)))
+            taken[rank] += count
+        assert shown.panel(job) == StepTimes().panel(job), look
+    assert shown.panel(job)["width"] > 1
 
 
 def test_a_cell_has_the_sender_s_rate_and_the_worst_condition(tmp_path: Path) -> None:
@@ -242,8 +260,8 @@ def test_a_pipeline_s_step_has_its_instructions_and_bubbles(tmp_path: Path) -> N
             },
         ],
     }
-    assert step_times(job)["pipeline"]
-    assert step_times(job)["share"] == [pytest.approx(0.85), pytest.approx(0.7)]
+    assert StepTimes().panel(job)["pipeline"]
+    assert StepTimes().panel(job)["share"] == [pytest.approx(0.85), pytest.approx(0.7)]
 
 
 def test_promised_step_times_are_beside_the_measured_ones(tmp_path: Path) -> None:
@@ -289,7 +307,7 @@ def test_the_panels_of_a_job_without_records_are_empty(tmp_path: Path) -> None:
     job = Job(tmp_path)
     job.update()
     assert overview(Watch(job))["ranks"] == []
-    assert step_times(job)["time_s"] == []
+    assert StepTimes().panel(job)["time_s"] == []
     assert links(job)["cells"] == []
     assert timeline(job)["ranks"] == []
     assert pipeline(job)["ranks"] == []
