@@ -21,7 +21,7 @@ _FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*)`")
 _TYPES = {
     "int": "an integer",
     "float": "a number",
-    "str": "a text",
+    "str": "text",
     "bool": "true or false",
     "array": "a list",
     "object": "an object",
@@ -67,6 +67,8 @@ def _problem(message: str, given: Any) -> str:
     if field := _FIELD.fullmatch(message):
         verb = "lacks" if field[1].startswith("missing") else "does not take"
         return f'{place} {verb} the key "{field[2]}"'
+    if not message.startswith("Expected "):
+        return f"{place}: {message[0].lower()}{message[1:]}"
     wanted, _, _ = message.removeprefix("Expected ").partition(", got ")
     wanted = re.sub(r"`(.*?)`", lambda name: _in_words(name[1]), wanted)
     shown = "" if "[...]" in place else f", not {_brief(value)}"

@@ -167,7 +167,7 @@ a module later."""
 LATE = {"causes", "circuit", "cli", "detect", "elastic", "faults", "history", "lab", "overlap"}
 LATE |= {"pipeline", "predict", "records", "sim", "views"}
 """The packages that a rank needs only for a tool, a variable or a link over a network."""
-LATE_OTHERS = {"statistics", "faulthandler", "torch.distributed._functional_collectives"}
+LATE_OTHERS = {"statistics", "faulthandler", "msgspec", "torch.distributed._functional_collectives"}
 
 
 @cache

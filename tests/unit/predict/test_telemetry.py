@@ -188,10 +188,14 @@ def test_a_network_without_token_buckets_has_none(tmp_path: Path, given: dict[st
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("{", "is not JSON"),
-        ("[]", 'is not of the kind "job": slackline run --keep writes it'),
+        ("{", "line 1 column 2 (char 1): '{'"),
+        ("{}", 'is not of the kind "job": slackline run --keep writes it'),
         ('{"kind": "job", "version": 2}', ": version must be 1, not 2"),
-        ('{"kind": "job", "version": 1, "folder": 3}', ": folder must be a str, not 3"),
+        ('{"kind": "job", "version": 1, "folder": 3}', ": folder must be text, not 3"),
+        (
+            '{"kind": "job", "version": 1, "folder": "/", "script": "a.py", "ranks": 0}',
+            ": ranks must be an integer >= 1, not 0",
+        ),
     ],
 )
 def test_a_wrong_job_file_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
