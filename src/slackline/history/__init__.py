@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from slackline._lazy import lazily
 
 if TYPE_CHECKING:
-    from slackline.history._align import Alignment, Placed, align, merge
+    from slackline.history._align import Alignment, align
     from slackline.history._decisions import CommonDecision, common_decisions
     from slackline.history._direction import Direction
     from slackline.history._disturbances import Disturbance, disturbances
@@ -52,7 +52,7 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "_align": "Alignment Placed align merge",
+            "_align": "Alignment align",
             "_decisions": "CommonDecision common_decisions",
             "_direction": "Direction",
             "_disturbances": "Disturbance disturbances",
@@ -81,7 +81,6 @@ __all__ = [
     "Job",
     "Link",
     "OperationTotals",
-    "Placed",
     "Promised",
     "Rank",
     "RecordTail",
@@ -94,7 +93,6 @@ __all__ = [
     "decode",
     "disturbances",
     "files_of",
-    "merge",
     "parse_report",
     "read_all",
     "read_directory",

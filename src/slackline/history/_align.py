@@ -1,4 +1,4 @@
-"""The alignment of all hosts' clocks, and the merge of all ranks' records by the aligned time.
+"""The alignment of all hosts' clocks.
 
 Each host has a monotonic clock. A `ClockOffset` states the difference between two monotonic clocks
 with a bound of the error, half of a probe's round trip (Cristian, "Probabilistic clock
@@ -9,37 +9,17 @@ one pair the offset is interpolated, since clocks drift.
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from itertools import count
-from pathlib import Path
 
 from slackline.errors import UsageError
-from slackline.history._files import files_of, read_all
-from slackline.history._times import written_ns
 from slackline.records import ClockOffset, FileHeader, Record
 
-__all__ = ["Alignment", "Placed", "align", "merge"]
+__all__ = ["Alignment", "align"]
 
 
 _MOST_DRIFT = 200e-6
 """The relative rate by which two hosts' clocks may drift apart: 100 ppm for each crystal."""
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A record with its aligned time."""
-
-    time_ns: int
-    """Unix time by the clock of the reference rank's host.
-
-    A batch of operations has the time at which its latest operation ended, and the step of a
-    pipeline its end. A record without a time has the time of the previous record in its file.
-    """
-    error_ns: int
-    """The largest error of `time_ns` that the alignment of the clocks causes."""
-    record: Record
-    """The record, unchanged."""
 
 
 class Alignment:
@@ -152,41 +132,6 @@ def align(records: Iterable[Record]) -> Alignment:
     reference = min(headers)
     ways = {pair: _Offsets(points) for pair, points in pairs.items()}
     return Alignment(headers, _paths(_clock(headers[reference]), ways), reference)
-
-
-def merge(directory: Path, report: Callable[[str], None] | None = None) -> Iterator[Placed]:
-    """Yield all ranks' records in the reference clock's order, with each time's uncertainty.
-
-    Records of a rank whose clock cannot be compared are reported and left out; without `report`
-    they raise UsageError. Lines that cannot be read are treated as `read_file` does. The records of
-    the directory are held in memory.
-    """
-    files = {path: list(read_all(path, report)) for path in files_of(directory)}
-    if not any(files.values()):
-        return
-    alignment = align(record for records in files.values() for record in records)
-    placed = []
-    for path, records in files.items():
-        headers = [record for record in records if isinstance(record, FileHeader)]
-        if not headers:
-            continue
-        rank = headers[0].rank
-        if rank not in alignment:
-            sentence = (
-                f"{path}: the clock of rank {rank} cannot be compared with that of rank "
-                f"{alignment.reference}: no probe of a link joins their hosts"
-            )
-            if report is None:
-                raise UsageError(sentence)
-            report(sentence)
-            continue
-        latest_ns = 0
-        for record in records:
-            stated_ns = written_ns(record, headers[0])
-            latest_ns = latest_ns if stated_ns is None else stated_ns
-            when = alignment.unix_ns(rank, latest_ns)
-            placed.append(Placed(when, alignment.error_ns(rank, latest_ns), record))
-    yield from sorted(placed, key=lambda each: each.time_ns)
 
 
 def _clock(header: FileHeader) -> str:

@@ -9,7 +9,7 @@ import pytest
 from made_records import START_NS as UNIX
 
 from slackline.errors import UsageError
-from slackline.history import align, merge
+from slackline.history import Recording, align
 from slackline.nic._link_reports import offset_of
 from slackline.records import ClockOffset, FileHeader, Operations, Record, encode, file_of
 
@@ -72,17 +72,18 @@ def test_a_shifted_clock_is_brought_to_the_reference_within_the_stated_error(
         [header(1, there, "b"), *offsets]
         + [ended(1, there, truth[tag], tag) for tag in range(1, 40, 2)],
     )
-    placed = list(merge(tmp_path))
+    recording = Recording(tmp_path, pytest.fail)
     seen = {}
-    for each in placed:
+    for each in recording.records():
         if isinstance(each.record, Operations):
             (operation,) = each.record.rows
-            off = each.time_ns - UNIX - truth[operation.tag]
-            assert abs(off) <= each.error_ns <= 90_000
-            assert each.record.rank == 1 or (off, each.error_ns) == (0, 0)
+            ended_ns = each.rank, operation.ended_ns
+            off = recording.alignment.unix_ns(*ended_ns) - UNIX - truth[operation.tag]
+            error_ns = recording.alignment.error_ns(*ended_ns)
+            assert abs(off) <= error_ns <= 90_000
+            assert each.rank == 1 or (off, error_ns) == (0, 0)
             seen[operation.tag] = off
     assert sorted(seen) == sorted(truth)
-    assert [each.time_ns for each in placed] == sorted(each.time_ns for each in placed)
 
 
 def test_clocks_are_compared_along_the_links_with_the_smallest_error() -> None:
@@ -123,19 +124,14 @@ def test_ranks_that_share_a_clock_need_no_probe() -> None:
 def test_a_clock_that_no_probe_reaches_is_named(tmp_path: Path, names: tuple[str, str]) -> None:
     for rank in range(2):
         write(tmp_path, rank, [header(rank, Clock(0), names[rank]), ended(rank, Clock(0), S, 0)])
-    sentence = (
-        f"{file_of(tmp_path, 1)}: the clock of rank 1 cannot be compared with that of rank 0: "
-        f"no probe of a link joins their hosts"
-    )
     with pytest.raises(UsageError) as caught:
-        list(merge(tmp_path))
-    assert str(caught.value) == sentence
-    reported: list[str] = []
-    assert {each.record.rank for each in merge(tmp_path, reported.append)} == {0}
-    assert reported == [sentence]
+        Recording(tmp_path, pytest.fail)
+    assert str(caught.value) == (
+        f"{file_of(tmp_path, 1)}:1: the clock of rank 1 on host host1 cannot be compared with that "
+        "of rank 0: no probe of a link joins their hosts"
+    )
 
 
 def test_an_empty_directory_has_no_records(tmp_path: Path) -> None:
-    assert list(merge(tmp_path)) == []
     with pytest.raises(UsageError, match='there is no "file" record'):
         align([])
