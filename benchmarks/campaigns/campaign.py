@@ -73,7 +73,7 @@ class Models:
 class SlowFromTheStart:
     """Training jobs on labs that are slow before the job begins: benchmarks/diagnosis/start.py."""
 
-    total = 180
+    total = 260
     at_once = 1
 
     def run(self, seeds: Sequence[int]) -> dict[int, str]:

@@ -16,12 +16,18 @@ from random import Random
 from slackline.causes import Spell, Watch
 
 JOB = Path(__file__).with_name("start_job.py")
+PIPELINE = Path(__file__).with_name("start_pipeline.py")
 SECONDS = 12
 """The length of a job's training; a cause must be named within 10 s of the first step."""
 LIMIT_S = 240
 RATE_MBIT = 200
 _SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
 KINDS = ("none", "nic rate", "rate", "loss", "nic loss", "delay", "jitter", "corrupt", "rank")
+FAULTY = 180
+"""The seed from which on all jobs are healthy."""
+HEALTHY = ("none", "busy", "pipeline")
+"""Healthy jobs: as usual, beside two processes that keep the cores busy, and an uneven pipeline."""
+_BUSY = [sys.executable, "-c", "while True: pass"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +35,7 @@ class Start:
     """A job on a lab with one fault from the start, or none."""
 
     kind: str
-    """One of KINDS."""
+    """One of KINDS or HEALTHY."""
     hosts: int
     rail: str
     """The kind of rails: "tcp" or "udp"."""
@@ -39,7 +45,7 @@ class Start:
     """The name of the cause; empty without a fault."""
 
     def __str__(self) -> str:
-        said = "; ".join(self.faults) or "no fault"
+        said = "; ".join(self.faults) or f"no fault ({self.kind})"
         return f"{self.hosts} hosts over {self.rail}: {said}"
 
 
@@ -69,7 +75,7 @@ class Named:
 def draw(seed: int) -> Start:
     """Return a random job; seeds that follow each other go through all kinds of faults in turn."""
     random = Random(seed)
-    kind = KINDS[seed % len(KINDS)]
+    kind = KINDS[seed % len(KINDS)] if seed < FAULTY else HEALTHY[seed % len(HEALTHY)]
     hosts, rail = random.choice((4, 4, 4, 8)), random.choice(("tcp", "tcp", "udp"))
     base = Start(kind=kind, hosts=hosts, rail=rail)
     one, other = random.sample(range(hosts), 2)
@@ -121,16 +127,23 @@ def run(start: Start, *, keep: Path | None = None) -> Named:
         command += ["--rate", f"{RATE_MBIT}Mbit", "--keep", str(place)]
         for fault in start.faults:
             command += ["--fault", fault]
+        job = PIPELINE if start.kind == "pipeline" else JOB
+        busy = [subprocess.Popen(_BUSY) for _ in range(2 if start.kind == "busy" else 0)]
         settings = {"OMP_NUM_THREADS": "1", "SLACKLINE_RAILS": start.rail}
-        done = subprocess.run(
-            [*command, str(JOB), str(SECONDS)],
-            env={**os.environ, **settings},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [*command, str(job), str(SECONDS)],
+                env={**os.environ, **settings},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                check=False,
+            )
+        finally:
+            for each in busy:
+                each.kill()
+                each.wait()
         if done.returncode:
             raise RuntimeError(f"a job on {start} has failed: {done.stderr[-2000:]}")
         watch = Watch.recorded(place, time.time_ns())
