@@ -3,7 +3,7 @@
     python benchmarks/plots.py     writes docs/plots/*.svg; `make plots` does the same
 
 The metadata of each figure has the numbers that the figure shows; a test compares these numbers
-with the table. Needs slackline[plot].
+with the table. Needs slackline-torch[plot].
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     python benchmarks/pipeline-straggler/main.py --part links-8 --json > 8.json
     python benchmarks/pipeline-straggler/plot.py 4.json 8.json iteration-time.svg
 
-Lines are simulated times, marks are measured times. The script needs slackline[plot].
+Lines are simulated times, marks are measured times. The script needs slackline-torch[plot].
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     python benchmarks/wire-efficiency/plot.py failover.json docs/plots/failover.svg
 
 The metadata of the figure has the throughput that the figure shows. The script needs
-slackline[plot].
+slackline-torch[plot].
 """
 
 from __future__ import annotations

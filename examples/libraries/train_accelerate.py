@@ -2,7 +2,7 @@
 
     slackline run --ranks 2 examples/libraries/train_accelerate.py
 
-Needs accelerate: pip install 'slackline[programs]'.
+Needs accelerate: pip install 'slackline-torch[programs]'.
 """
 
 import torch

@@ -2,7 +2,7 @@
 
     slackline run --ranks 2 examples/libraries/train_lightning.py
 
-Needs lightning: pip install 'slackline[programs]'.
+Needs lightning: pip install 'slackline-torch[programs]'.
 """
 
 import tempfile

@@ -2,7 +2,7 @@
 
     python examples/libraries/train_ray.py
 
-Needs ray: pip install 'slackline[ray]'.
+Needs ray: pip install 'slackline-torch[ray]'.
 """
 
 import tempfile

@@ -2,7 +2,7 @@
 
     slackline run --ranks 2 examples/libraries/train_transformers.py
 
-Needs transformers and accelerate: pip install 'slackline[programs]'.
+Needs transformers and accelerate: pip install 'slackline-torch[programs]'.
 """
 
 import tempfile

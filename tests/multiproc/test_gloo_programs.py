@@ -348,7 +348,7 @@ def test_survivors_shrink_a_served_group_which_keeps_its_name(job):
 )
 def test_a_library_that_names_gloo_trains_over_slackline(name, library, tmp_path):
     if importlib.util.find_spec(library) is None:
-        pytest.skip(f"{library} is not installed; pip install 'slackline[programs]' does it")
+        pytest.skip(f"{library} is not installed; pip install 'slackline-torch[programs]' does it")
     path = PROGRAMS / f"{name}.py"
     code, out, err = command("--as", "gloo", "--ranks", 2, path, directory=tmp_path)
     assert code == 0, err

@@ -59,7 +59,7 @@ def test_a_split_model_learns_the_bits_that_it_learns_over_gloo(job, name, size,
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_deepspeed_zero_learns_the_bits_that_it_learns_over_gloo(stage, tmp_path):
     if importlib.util.find_spec("deepspeed") is None:
-        pytest.skip("deepspeed is not installed; pip install 'slackline[deepspeed]' does it")
+        pytest.skip("deepspeed is not installed; pip install 'slackline-torch[deepspeed]' does it")
     said = {}
     for backend in BACKENDS:
         path = str(PROGRAMS / "deepspeed_zero.py")

@@ -41,7 +41,7 @@ def metadata_of(wheel: Path) -> Message:
 
 
 def check_metadata(metadata: Message) -> None:
-    assert metadata["Name"] == "slackline"
+    assert metadata["Name"] == "slackline-torch"
     assert metadata["Version"] == slackline.__version__
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["License-Expression"] == "Apache-2.0"

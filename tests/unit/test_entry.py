@@ -37,9 +37,9 @@ LOADED_LATE = hasattr(dist.Backend, "_ensure_backend_registered")
 
 def installed(folder: Path) -> Path:
     """Make a folder with the names of an installed slackline; return the package's place in it."""
-    entries = distribution("slackline").read_text("entry_points.txt")
+    entries = distribution("slackline-torch").read_text("entry_points.txt")
     assert entries is not None
-    information = folder / "slackline-0.1.0.dist-info"
+    information = folder / "slackline_torch-0.1.0.dist-info"
     information.mkdir(parents=True)
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: slackline\nVersion: 0\n")
     (information / "entry_points.txt").write_text(entries)
@@ -122,6 +122,6 @@ def test_a_broken_slackline_breaks_its_own_groups_and_not_the_import_of_torch(
 def test_the_module_of_the_entry_points_imports_nothing_at_its_top():
     source = ast.parse(Path(slackline_entry.__file__).read_text())
     assert not [node for node in source.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    entries = {(each.group, each.value) for each in distribution("slackline").entry_points}
+    entries = {(each.group, each.value) for each in distribution("slackline-torch").entry_points}
     assert ("torch.backends", "slackline_entry:on_torch_import") in entries
     assert ("torch.distributed.backends", "slackline_entry:on_request") in entries

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from slackline._distribution import install
 from slackline.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,14 +16,12 @@ def debug_handlers() -> "list[DebugHandler]":
 
     /slackline_links has the rates and the health of every link, and /slackline_flight the latest
     operations of all ranks. Raises UsageError without the packages that torch's server needs; the
-    extra `slackline[debug]` has them.
+    extra `debug` has them.
     """
     try:
         from slackline.backend._debug_pages import FlightPage, LinksPage
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"torch's debug server needs {error.name}: install slackline[debug]"
-        ) from error
+        raise UsageError(f"torch's debug server needs {error.name}: {install('debug')}") from error
     except ImportError as error:
         raise UsageError(
             f"slackline's pages need a newer debug server of torch: {error}"

@@ -15,12 +15,13 @@
     _export     the files of `slackline circuit verilog`
 
 A package imports only the public names of packages above it in this list. Circuits need the extra
-slackline[circuit]; simulations also need Verilator and a C++ compiler.
+`circuit`; simulations also need Verilator and a C++ compiler.
 """
 
 import importlib
 from typing import TYPE_CHECKING
 
+from slackline._distribution import install
 from slackline.errors import UsageError
 
 if TYPE_CHECKING:
@@ -229,6 +230,6 @@ def __getattr__(name: str) -> object:
                 missing = (error.name or "").split(".")[0]
                 if missing not in _EXTRA:
                     raise
-                raise UsageError(f"circuits need {missing}: install slackline[circuit]") from error
+                raise UsageError(f"circuits need {missing}: {install('circuit')}") from error
             return getattr(module, name)
     raise AttributeError(f"module 'slackline.circuit' has no attribute {name!r}")

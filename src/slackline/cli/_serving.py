@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from slackline._distribution import install
 from slackline.errors import UsageError
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def _page(listen: str | None) -> "Dashboard":
         if error.name is None or error.name.startswith("slackline"):
             raise
         raise UsageError(
-            f"the page needs the package {error.name}: pip install 'slackline[dashboard]'"
+            f"the page needs the package {error.name}: {install('dashboard')}"
         ) from None
     if listen is None:
         return Dashboard(port=DEFAULT_PORT)
@@ -168,9 +169,7 @@ def _page(listen: str | None) -> "Dashboard":
 def require_client() -> None:
     """Raise UsageError if prometheus_client is not installed."""
     if importlib.util.find_spec("prometheus_client") is None:
-        raise UsageError(
-            "metrics need the package prometheus_client: pip install 'slackline[metrics]'"
-        )
+        raise UsageError(f"metrics need the package prometheus_client: {install('metrics')}")
 
 
 def checked(address: str, token: Path | None) -> tuple[str, int, str | None]:

@@ -38,7 +38,7 @@ class NicOptions:
     """The plan (algorithm) of every all_reduce; "auto" chooses by measured cost."""
     nic: str = "software"
     """The adder. "software": the engine. "circuit": a ring NIC, simulated by Verilator. "twin": the
-    bit-exact Python model of that circuit. The last two need slackline[circuit]. If any rank uses a
+    bit-exact Python model of that circuit. The last two need the extra `circuit`. If a rank uses a
     circuit or twin, all ranks use the plan "reduce-broadcast" for the sums that circuits support,
     and sum in rank order.
     """
@@ -94,8 +94,8 @@ class NicOptions:
     is at most 5 ms."""
     tls: str = "off"
     """"off" or "require". "require" encrypts TCP rails by TLS 1.3, with certificates that are made
-    when the engine starts, and needs slackline[tls]. Shared memory is not encrypted, since its data
-    never leave the host."""
+    when the engine starts, and needs the extra `tls`. Shared memory is not encrypted, since its
+    data never leave the host."""
     key: Path | None = None
     """A file with a secret key of at least 16 bytes that only the ranks have. The key is mixed into
     the job's secret, so that access to the rendezvous store is not enough to join the job."""

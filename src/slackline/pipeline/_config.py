@@ -58,7 +58,7 @@ class ScheduleConfig:
     """Whether new plans are made before the delays of links that come, where they can be foretold.
 
     Forecasts need a policy that makes new plans ("auto" or "adaptra"), and the extra
-    `slackline[forecast]`. Delays that cannot be foretold are reacted to, as without the option.
+    `forecast`. Delays that cannot be foretold are reacted to, as without the option.
     """
     plan_effort: float = 1.0
     """A factor by which the search for plans of the schedule "auto" takes longer."""

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from slackline._distribution import install
 from slackline.errors import UsageError
 from slackline.pipeline._policy import POLICIES, Policy
 from slackline.pipeline.replan import Forecaster
@@ -31,7 +32,7 @@ def forecaster_for(
     except ModuleNotFoundError as error:
         package = (error.name or "scipy").partition(".")[0]
         raise UsageError(
-            f"forecast=True needs the package {package}: pip install 'slackline[forecast]'"
+            f"forecast=True needs the package {package}: {install('forecast')}"
         ) from None
 
     def report(choice: str, reason: str) -> None:

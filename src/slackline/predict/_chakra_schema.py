@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from slackline._distribution import install
 from slackline.errors import UsageError
 
 __all__ = [
@@ -76,9 +77,7 @@ def _classes() -> dict[str, Any]:
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     except ModuleNotFoundError:
-        raise UsageError(
-            "Chakra traces need the library protobuf: pip install 'slackline[chakra]'"
-        ) from None
+        raise UsageError(f"Chakra traces need the library protobuf: {install('chakra')}") from None
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
         name="slackline/et_def.proto", package=_PACKAGE, syntax="proto3"

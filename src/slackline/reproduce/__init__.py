@@ -5,7 +5,7 @@ experiments/   a TOML file for each experiment, as `slackline simulate` reads it
 _published.py  a table as data, read from its file
 _folder.py     the folder of tables and experiments: the packaged one, or a changed copy
 _compare.py    the comparison of a table's figures with those of its experiment
-_plot.py       a comparison as a figure (needs slackline[plot])
+_plot.py       a comparison as a figure (needs the extra `plot`)
 _accuracy.py   the accuracy of a network that a real job trains in two ways
 """
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slackline._distribution import install
 from slackline.errors import UsageError
 from slackline.reproduce._compare import ComparedRow, Comparison
 
@@ -25,7 +26,7 @@ def draw(comparison: Comparison, folder: Path) -> Path:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError:
-        raise UsageError("plots need matplotlib: install slackline[plot]") from None
+        raise UsageError(f"plots need matplotlib: {install('plot')}") from None
     rows = comparison.rows
     lines = comparison.table.plot == "lines"
     figure = Figure(

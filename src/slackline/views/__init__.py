@@ -2,8 +2,8 @@
 
     _summary    the run in ten lines, which several views end or begin with
     terminal/   the screen of `slackline top`; the output and the tables of `slackline run`
-    page/       a page in a browser                         (extra: slackline[dashboard])
-    metrics/    metrics for Prometheus                      (extra: slackline[metrics])
+    page/       a page in a browser                         (extra: dashboard)
+    metrics/    metrics for Prometheus                      (extra: metrics)
     trace/      traces for Perfetto, Chrome, OpenTelemetry  (extras: trace, opentelemetry)
 
 A view derives nothing on its own: all of them show the same causes at the same times.

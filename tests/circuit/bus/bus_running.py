@@ -17,7 +17,7 @@ def missing() -> str | None:
         except ModuleNotFoundError:
             found = None
         if found is None:
-            return f"{name} is not installed: install slackline[test,circuit]"
+            return f"{name} is not installed: install slackline-torch[test,circuit]"
     from find_libpython import find_libpython
 
     if find_libpython() is None:

@@ -8,7 +8,7 @@ from slackline import circuit
 from slackline.circuit import NodeOptions
 from slackline.wire import FrameKind, Header, encode
 
-pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
+pytest.importorskip("amaranth", reason="amaranth is missing: slackline-torch[circuit]")
 
 
 def wires(inner: Any) -> dict[str, tuple[int, bool]]:

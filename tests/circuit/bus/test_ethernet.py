@@ -8,7 +8,7 @@ import pytest
 
 from slackline.circuit import EthernetPort, frame_of, packet_of
 
-pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
+pytest.importorskip("amaranth", reason="amaranth is missing: slackline-torch[circuit]")
 
 ADDRESS, PEER, ALL = 0x020000000001, 0x0200000000A2, 0xFFFFFFFFFFFF
 SIZES = [1, 2, 3, 13, 14, 15, 49, 50, 51, 63, 64, 65, 114, 115, 128, 142, 178, 179, 200]

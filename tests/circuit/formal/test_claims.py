@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
+pytest.importorskip("amaranth", reason="amaranth is missing: slackline-torch[circuit]")
 
 from formal_circuits import (
     Datapath,

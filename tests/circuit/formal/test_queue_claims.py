@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
+pytest.importorskip("amaranth", reason="amaranth is missing: slackline-torch[circuit]")
 
 from formal_claims import Claim, named
 from formal_proving import Verdict

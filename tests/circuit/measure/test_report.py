@@ -83,7 +83,7 @@ def golden_version() -> str:
 
 
 def needs_yosys() -> None:
-    pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
+    pytest.importorskip("amaranth", reason="amaranth is missing: slackline-torch[circuit]")
     if circuit.yosys_version() is None:
         pytest.skip("Yosys is not installed (Debian: apt install yosys)")
 

@@ -22,7 +22,7 @@ NEEDS = dict(zip(JOBS, (0, 1, 2, 1, 0), strict=True))
 
 @pytest.fixture(autouse=True)
 def amaranth() -> None:
-    pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
+    pytest.importorskip("amaranth", reason="amaranth is missing: slackline-torch[circuit]")
 
 
 def simulated(circuit: Any, testbench: Any) -> None:

@@ -69,7 +69,7 @@ def events(pause: int, *, release: bool) -> Counter[str]:
 
 @pytest.fixture(autouse=True)
 def amaranth() -> None:
-    pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
+    pytest.importorskip("amaranth", reason="amaranth is missing: slackline-torch[circuit]")
 
 
 @pytest.mark.parametrize("pause", [0, 1, 5])

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 def test_the_command_writes_verilog_and_registers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
+    pytest.importorskip("amaranth", reason="amaranth is missing: slackline-torch[circuit]")
     out = tmp_path / "made"
     asked = ["--lanes", "1", "--ports", "2", "--slots", "2", "--payload", "64B"]
     asked += ["--out", str(out)]
@@ -39,7 +39,7 @@ def test_the_command_writes_verilog_and_registers(
 
 
 def test_the_same_circuit_is_the_same_verilog() -> None:
-    pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
+    pytest.importorskip("amaranth", reason="amaranth is missing: slackline-torch[circuit]")
     one, other = (circuit.convert("lanes", circuit.Lanes(2)) for _ in range(2))
     assert one.key == other.key
 

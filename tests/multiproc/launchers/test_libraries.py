@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(SECONDS + 20)]
 def needs(library: str, extra: str) -> None:
     """Skip the test where a library is not installed."""
     if importlib.util.find_spec(library) is None:
-        pytest.skip(f"{library} is not installed; pip install 'slackline[{extra}]' does it")
+        pytest.skip(f"{library} is not installed; pip install 'slackline-torch[{extra}]' does it")
 
 
 @pytest.fixture

@@ -111,12 +111,13 @@ def test_a_pipe_is_written_directly(run: Path) -> None:
         (
             "perfetto",
             "perfetto.trace_builder.proto_builder",
-            "traces for Perfetto need the library perfetto: pip install 'slackline[trace]'",
+            "traces for Perfetto need the library perfetto: pip install 'slackline-torch[trace]'",
         ),
         (
             "otlp",
             "opentelemetry.exporter.otlp.json.file.trace_exporter",
-            "spans need the libraries of OpenTelemetry: pip install 'slackline[opentelemetry]'",
+            "spans need the libraries of OpenTelemetry: "
+            "pip install 'slackline-torch[opentelemetry]'",
         ),
     ],
 )

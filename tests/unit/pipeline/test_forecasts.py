@@ -27,7 +27,7 @@ def test_a_missing_package_is_named_with_its_remedy(monkeypatch):
     with pytest.raises(UsageError) as raised:
         forecaster_for(POLICIES["auto"], 3, 0, lambda record: None)
     assert str(raised.value) == (
-        "forecast=True needs the package scipy: pip install 'slackline[forecast]'"
+        "forecast=True needs the package scipy: pip install 'slackline-torch[forecast]'"
     )
 
 

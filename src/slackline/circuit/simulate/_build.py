@@ -9,6 +9,7 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
+from slackline._distribution import install
 from slackline.circuit.simulate._commands import run_all
 from slackline.circuit.simulate._verilog import Port, Verilog
 from slackline.env import cache_folder
@@ -46,7 +47,7 @@ def missing_tools() -> str | None:
     """Return a sentence that names a missing tool for simulations, or None if none is missing."""
     for name in ("amaranth", "numpy"):
         if find_spec(name) is None:
-            return f"{name} is not installed (pip install 'slackline[circuit]')"
+            return f"{name} is not installed ({install('circuit')})"
     if shutil.which("verilator") is None:
         return "Verilator is not installed (Debian: apt install verilator)"
     if not any(map(shutil.which, _COMPILERS)):

@@ -102,8 +102,8 @@ def engine() -> Finding:
             name=name,
             value="does not load",
             level=Level.MEND,
-            advice=f"the compiled extension does not load ({error}): install the package again",
-            command="pip install --force-reinstall slackline",
+            advice=f"the compiled extension does not load ({error}): install the package again, "
+            "by `make setup` in a clone or by `pip install --force-reinstall` of the wheel",
         )
     return Finding(name=name, value="loads")
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from slackline._distribution import install
 from slackline.errors import UsageError
 from slackline.plan.pipeline import PS_PER_MS, Kind, PipelinePlan, Scenario, replay
 
@@ -25,7 +26,7 @@ def draw(plan: PipelinePlan, scenario: Scenario, path: Path) -> None:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError:
-        raise UsageError("--plot needs matplotlib: pip install 'slackline[plot]'") from None
+        raise UsageError(f"--plot needs matplotlib: {install('plot')}") from None
     timing = replay(plan, scenario)
     labelled = sum(map(len, plan.programs)) <= _LABELLED
     with rc_context({"svg.hashsalt": "slackline", "font.size": 7}):

@@ -14,6 +14,7 @@ import os
 import socket
 import ssl
 
+from slackline._distribution import install
 from slackline.errors import LinkError, UsageError
 from slackline.nic.connect._sockets import closed_in_children, past, ready
 
@@ -102,7 +103,7 @@ def _make(engine: str) -> tuple[bytes, bytes]:
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError as error:
         raise UsageError(
-            "tls='require' needs the package cryptography: pip install 'slackline[tls]'"
+            f"tls='require' needs the package cryptography: {install('tls')}"
         ) from error
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"slackline {engine}")])

@@ -1,4 +1,4 @@
-"""Forecasts of a link's delay from its history; needs the extra `slackline[forecast]`.
+"""Forecasts of a link's delay from its history; needs the extra `forecast`.
 
     _history      past delays, at the times of their measurement and on a regular grid
     _options      thresholds

@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
 
+from slackline._distribution import version
 from slackline.records import clock_name, host_name
 from slackline.records.failures._files import request_file_of, write_report
 from slackline.records.failures._schema import (
@@ -337,7 +337,7 @@ def _key(operation: OperationState) -> OperationKey:
 
 
 def _versions() -> dict[str, str]:
-    found = {"slackline": version("slackline"), "python": platform.python_version()}
+    found = {"slackline": version(), "python": platform.python_version()}
     torch = sys.modules.get("torch")
     if torch is not None:
         found["torch"] = str(getattr(torch, "__version__", ""))

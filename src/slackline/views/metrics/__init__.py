@@ -4,7 +4,7 @@
     _collector  the metrics of a job, made from its state at each scrape
     _endpoint   the HTTP endpoint that Prometheus scrapes, and the token that opens it
 
-The package needs the extra `slackline[metrics]`.
+The package needs the extra `metrics`.
 """
 
 from slackline.views.metrics._collector import metrics_text, registry_of

@@ -11,7 +11,7 @@
     _messages  panels: causes, findings, decisions and problems, as sentences
     static/    the page: HTML, styles, scripts, and the chart library uPlot with its licence
 
-The page needs the extra `slackline[dashboard]`, loads nothing from elsewhere, and shows only text
+The page needs the extra `dashboard`, loads nothing from elsewhere, and shows only text
 from records as text.
 """
 

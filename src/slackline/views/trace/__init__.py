@@ -8,9 +8,9 @@
     _causes      the causes of slow steps, on the ranks that they concern
     _links       samples of links; verdicts, decisions and gaps
     _trace       all events of a run, and the writer that a format needs
-    _perfetto    Perfetto's protobuf traces                              (extra: slackline[trace])
+    _perfetto    Perfetto's protobuf traces                              (extra: trace)
     _chrome      the Trace Event Format of Chrome, in JSON
-    _spans       steps and operations as spans of OpenTelemetry  (extra: slackline[opentelemetry])
+    _spans       steps and operations as spans of OpenTelemetry  (extra: opentelemetry)
     _export      spans of a run, and of a job that is still running, for an exporter
 
 Nothing here needs torch.

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, TextIO
 
+from slackline._distribution import install, version
 from slackline.errors import UsageError
 from slackline.history import Recording, RecordTail, files_of, read_all, telemetry_of
 from slackline.records import FileHeader, file_of
@@ -31,7 +31,7 @@ def write_spans(recording: Recording, file: TextIO) -> int:
     """Write the spans of a finished run as OTLP JSON, an object a line; return their number.
 
     Times are those of one clock for all ranks. Raises UsageError for a damaged record, and if a
-    library of the extra slackline[opentelemetry] is missing.
+    library of the extra `opentelemetry` is missing.
     """
     try:
         from opentelemetry.exporter.otlp.json.file.trace_exporter import FileSpanExporter
@@ -71,7 +71,7 @@ def export_spans(
     a sentence for each line that cannot be read; without it such a line raises UsageError.
 
     Raises UsageError if `directory` is not a directory, if there is no record of rank 0 and no
-    `run`, if the extra slackline[opentelemetry] is missing, and if the exporter refuses spans.
+    `run`, if the extra `opentelemetry` is missing, and if the exporter refuses spans.
     Blocks; the exporter is neither flushed nor shut down.
     """
     feed = _Feed(telemetry_of(directory), exporter, run, service, patience, report or _refuse)
@@ -167,7 +167,7 @@ def _maker(run: str, clocks: "Clocks", service: str, patience: timedelta) -> "Sp
         from slackline.views.trace._spans import SpanMaker
     except ModuleNotFoundError:
         raise _missing() from None
-    return SpanMaker(run, clocks, service=service, patience=patience, version=version("slackline"))
+    return SpanMaker(run, clocks, service=service, patience=patience, version=version())
 
 
 def _name_of(header: FileHeader) -> str:
@@ -190,9 +190,7 @@ def _hand_over(spans: "Iterable[ReadableSpan]", exporter: "SpanExporter") -> int
 
 
 def _missing() -> UsageError:
-    return UsageError(
-        "spans need the libraries of OpenTelemetry: pip install 'slackline[opentelemetry]'"
-    )
+    return UsageError(f"spans need the libraries of OpenTelemetry: {install('opentelemetry')}")
 
 
 def _refuse(sentence: str) -> None:

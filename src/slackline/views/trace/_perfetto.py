@@ -6,6 +6,7 @@ states its number, and later packets of the sequence have the number alone.
 
 from typing import Any, BinaryIO
 
+from slackline._distribution import install
 from slackline.errors import UsageError
 from slackline.views.trace._events import Event, Instant, Process, Sample, Slice, Track, Value
 
@@ -38,7 +39,7 @@ class PerfettoWriter:
             from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
         except ModuleNotFoundError:
             raise UsageError(
-                "traces for Perfetto need the library perfetto: pip install 'slackline[trace]'"
+                f"traces for Perfetto need the library perfetto: {install('trace')}"
             ) from None
         self._proto: Any = perfetto_trace_pb2
         self._builder: Any = StreamingTraceProtoBuilder(file)

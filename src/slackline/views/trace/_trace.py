@@ -37,7 +37,7 @@ class TraceFormat(StrEnum):
     """A format that `write_trace` writes."""
 
     PERFETTO = "perfetto"
-    """Perfetto's protobuf trace, which needs the extra slackline[trace]."""
+    """Perfetto's protobuf trace, which needs the extra `trace`."""
     CHROME = "chrome"
     """Chrome's Trace Event Format, in JSON."""
 

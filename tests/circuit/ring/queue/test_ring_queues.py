@@ -8,7 +8,7 @@ import pytest
 
 from slackline.circuit import Code, RingOptions, cached_ring
 
-pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
+pytest.importorskip("amaranth", reason="amaranth is missing: slackline-torch[circuit]")
 
 from queue_driving import Office, Work, desk, lazy_ring
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("amaranth", reason="circuits need amaranth: install slackline[circuit]")
+pytest.importorskip("amaranth", reason="amaranth is missing: slackline-torch[circuit]")
 
 from mutating import Mutant, make
 from queue_driving import Office, desk, lazy_ring, slow_ring

@@ -14,7 +14,7 @@ from made_records import header, write
 from slackline.cli import main
 from slackline.records import encode, file_of
 
-pytest.importorskip("aiohttp", reason="the page needs slackline[dashboard]")
+pytest.importorskip("aiohttp", reason="the page needs slackline-torch[dashboard]")
 
 COMMAND = [sys.executable, "-c", "from slackline.cli import main; raise SystemExit(main())"]
 
@@ -68,7 +68,7 @@ def test_a_missing_package_is_named(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     assert refused(tmp_path, capsys) == (
-        "the page needs the package aiohttp: pip install 'slackline[dashboard]'"
+        "the page needs the package aiohttp: pip install 'slackline-torch[dashboard]'"
     )
 
 

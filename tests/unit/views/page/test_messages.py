@@ -7,7 +7,7 @@ import pytest
 from job_records import cell, job_of, nic_of_rank_2, unix, verdict
 from made_records import SECOND_NS, START_NS
 
-pytest.importorskip("aiohttp", reason="the page needs slackline[dashboard]")
+pytest.importorskip("aiohttp", reason="the page needs slackline-torch[dashboard]")
 
 from slackline.causes import Watch
 from slackline.history import Job

@@ -9,7 +9,7 @@ from browser_pages import open_page, opened_browser
 from job_records import ended, nic_of_rank_2, operations, pipeline_step, report, step, verdict
 from made_records import MS_NS, SECOND_NS, START_NS, header, write
 
-pytest.importorskip("aiohttp", reason="the page needs slackline[dashboard]")
+pytest.importorskip("aiohttp", reason="the page needs slackline-torch[dashboard]")
 
 from slackline.history import Job
 from slackline.records import Decision, Promise

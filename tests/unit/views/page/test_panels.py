@@ -7,7 +7,7 @@ import pytest
 from job_records import cell, ended, job_of, operations, pipeline_step, report, step, unix, verdict
 from made_records import MS_NS, START_NS, header, write
 
-pytest.importorskip("aiohttp", reason="the page needs slackline[dashboard]")
+pytest.importorskip("aiohttp", reason="the page needs slackline-torch[dashboard]")
 
 from slackline.causes import Watch
 from slackline.history import Job

@@ -15,7 +15,7 @@ import pytest
 from job_records import report, step, verdict
 from made_records import header, write
 
-pytest.importorskip("aiohttp", reason="the page needs slackline[dashboard]")
+pytest.importorskip("aiohttp", reason="the page needs slackline-torch[dashboard]")
 
 from slackline.errors import UsageError
 from slackline.history import Job
