@@ -62,7 +62,7 @@ try:
 except UsageError as error:
     print(error)
 """
-    assert run(code) == "circuits need amaranth: install slackline-torch[circuit]\n"
+    assert run(code) == "circuits need amaranth: pip install 'slackline-torch[circuit]'\n"
 
 
 def test_planning_on_the_command_line_does_not_import_torch() -> None:
