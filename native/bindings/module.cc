@@ -417,6 +417,15 @@ NB_MODULE(_native, m) {
           "Keep a record of each operation that ends, in a ring of `capacity` records, a power of "
           "two. Call it before the first group is opened.")
       .def(
+          "logged_sums",
+          [](Engine& self) {
+            const OperationLog::Sums sums = self.operation_log.sums();
+            return std::make_tuple(sums.waited_ns, sums.running_ns, sums.reduced);
+          },
+          "Return (waited_ns, running_ns, reduced_bytes) of the program's operations so far: the "
+          "waits of threads for an operation, the times from post to end, and the buffers of "
+          "all_reduce and reduce_scatter.")
+      .def(
           "logged_operations",
           [](Engine& self) {
             OperationLog::Taken taken;

@@ -40,6 +40,26 @@ TEST("the record of an operation has its kind, size, number, times and rails") {
   end.append(std::to_string(sent.waited_ns)).append(",0]");
   CHECK(taken.rows.ends_with(end));
   CHECK(ranks.engine(0).operation_log.take().count == 0);
+  const OperationLog::Sums sums = ranks.engine(0).operation_log.sums();
+  CHECK(sums.waited_ns == sent.waited_ns && sums.reduced == 0);
+  CHECK(sums.running_ns == sent.ended_ns - sent.posted_ns);
+}
+
+TEST("the program's operations add up, also of those that find the ring full") {
+  OperationLog log;
+  log.enable(1);
+  OperationRecord record{};
+  for (const std::int64_t waited_ns : {300, 40}) {
+    record.waited_ns = waited_ns;
+    record.ended_ns = 2 * waited_ns;
+    record.collective = static_cast<std::uint8_t>(wire::Collective::kAllReduce);
+    record.bytes = 1000;
+    log.add(record);
+  }
+  record.internal = 1;
+  log.add(record);
+  const OperationLog::Sums sums = log.sums();
+  CHECK(sums.waited_ns == 340 && sums.running_ns == 680 && sums.reduced == 2000);
 }
 
 TEST("a full ring keeps its records and counts the others") {

@@ -637,6 +637,11 @@ class Engine:
         Keep a record of each operation that ends, in a ring of `capacity` records, a power of two. Call it before the first group is opened.
         """
 
+    def logged_sums(self) -> tuple[int, int, int]:
+        """
+        Return (waited_ns, running_ns, reduced_bytes) of the program's operations so far: the waits of threads for an operation, the times from post to end, and the buffers of all_reduce and reduce_scatter.
+        """
+
     def logged_operations(self) -> tuple[bytes, int, int]:
         """
         Return (rows, count, lost) of the records since the previous call: rows of JSON joined by commas, their number, and the number of records that found the ring full. One thread at a time may call.

@@ -90,6 +90,14 @@ void OperationLog::enable(std::size_t capacity) {
 }
 
 void OperationLog::add(const OperationRecord& record) {
+  if (record.internal == 0) {
+    waited_ns_.fetch_add(record.waited_ns, std::memory_order_relaxed);
+    running_ns_.fetch_add(record.ended_ns - record.posted_ns, std::memory_order_relaxed);
+    const auto collective = static_cast<wire::Collective>(record.collective);
+    if (collective == wire::Collective::kAllReduce ||
+        collective == wire::Collective::kReduceScatter)
+      reduced_.fetch_add(record.bytes, std::memory_order_relaxed);
+  }
   const std::uint64_t at = added_.load(std::memory_order_relaxed);
   if (at - taken_.load(std::memory_order_acquire) >= ring_.size()) {
     lost_.fetch_add(1, std::memory_order_relaxed);
@@ -97,6 +105,11 @@ void OperationLog::add(const OperationRecord& record) {
   }
   ring_[at & (ring_.size() - 1)] = record;
   added_.store(at + 1, std::memory_order_release);
+}
+
+OperationLog::Sums OperationLog::sums() const {
+  return {waited_ns_.load(std::memory_order_relaxed), running_ns_.load(std::memory_order_relaxed),
+          reduced_.load(std::memory_order_relaxed)};
 }
 
 OperationLog::Taken OperationLog::take() {

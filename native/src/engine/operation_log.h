@@ -58,11 +58,21 @@ class OperationLog {
   void add(const OperationRecord& record);
   // Return the records since the previous call. One thread at a time may call.
   Taken take();
+  // Sums over the program's operations that have ended.
+  struct Sums {
+    std::int64_t waited_ns = 0;   // of the waits of threads
+    std::int64_t running_ns = 0;  // of the times from post to end
+    std::uint64_t reduced = 0;    // in bytes: the buffers of all_reduce and reduce_scatter
+  };
+  Sums sums() const;  // any thread may call
 
  private:
   std::vector<OperationRecord> ring_;
   alignas(64) std::atomic<std::uint64_t> added_{0};
   std::atomic<std::uint64_t> lost_{0};
+  std::atomic<std::int64_t> waited_ns_{0};
+  std::atomic<std::int64_t> running_ns_{0};
+  std::atomic<std::uint64_t> reduced_{0};
   alignas(64) std::atomic<std::uint64_t> taken_{0};
   std::uint64_t told_lost_ = 0;
 };

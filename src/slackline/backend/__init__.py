@@ -5,6 +5,7 @@
     _identity       names, devices and abilities that torch asks a group for
     _offspring      groups that a group makes: splits and merged groups
     _context        one engine for all groups of the process
+    _plain_steps    the steps of a script that uses torch's own wrappers
     _store_prefix   a fresh key prefix in the store, where restarted ranks find no old values;
                     the members of a group after losses of ranks, on which slackline.elastic decides
     _served         groups under another backend's name, or beside other devices' backends
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from slackline.backend._flight_dump import dump_flight_recorder
     from slackline.backend._group import SlacklineGroup
     from slackline.backend._memory import counters, empty, group_of, slackline_group, zeros
+    from slackline.backend._plain_steps import plain_steps
     from slackline.backend._replacement import replace_default_group
     from slackline.backend._served import create_beside, create_served
     from slackline.backend._store_prefix import KeyValueStore, Membership
@@ -45,6 +47,7 @@ else:
             "_flight_dump": "dump_flight_recorder",
             "_group": "SlacklineGroup",
             "_memory": "counters empty group_of slackline_group zeros",
+            "_plain_steps": "plain_steps",
             "_replacement": "replace_default_group",
             "_served": "create_beside create_served",
             "_store_prefix": "KeyValueStore Membership",
@@ -66,6 +69,7 @@ __all__ = [
     "failure_of",
     "group_of",
     "links",
+    "plain_steps",
     "replace_default_group",
     "slackline_group",
     "zeros",

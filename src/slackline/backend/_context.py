@@ -17,6 +17,7 @@ from weakref import WeakSet
 from slackline._process_end import process_end
 from slackline.backend._debug_answers import links_of, register_answers
 from slackline.backend._group import SlacklineGroup
+from slackline.backend._plain_steps import plain_steps
 from slackline.backend._store_prefix import agree_on_prefix, first_membership
 from slackline.backend._torch import BackendOptions, PrefixStore, Store, time_limit
 from slackline.env import Environment
@@ -206,6 +207,8 @@ class Context:
         with self._lock:
             if self._nic is None:
                 self._nic = self._open_nic(options)
+                if Environment.read().telemetry is not None:
+                    plain_steps.begin(self._nic.stepped)
                 self._options = options
                 process_end.add(self._end_of_process)
             elif options is not None and options != self._options:
@@ -233,6 +236,7 @@ class Context:
                 return
             nic, self._nic = self._nic, None
         if nic is not None:
+            plain_steps.end()
             process_end.remove(self._end_of_process)
             nic.close()
 

@@ -51,6 +51,8 @@ class Diagnosis:
         self._peers = Peers(job)
         self._layout: Layout | None = None
         self._paces: dict[int, Pace] = {}
+        self._known: dict[int, tuple[bool, bool]] = {}
+        """For each rank, whether it records steps, and whether it records their parts."""
         self._read_ns: dict[int, int] = {}
         self._cycles: dict[int, Cycles] = {}
         self._updated_ns = 0
@@ -119,13 +121,16 @@ class Diagnosis:
     def _read_steps(self, now_ns: int) -> None:
         """Pass the steps that were added since the last call to the ranks' detectors."""
         for number, rank in self._job.ranks.items():
-            recorded = bool(rank.steps or rank.pipeline)
+            plain = bool(rank.steps) and rank.steps[-1].plain
+            stepped = bool(rank.steps or rank.pipeline)
+            known = stepped, stepped and not plain
             pace = self._paces.get(number)
-            if pace is None or pace.recorded != recorded:
-                pace = self._paces[number] = Pace(recorded=recorded)
+            if pace is None or self._known.get(number) != known:
+                self._known[number] = known
+                pace = self._paces[number] = Pace(recorded=known[1])
                 self._read_ns.pop(number, None)
             read_ns = self._read_ns.get(number, -1)
-            if not recorded:
+            if not stepped:
                 self._read_calls(rank, pace, read_ns)
                 continue
             if rank.pipeline:
@@ -136,7 +141,10 @@ class Diagnosis:
             for step in _newer(rank.steps, read_ns, optimizer=0):
                 if not _complete(rank, step, now_ns):
                     break
-                pace.take(step, _waits_within(rank, step))
+                if step.plain:
+                    pace.take_plain(step, _waits_within(rank, step))
+                else:
+                    pace.take(step, _waits_within(rank, step))
                 self._read_ns[number] = step.time_ns
 
     def _read_calls(self, rank: Rank, pace: Pace, read_ns: int) -> None:

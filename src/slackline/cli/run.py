@@ -280,9 +280,7 @@ def run(
         for table in tables:
             screen.table(table)
         if not tables and not code:
-            screen.note(
-                "no steps in the telemetry: no rank used slackline.overlap or slackline.pipeline"
-            )
+            screen.note("no steps in the telemetry: no rank has called an optimizer over slackline")
         if report.job.ranks:
             screen.table(report.summary())
         for problem in report.problems():

@@ -222,6 +222,12 @@ class Nic(Protocol):
         and verdicts name; if `members` is None, the two are equal.
         """
 
+    def stepped(self, optimizer: int) -> None:
+        """Write to the telemetry, if there is one, that the program calls an optimizer's `step`.
+
+        `optimizer` is the optimizer's index, in the order of their first steps.
+        """
+
     def close(self) -> None:
         """Close the engine and every group that is still open."""
 

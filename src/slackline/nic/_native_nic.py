@@ -283,6 +283,10 @@ class NativeNic:
         if device_thread is not None:
             self._device_ended(device_thread)
 
+    def stepped(self, optimizer: int) -> None:
+        if self._records is not None:
+            self._records.stepped(optimizer)
+
     def _device_ended(self, device_thread: DeviceThread) -> None:
         """Wait for the device thread of a group that has been closed."""
         device_thread.join()

@@ -7,18 +7,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from slackline.records import (
     DEFAULT_LIMIT_BYTES,
+    CoreTimes,
     Counters,
     Decision,
     GroupOpened,
     OperationsText,
     RailChange,
     Setting,
+    StepSummary,
     Writer,
     Written,
+    open_core_times,
 )
 
 __all__ = ["Decide", "Records"]
@@ -34,6 +37,7 @@ class OperationLog(Protocol):
     """The methods of an engine by which its records of operations are read."""
 
     def log_operations(self, capacity: int) -> None: ...
+    def logged_sums(self) -> tuple[int, int, int]: ...
     def logged_operations(self) -> tuple[bytes, int, int]: ...
 
 
@@ -79,6 +83,8 @@ class Records:
         self._log: OperationLog | None = None
         self._reading = threading.Lock()
         self._peers: dict[int, int] = {}
+        self._steps: dict[int, _Steps] = {}
+        self._latest = _Reading(time.monotonic_ns(), 0, 0, 0, None)
 
     def follow(self, log: OperationLog) -> None:
         """Have a new engine record its operations, which are written from the first group on."""
@@ -107,6 +113,7 @@ class Records:
         self._peers.update(zip(links, names, strict=False))
         if self._writer is None:
             self._rank = rank
+            self._latest = _Reading(time.monotonic_ns(), 0, 0, 0, None)
             self._writer = Writer(self._directory, rank, limit_bytes=self._limit_bytes)
             self._writer.poll(self._operations)
             now_ns = time.time_ns()
@@ -154,6 +161,21 @@ class Records:
         if event.what == "down":
             self._peers.pop(event.link, None)  # The engine gives no other link this number.
 
+    def stepped(self, optimizer: int) -> None:
+        """Write the step of the program's optimizer with this index, which begins now.
+
+        The first step of an optimizer counts from the latest step of any optimizer, or else from
+        the opening of the first group.
+        """
+        if self._writer is None or self._log is None:
+            return
+        steps = self._steps.get(optimizer)
+        if steps is None:
+            cores = open_core_times() if optimizer == 0 else None
+            steps = self._steps[optimizer] = _Steps(self._rank, optimizer, self._latest, cores)
+        self.write(steps.step(*self._log.logged_sums()))
+        self._latest = steps.latest
+
     def leaving(self) -> None:
         """Write that the engine is about to close, and wait until the record is in the file.
 
@@ -192,3 +214,67 @@ class Records:
         if not count and not lost:
             return []
         return [OperationsText(rank=self._rank, lost=lost, rows=rows.decode())]
+
+
+class _Steps:
+    """The steps of one optimizer of the program.
+
+    A thread may wait for an operation in torch's own code, as DistributedDataParallel does. The
+    engine sees no such wait, but Linux counts the time for which the thread was on no core and
+    waited for none. As much of that time as the operations of the step took counts as exposed.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        optimizer: int,
+        began: _Reading,
+        core_times: Callable[[], CoreTimes] | None,
+    ) -> None:
+        """Begin the first step at a reading; `core_times` reads the times of the thread."""
+        self._rank, self._optimizer, self._number = rank, optimizer, 0
+        self._core_times = core_times
+        self.latest = began._replace(on_core=None if core_times is None else core_times())
+        """The end of the latest step."""
+
+    def step(self, waited_ns: int, running_ns: int, reduced_bytes: int) -> StepSummary:
+        """Return the step that ends now, from the sums over all operations so far."""
+        time.thread_time_ns()  # The kernel adds up the thread's time on a core at this reading.
+        on_core = None if self._core_times is None else self._core_times()
+        before = self.latest
+        now = _Reading(time.monotonic_ns(), waited_ns, running_ns, reduced_bytes, on_core)
+        self.latest = now
+        wall_ns = now.time_ns - before.time_ns
+        exposed_ns = waited_ns - before.waited_ns
+        run_ns = delay_ns = None
+        if on_core is not None and before.on_core is not None:
+            run_ns, delay_ns = on_core.since(before.on_core)
+            stood_ns = wall_ns - run_ns - delay_ns
+            exposed_ns = max(exposed_ns, min(stood_ns, running_ns - before.running_ns))
+        summary = StepSummary(
+            rank=self._rank,
+            step=self._number,
+            optimizer=self._optimizer,
+            time_ns=time.time_ns(),
+            wall_ns=wall_ns,
+            exposed_ns=min(exposed_ns, wall_ns),
+            reduced_bytes=reduced_bytes - before.reduced_bytes,
+            parameters=0,
+            waited=0,
+            plain=True,
+            detailed=False,
+            run_ns=run_ns,
+            run_delay_ns=delay_ns,
+        )
+        self._number += 1
+        return summary
+
+
+class _Reading(NamedTuple):
+    """The clocks and the sums over operations at the end of a step."""
+
+    time_ns: int
+    waited_ns: int
+    running_ns: int
+    reduced_bytes: int
+    on_core: CoreTimes | None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from slackline.backend import plain_steps
 from slackline.env import Environment
 from slackline.errors import SlacklineError
 from slackline.overlap._detail_budget import DetailBudget
@@ -53,6 +54,7 @@ class Report:
         self._rails: tuple[str, ...] = ()
         self._recorders: list[Recorder] = []
         self._writer = None
+        plain_steps.leave()
         if directory is not None:
             limit = Environment.read().telemetry_limit
             self._writer = Writer(directory, rank, limit_bytes=limit or DEFAULT_LIMIT_BYTES)

@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+from slackline.backend import plain_steps
 from slackline.pipeline.replan import warm_up
 from slackline.plan.pipeline import PipelinePlan, Scenario, replay
 from slackline.records import Decision, Promise, Record, Writer
@@ -17,6 +18,7 @@ class PlanTelemetry:
 
     def __init__(self, rank: int) -> None:
         """Create the telemetry of a rank of the job, without a file."""
+        plain_steps.leave()
         self._rank = rank
         self._writer: Writer | None = None
 

@@ -59,6 +59,8 @@ def _take(rank: RankRecords, record: Record) -> None:
     match record:
         case FileHeader():
             rank.headers.append(record)
+        case StepSummary(plain=True):
+            pass  # The steps follow from the operations, whose times say more.
         case StepSummary(optimizer=0):
             rank.steps[record.step] = record
             rank.late_ns[record.step] = sum(record.group_late_ns)

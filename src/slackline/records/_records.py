@@ -164,6 +164,11 @@ class StepSummary:
     """
     backward_ns: int = 0
     """Time from the end of each forward to the next forward or to the call of `step`."""
+    plain: bool = False
+    """Whether the step is known as a call of an optimizer alone, in a script without
+    `slackline.overlap`. Then `wall_ns`, `exposed_ns`, `reduced_bytes` and the times on a core are
+    the only figures. The exposed time is that of waits that the engine saw, or the time for which
+    the thread was on no core and waited for none, at most as long as the step's operations took."""
     detailed: bool = True
     """Whether the fields of groups and hidden time are filled. A callback receives details of every
     step; a file has details of as many steps as 0.25 % of the time allows."""

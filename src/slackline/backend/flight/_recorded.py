@@ -62,6 +62,9 @@ class RecordedNic:
             raise
         return RecordedGroup(group, record, self.recorder)
 
+    def stepped(self, optimizer: int) -> None:
+        self._nic.stepped(optimizer)
+
     def close(self) -> None:
         """Look for failures for the last time, then close the engine."""
         self.recorder.close()

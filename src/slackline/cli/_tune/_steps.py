@@ -87,6 +87,8 @@ class RankSteps:
                     self.tried |= record.origin == "trial"
                 case GroupOpened():
                     self.opened = True
+                case StepSummary(plain=True):
+                    pass  # Blocks of operations are measured, as in a script without an optimizer.
                 case StepSummary():
                     self.optimizers.setdefault(record.optimizer, []).append(record.wall_ns)
                 case PipelineStep():
