@@ -25,7 +25,7 @@ from slackline.records import (
 
 __all__ = ["OperationTotals", "Rank", "State"]
 
-_KEPT_STEPS = 2000
+_KEPT_STEPS = 500
 _KEPT_PIPELINE_STEPS = 500
 """The number of pipeline steps that are kept: a step may have hundreds of instructions."""
 
