@@ -51,8 +51,6 @@ class Diagnosis:
         self._peers = Peers(job)
         self._layout: Layout | None = None
         self._paces: dict[int, Pace] = {}
-        self._known: dict[int, tuple[bool, bool]] = {}
-        """For each rank, whether it records steps, and whether it records their parts."""
         self._read_ns: dict[int, int] = {}
         self._cycles: dict[int, Cycles] = {}
         self._updated_ns = 0
@@ -121,16 +119,15 @@ class Diagnosis:
     def _read_steps(self, now_ns: int) -> None:
         """Pass the steps that were added since the last call to the ranks' detectors."""
         for number, rank in self._job.ranks.items():
+            # Plain steps do not tell the own time of a rank whose thread waits in torch's code.
             plain = bool(rank.steps) and rank.steps[-1].plain
-            stepped = bool(rank.steps or rank.pipeline)
-            known = stepped, stepped and not plain
+            recorded = bool(rank.pipeline) or (bool(rank.steps) and not plain)
             pace = self._paces.get(number)
-            if pace is None or self._known.get(number) != known:
-                self._known[number] = known
-                pace = self._paces[number] = Pace(recorded=known[1])
+            if pace is None or pace.recorded != recorded:
+                pace = self._paces[number] = Pace(recorded=recorded)
                 self._read_ns.pop(number, None)
             read_ns = self._read_ns.get(number, -1)
-            if not stepped:
+            if not recorded:
                 self._read_calls(rank, pace, read_ns)
                 continue
             if rank.pipeline:
@@ -141,10 +138,7 @@ class Diagnosis:
             for step in _newer(rank.steps, read_ns, optimizer=0):
                 if not _complete(rank, step, now_ns):
                     break
-                if step.plain:
-                    pace.take_plain(step, _waits_within(rank, step))
-                else:
-                    pace.take(step, _waits_within(rank, step))
+                pace.take(step, _waits_within(rank, step))
                 self._read_ns[number] = step.time_ns
 
     def _read_calls(self, rank: Rank, pace: Pace, read_ns: int) -> None:

@@ -180,20 +180,10 @@ class Pace:
             own_ns = max(0, compute_ns), max(0, pause_ns)
             self._take(began_ns, *own_ns, step.run_ns, step.run_delay_ns)
 
-    def take_plain(self, step: StepSummary, waits: Iterable[tuple[int, int]]) -> None:
-        """Add a step that is known as a call of the optimizer alone.
-
-        The step's own time, without the times in `waits`, counts as computation: pauses cannot be
-        told from it.
-        """
-        began_ns = step.time_ns - step.wall_ns
-        own_ns = step.wall_ns - _covered(list(waits), began_ns, step.time_ns)
-        self._take(began_ns, own_ns, 0, step.run_ns, step.run_delay_ns)
-
     def take_cycle(self, began_ns: int, own_ns: int) -> None:
         """Add a step that is known by the rank's collectives alone.
 
-        The step's own time, in nanoseconds, counts as computation, as in `take_plain`.
+        The step's own time, in nanoseconds, counts as computation: pauses cannot be told from it.
         """
         self._take(began_ns, own_ns, 0, None, None)
 

@@ -38,11 +38,19 @@ _DROPPED, _DROPPED_FACTOR = 0.015, 4.0
 """The same for UDP rails, with the median link in place of the best quarter: a UDP rail finds the
 rate of its path by filling queues, which then drop packets."""
 
+_DROPPED_BESIDE = 3.0
+"""The factor of that share beside a slow part, for which data come in bursts elsewhere."""
+
 _FAR_NS, _FAR_FACTOR = 2_000_000, 4.0
 """A round trip is long if it exceeds the factor times that of the best quarter by this time."""
 
 _CARRIED, _BUSY_NS, _BYTES = 0.8, 200_000_000, 20_000
 """A rate is low below this share of the peers' rate. Readings need so much busy time and bytes."""
+
+_WAIT_FACTOR, _WAIT_NS, _WAIT_BYTES = 1.25, 3_000_000, 24_000
+"""Data behind a low rate wait in its queue: this factor of the others' wait at least, and longer by
+this time, or so many bytes wait. Where they do not, the rate is low because the ends of a link are
+late, such as processes on busy cores."""
 
 _QUEUE_NS, _QUEUE_FACTOR = 300_000, 3.0
 """A direction has the queue of a link if its probes wait so long, and so much longer than those of
@@ -62,6 +70,9 @@ class _Reading:
     rate: float | None
     negotiated_bps: int = 0
     kind: str = "tcp"
+    queued_ns: float | None = None
+    """The time by which a round trip of the data themselves is usually longer than the shortest
+    one: data wait in the queue of a slow part."""
 
 
 _NOTHING = _Reading(None, 0, None, None, None)
@@ -133,6 +144,7 @@ def _read(link: Link, least: int) -> _Reading:
     trips = [each.least_round_trip_ns for each in latest if each.least_round_trip_ns]
     busy_ns = sum(each.busy_ns for each in latest)
     confirmed = sum(each.confirmed_bytes for each in latest)
+    loaded = [each.round_trip_ns for each in latest if each.round_trip_ns and each.sent_bytes]
     carried = busy_ns >= _BUSY_NS and confirmed >= _BYTES
     return _Reading(
         lost=resent / packets if packets else None,
@@ -142,6 +154,7 @@ def _read(link: Link, least: int) -> _Reading:
         rate=confirmed * 8e9 / busy_ns if carried else None,
         negotiated_bps=latest[0].negotiated_bps,
         kind=latest[0].kind,
+        queued_ns=max(0, median(loaded) - link.least_round_trip_ns) if loaded else None,
     )
 
 
@@ -186,6 +199,8 @@ class _Rail:
             return []
         if dropping:
             limit = max(_DROPPED, _DROPPED_FACTOR * median(lost.values()))
+            if len(self._left) < len(self._readings):
+                limit *= _DROPPED_BESIDE
         else:
             limit = max(_LOST, _LOST_FACTOR * _best_quarter(lost.values()))
         resent = {way: each.resent for way, each in self._readings.items()}
@@ -280,8 +295,10 @@ class _Rail:
                 most = max((rates[way] for way in ways), default=fastest)
                 if most >= limit * fastest or len({_ends(*way) for way in ways}) < _LEAST_PAIRS:
                     continue
-                rest = [rate for way, rate in rates.items() if host not in self._hosts(way)]
-                if len(rest) >= _LEAST_PAIRS and most < limit * median(rest):
+                others = [way for way in rates if host not in self._hosts(way)]
+                rest = [rates[way] for way in others]
+                low = len(rest) >= _LEAST_PAIRS and most < limit * median(rest)
+                if low and self._queued(ways, others):
                     peers = f"links between other hosts carry {_rate(median(rest))}"
                     found.append(self._nic(host, ways, how(ways), peers))
                     self._left -= set(ways)
@@ -298,12 +315,25 @@ class _Rail:
             if not rest:
                 continue
             slow = [way for way in mine if rates[way] < limit * median(rest)]
-            if slow:
+            if slow and self._queued(slow, [way for way in rates if way not in mine]):
                 slow = self._waiting(slow)
                 peers = f"the other links carry {_rate(median(rest))}"
                 found.append(self._link(slow, how(slow), peers))
                 self._left -= set(mine)
         return found
+
+    def _queued(self, ways: Collection[_Pair], others: Iterable[_Pair]) -> bool:
+        """Return whether the data of some directions wait longer than those of others."""
+        mine, theirs = (
+            [each for way in some if (each := self._readings[way].queued_ns) is not None]
+            for some in (ways, others)
+        )
+        if not mine or not theirs:
+            return True
+        mine_ns, theirs_ns = median(mine), median(theirs)
+        rate = median(self._readings[way].rate or 0.0 for way in ways)
+        much = mine_ns - theirs_ns >= _WAIT_NS or mine_ns * rate / 8e9 >= _WAIT_BYTES
+        return mine_ns >= _WAIT_FACTOR * theirs_ns and much
 
     def _waiting(self, ways: list[_Pair]) -> list[_Pair]:
         """Return those of a link's two slow directions in which probes wait, or both."""

@@ -1,7 +1,8 @@
 """Recorded jobs that were slow before they began.
 
 The recordings are the telemetry of four ranks that trained on four hosts of a lab (200 Mbit/s) for
-15 s, without the records that no diagnosis reads.
+15 s, without the records that no diagnosis reads; "pipeline" is of eight ranks, whose processes
+shared two cores and were late.
 """
 
 import gzip

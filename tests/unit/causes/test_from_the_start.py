@@ -9,6 +9,7 @@ from slackline.causes import Kind, Watch
 
 NAMES = [
     ("even", "no fault", None, ""),
+    ("pipeline", "no fault, and stages that compute longer one after the other", None, ""),
     ("tenth", "nic 2.0 rate 20Mbit", Kind.NIC, "NIC 0 of host 2: it carries "),
     ("half", "nic 1.0 rate 100Mbit", Kind.NIC, "NIC 0 of host 1: it carries "),
     ("loss", "link 0>1 loss 3%", Kind.LINK, "link 0>1: it loses "),
