@@ -101,9 +101,10 @@ format: setup  ## rewrite Python and C++ as the formatters want them
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(FORMATTED)
 
-generate: setup  ## rewrite the generated files: the C++ frame header and the extension's stub
+generate: setup  ## rewrite the generated files: the C++ frame header, the extension's stub, the page of the commands
 	$(BIN)/python -m slackline.wire > build/wire.h && mv build/wire.h native/include/slackline/wire.h
 	$(BIN)/python -m nanobind.stubgen -q -m slackline._native -o src/slackline/_native.pyi
+	$(BIN)/python -m typer slackline.cli utils docs --name slackline --title "Command line" > build/commands.md && mv build/commands.md docs/command-line.md
 
 docs: setup  ## build the site of the pages in build/site; neither the build nor the site needs a network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build

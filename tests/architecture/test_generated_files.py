@@ -2,6 +2,8 @@
 generator."""
 
 import difflib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,3 +34,14 @@ def test_the_stub_is_what_the_extension_generates() -> None:
     stub = StubGen(_native)
     stub.put(_native)
     assert_same("src/slackline/_native.pyi", stub.get())
+
+
+def test_the_page_of_the_command_line_is_what_the_commands_generate() -> None:
+    words = [sys.executable, "-m", "typer", "slackline.cli", "utils", "docs"]
+    done = subprocess.run(
+        [*words, "--name", "slackline", "--title", "Command line"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert_same("docs/command-line.md", done.stdout)

@@ -14,6 +14,7 @@ from slackline.errors import UsageError
 
 SOURCE = Path(__file__).parents[2] / "src" / "slackline"
 MAKERS_OF_ENVIRONMENTS = {"cli/_doctor/_save.py", "cli/doctor.py", "cli/run.py", "lab/enter.py"}
+MAKERS_OF_ENVIRONMENTS |= {"cli/_job/_running.py", "cli/bench.py"}
 MAKERS_OF_ENVIRONMENTS |= {"cli/_apply.py"}
 MAKERS_OF_ENVIRONMENTS |= {"cli/_tune/_trial.py", "cli/tune.py"}
 """The files that start processes and therefore build an environment for them."""

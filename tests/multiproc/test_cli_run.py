@@ -403,3 +403,23 @@ dist.destroy_process_group()
     assert code == 0, err
     said = {file.read_text() for file in (path.parent / "kept").rglob("1/stdout.log")}
     assert said == {"True\n"}
+
+
+def test_torchrun_s_options_restart_ranks_and_show_all_of_them(
+    script: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = script(
+        "count = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\n"
+        "print('start', count, flush=True)\n"
+        "if count == 0 and rank == 1:\n    sys.exit(5)\n"
+    )
+    options = ("--max-restarts", "1", "--monitor-interval=0.1", "--tee", "3", "--role", "a")
+    code, out, _ = _run(*options, "--nproc-per-node", "2", path, directory=tmp_path, ranks=2)
+    assert code == 0
+    assert {"rank 0 | start 1", "rank 1 | start 1"} <= set(out.splitlines())
+
+
+def test_a_command_runs_on_each_rank(tmp_path: Path) -> None:
+    options = ("--output", "1", "--no-python")
+    code, out, _ = _run(*options, "printenv", "RANK", directory=tmp_path, ranks=2)
+    assert (code, out) == (0, "1\n")

@@ -17,7 +17,6 @@ from weakref import WeakSet
 from slackline._process_end import process_end
 from slackline.backend._debug_answers import links_of, register_answers
 from slackline.backend._group import SlacklineGroup
-from slackline.backend._plain_steps import plain_steps
 from slackline.backend._store_prefix import agree_on_prefix, first_membership
 from slackline.backend._torch import BackendOptions, PrefixStore, Store, time_limit
 from slackline.env import Environment
@@ -27,6 +26,7 @@ from slackline.nic import Store as NicStore
 from slackline.nic.connect import tell_failure
 
 if TYPE_CHECKING:
+    from slackline.backend._plain_steps import PlainSteps
     from slackline.backend.flight import FlightRecorder
 
 __all__ = ["Context", "create", "links"]
@@ -55,6 +55,7 @@ class Context:
         self._lock = threading.Lock()
         self._nic: Nic | None = None
         self._options: NicOptions | None = None
+        self._steps: PlainSteps | None = None
         self._opening = 0
         self._groups: set[Group] = set()
         self._made: WeakSet[SlacklineGroup] = WeakSet()
@@ -208,7 +209,11 @@ class Context:
             if self._nic is None:
                 self._nic = self._open_nic(options)
                 if Environment.read().telemetry is not None:
+                    # Here and not above: without telemetry no rank needs the module.
+                    from slackline.backend._plain_steps import plain_steps
+
                     plain_steps.begin(self._nic.stepped)
+                    self._steps = plain_steps
                 self._options = options
                 process_end.add(self._end_of_process)
             elif options is not None and options != self._options:
@@ -235,8 +240,10 @@ class Context:
             if self._groups or self._opening:
                 return
             nic, self._nic = self._nic, None
+            steps, self._steps = self._steps, None
+        if steps is not None:
+            steps.end()
         if nic is not None:
-            plain_steps.end()
             process_end.remove(self._end_of_process)
             nic.close()
 

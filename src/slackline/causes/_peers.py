@@ -36,6 +36,7 @@ from slackline.records import SCHEMA_VERSION, FileHeader, LinkReport
 __all__ = ["REPORTED_NS", "Peers", "compare_links", "sites_of"]
 
 _OWN, _OWN_NS, _OWN_SHARE = 1.45, 1_000_000, 0.03
+_FAR_SLOWER = 1.8
 """A rank is slower than its peers if its own time is so many times theirs, and longer by this time
 and this share of a step at least."""
 
@@ -104,8 +105,7 @@ class Peers:
             readings = readings_of(self._job, plan, silent, gone)
             if not self._began_ns and _comparable(readings, paces):
                 self._began_ns = now_ns
-            # Work for a slow link takes the cores of its ranks, so links are asked first.
-            self._found = of_links(self._job, plan, readings) or _of_ranks(paces)
+            self._found = _of_all(of_links(self._job, plan, readings), paces)
         places = {(each.kind, each.name): each for each in self._found}
         self._seen_ns = {place: self._seen_ns.get(place, now_ns) for place in places}
         known = {rank for cause in others for rank in cause.ranks}
@@ -181,16 +181,34 @@ def _comparable(readings: Readings, paces: Mapping[int, Pace]) -> bool:
     return busy or any(pace.own_ns is not None for pace in paces.values())
 
 
-def _of_ranks(paces: Mapping[int, Pace]) -> list[Found]:
-    """Return the ranks whose own time in a step, or between steps, is longer than the others'."""
+def _of_all(links: list[Found], paces: Mapping[int, Pace]) -> list[Found]:
+    """Return the findings about links and NICs, or else those about ranks.
+
+    Work for a slow link takes the cores of its ranks, so links are asked first. A process that is
+    slow by far is late for its UDP rails too, whose packets the kernel then drops.
+    """
+    if not links:
+        return _of_ranks(paces)
+    slow = {each.ranks for each in _of_ranks(paces, _FAR_SLOWER)}
+    late = [each for each in links if each.udp and any(set(each.ranks) >= set(s) for s in slow)]
+    if len(late) < len(links):
+        return [each for each in links if each not in late]
+    return _of_ranks(paces, _FAR_SLOWER)
+
+
+def _of_ranks(paces: Mapping[int, Pace], factor: float = _OWN) -> list[Found]:
+    """Return the ranks whose own time in a step, or between steps, is longer than the others'.
+
+    `factor` is the least ratio of the times.
+    """
     own = {rank: pace.own_ns for rank, pace in paces.items()}
     found = []
-    for rank, own_ns, others_ns in _longer(own, paces, _OWN_NS, _OWN_SHARE):
+    for rank, own_ns, others_ns in _longer(own, paces, _OWN_NS, _OWN_SHARE, factor):
         how = "it is slower than the others"
         peers = f"it computes {in_ms(own_ns)} a step, the others {in_ms(others_ns)}"
         found.append(Found(Kind.RANK, f"rank {rank}", (rank,), None, frozenset(), how, peers))
     pauses = {rank: pace.pause_ns for rank, pace in paces.items()}
-    for rank, pause_ns, others_ns in _longer(pauses, paces, _PAUSE_NS, _PAUSE_SHARE):
+    for rank, pause_ns, others_ns in _longer(pauses, paces, _PAUSE_NS, _PAUSE_SHARE, factor):
         name = f"the data loader of rank {rank}"
         how = "it is slower than the others"
         peers = f"it takes {in_ms(pause_ns)} between two steps, the others {in_ms(others_ns)}"
@@ -199,7 +217,11 @@ def _of_ranks(paces: Mapping[int, Pace]) -> list[Found]:
 
 
 def _longer(
-    times: Mapping[int, float | None], paces: Mapping[int, Pace], least_ns: float, share: float
+    times: Mapping[int, float | None],
+    paces: Mapping[int, Pace],
+    least_ns: float,
+    share: float,
+    factor: float,
 ) -> list[tuple[int, float, float]]:
     """Return the ranks with a longer time than the others: the rank, its time, and theirs.
 
@@ -212,6 +234,6 @@ def _longer(
     for rank, time_ns in known.items():
         others_ns = median(other_ns for other, other_ns in known.items() if other != rank)
         more_ns = max(least_ns, share * paces[rank].step_ns)
-        if time_ns >= max(_OWN * others_ns, others_ns + more_ns):
+        if time_ns >= max(factor * others_ns, others_ns + more_ns):
             found.append((rank, time_ns, others_ns))
     return found if 2 * len(found) < len(known) else []

@@ -6,7 +6,7 @@ by all of its links that differ: the NIC of a host, else a link or one direction
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import median, median_low
 
 from slackline.causes._cause import Kind
 from slackline.causes._hosts import Direction, Layout
@@ -34,9 +34,13 @@ _LOST, _LOST_FACTOR, _RESENT, _FEW_RESENT = 0.003, 5.0, 8, 3
 """Packets are lost if this share and this number were sent again, and the factor times the share of
 the best quarter of the links. Fewer packets count on a NIC some of whose links lose as many."""
 
-_DROPPED, _DROPPED_FACTOR = 0.015, 4.0
-"""The same for UDP rails, with the median link in place of the best quarter: a UDP rail finds the
-rate of its path by filling queues, which then drop packets."""
+_DROPPED, _DROPPED_FACTOR, _INTERVAL_PACKETS = 0.01, 2.0, 200
+"""The same for UDP rails, with the median link in place of the best quarter, and the loss of the
+median report of so many packets: a UDP rail finds the rate of its path by filling queues, which
+then drop packets."""
+
+_DROPPED_OF_MOST = 0.65
+"""The part of the largest loss from which on other UDP rails lose too much as well."""
 
 _DROPPED_BESIDE = 3.0
 """The factor of that share beside a slow part, for which data come in bursts elsewhere."""
@@ -44,8 +48,9 @@ _DROPPED_BESIDE = 3.0
 _FAR_NS, _FAR_FACTOR = 2_000_000, 4.0
 """A round trip is long if it exceeds the factor times that of the best quarter by this time."""
 
-_CARRIED, _BUSY_NS, _BYTES = 0.8, 200_000_000, 20_000
-"""A rate is low below this share of the peers' rate. Readings need so much busy time and bytes."""
+_CARRIED, _UDP_CARRIED, _BUSY_NS, _BYTES = 0.8, 0.6, 200_000_000, 20_000
+"""A rate is low below this share of the peers' rate; UDP rails, whose shares of a path vary more,
+have their own. Readings need so much busy time and bytes."""
 
 _WAIT_FACTOR, _WAIT_NS, _WAIT_BYTES = 1.25, 3_000_000, 24_000
 """Data behind a low rate wait in its queue: this factor of the others' wait at least, and longer by
@@ -91,6 +96,8 @@ class Found:
     peers: str
     excess_ns: int = 0
     """The time of a round trip, if it is longer than on the other links."""
+    udp: bool = False
+    """Whether the rail is a UDP rail, whose ends do the work that the kernel does for TCP."""
 
 
 Readings = Mapping[int, Mapping[_Pair, _Reading]]
@@ -146,8 +153,12 @@ def _read(link: Link, least: int) -> _Reading:
     confirmed = sum(each.confirmed_bytes for each in latest)
     loaded = [each.round_trip_ns for each in latest if each.round_trip_ns and each.sent_bytes]
     carried = busy_ns >= _BUSY_NS and confirmed >= _BYTES
+    lost = resent / packets if packets else None
+    if latest[0].kind == "udp":
+        shares = [r.resent / r.packets for r in latest if r.packets >= _INTERVAL_PACKETS]
+        lost = median(shares) if len(shares) >= least else None
     return _Reading(
-        lost=resent / packets if packets else None,
+        lost=lost,
         resent=resent,
         trip_ns=link.least_round_trip_ns or None,
         longest_ns=max(trips, default=None),
@@ -179,13 +190,14 @@ class _Rail:
         self._job, self._plan, self._rail, self._several = job, plan, rail, several
         self._readings = readings
         self._left = set(readings)
+        self._udp = any(each.kind == "udp" for each in readings.values())
 
     def differences(self) -> list[Found]:
         """Return what differs, each direction once, by the first quantity that tells.
 
         A UDP rail loses more packets where the path is slow, so its losses tell last.
         """
-        if any(each.kind == "udp" for each in self._readings.values()):
+        if self._udp:
             return [*self._far(), *self._slow(), *self._losing(dropping=True)]
         return [*self._losing(dropping=False), *self._far(), *self._slow()]
 
@@ -198,7 +210,8 @@ class _Rail:
         if not lost:
             return []
         if dropping:
-            limit = max(_DROPPED, _DROPPED_FACTOR * median(lost.values()))
+            limit = max(_DROPPED, _DROPPED_FACTOR * median_low(lost.values()))
+            limit = max(limit, _DROPPED_OF_MOST * max(lost.values()))
             if len(self._left) < len(self._readings):
                 limit *= _DROPPED_BESIDE
         else:
@@ -282,7 +295,8 @@ class _Rail:
         if len(rates) < _LEAST_PAIRS:
             return []
         explained = len(self._left) < len(self._readings)
-        limit = _CARRIED**2 if explained else _CARRIED
+        carried = _UDP_CARRIED if self._udp else _CARRIED
+        limit = carried**2 if explained else carried
         found = []
 
         def how(ways: Collection[_Pair]) -> str:
@@ -302,7 +316,7 @@ class _Rail:
                     peers = f"links between other hosts carry {_rate(median(rest))}"
                     found.append(self._nic(host, ways, how(ways), peers))
                     self._left -= set(ways)
-                    limit = _CARRIED**2
+                    limit = carried**2
                     rates = {way: rate for way, rate in rates.items() if way not in ways}
                     break
         if len(rates) < _LEAST_PAIRS:
@@ -324,6 +338,8 @@ class _Rail:
 
     def _queued(self, ways: Collection[_Pair], others: Iterable[_Pair]) -> bool:
         """Return whether the data of some directions wait longer than those of others."""
+        if self._udp:
+            return True  # The rail keeps its path's queue short, so that data wait at the sender.
         mine, theirs = (
             [each for way in some if (each := self._readings[way].queued_ns) is not None]
             for some in (ways, others)
@@ -402,7 +418,7 @@ class _Rail:
         name = f"NIC {self._rail} of {self._plan.names[host]}"
         links = frozenset((*way, self._rail) for way in ways)
         ranks = tuple(self._plan.hosts[host])
-        return Found(Kind.NIC, name, ranks, self._rail, links, how, peers)
+        return Found(Kind.NIC, name, ranks, self._rail, links, how, peers, udp=self._udp)
 
     def _negotiated(self, host: int) -> str:
         """Return what a NIC has negotiated in words, if it is less than the others have."""
@@ -423,7 +439,7 @@ class _Rail:
         if rail is not None:
             name += f" on rail {rail}"
         links = frozenset((*way, self._rail) for way in ways)
-        return Found(Kind.LINK, name, (low, high), rail, links, how, peers)
+        return Found(Kind.LINK, name, (low, high), rail, links, how, peers, udp=self._udp)
 
 
 def _sites(hosts: Iterable[int], near: Iterable[_Pair]) -> dict[int, int]:

@@ -2,6 +2,8 @@
 
     __init__.py   the command and its error handling
     run.py        `slackline run`: run a script on several ranks and print what communication cost
+    bench.py      `slackline bench`: the time and the rate of a collective by size
+    _bench/       its ranks
     top.py        `slackline top`: a job on a terminal, on a page, or as metrics
     why.py        `slackline why`: why a job failed, why it was slow, and the run in ten lines
     trace.py      `slackline trace`: a run as a trace for Perfetto, Chrome or OpenTelemetry
@@ -36,6 +38,7 @@ import typer
 from slackline import __version__
 from slackline.cli import (
     aggregate,
+    bench,
     circuit,
     doctor,
     lab,
@@ -61,19 +64,28 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(name="run", context_settings=run.SETTINGS)(run.run)
-app.command(name="tune", context_settings=tune.SETTINGS)(tune.tune)
-app.command(name="top")(top.top)
-app.command(name="why")(why.why)
-app.command(name="trace")(trace.trace)
-app.add_typer(plan.app, name="plan")
-app.add_typer(lab.app, name="lab")
-app.add_typer(circuit.app, name="circuit")
-app.command(name="doctor")(doctor.doctor)
-app.command(name="aggregate")(aggregate.aggregate)
-app.command(name="simulate")(simulate.simulate)
-app.add_typer(reproduce.app, name="reproduce")
-app.command(name="what-if")(what_if.what_if)
+_TRAIN = "Train"
+_NETWORK = "Check and try a network"
+_LOOK = "Look at a job"
+_STUDY = "Study and plan"
+"""The groups of commands in the help."""
+
+app.command("run", context_settings=run.SETTINGS, cls=run.TorchrunCommand, rich_help_panel=_TRAIN)(
+    run.run
+)
+app.command("tune", context_settings=tune.SETTINGS, rich_help_panel=_TRAIN)(tune.tune)
+app.command("aggregate", rich_help_panel=_TRAIN)(aggregate.aggregate)
+app.command("doctor", rich_help_panel=_NETWORK)(doctor.doctor)
+app.command("bench", rich_help_panel=_NETWORK)(bench.bench)
+app.add_typer(lab.app, name="lab", rich_help_panel=_NETWORK)
+app.command("top", rich_help_panel=_LOOK)(top.top)
+app.command("why", rich_help_panel=_LOOK)(why.why)
+app.command("trace", rich_help_panel=_LOOK)(trace.trace)
+app.command("what-if", rich_help_panel=_STUDY)(what_if.what_if)
+app.add_typer(plan.app, name="plan", rich_help_panel=_STUDY)
+app.command("simulate", rich_help_panel=_STUDY)(simulate.simulate)
+app.add_typer(reproduce.app, name="reproduce", rich_help_panel=_STUDY)
+app.add_typer(circuit.app, name="circuit", rich_help_panel=_STUDY)
 
 
 def _version(asked: bool) -> None:

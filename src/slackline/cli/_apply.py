@@ -14,6 +14,7 @@ import typer
 from slackline.cli import run
 from slackline.cli._job._program import Program
 from slackline.cli._job._stage import lab_options
+from slackline.cli._job._torchrun import read_torchrun, torchrun_words
 from slackline.errors import UsageError
 from slackline.units import format_duration_ns, format_rate, parse_rate
 
@@ -81,19 +82,24 @@ def job_of_words(words: Sequence[str]) -> "Job":
     from slackline.cli._job._kept_job import job_of
 
     command = typer.Typer()
-    command.command(context_settings=run.SETTINGS)(run.run)
-    given = typer.main.get_command(command).make_context("slackline run", list(words)).params
+    command.command(context_settings=run.SETTINGS, cls=run.TorchrunCommand)(run.run)
+    context = typer.main.get_command(command).make_context("slackline run", list(words))
+    torchrun, given = read_torchrun(torchrun_words(context)), context.params
+    if given["script"] is None:
+        raise UsageError("the words of slackline run name no program")
+    if torchrun.nodes > 1:
+        raise UsageError(f"a job of several machines cannot be repeated: --nnodes {torchrun.nodes}")
     if given["hosts"] is not None and not given["lab"]:
         raise UsageError(f"a job of several machines cannot be repeated: --hosts {given['hosts']}")
     options = lab_options(
         lab=given["lab"],
-        ranks=given["ranks"],
+        ranks=given["ranks"] if torchrun.ranks is None else torchrun.ranks,
         hosts=given["hosts"],
         nics=given["nics"],
         rate=None if given["rate"] is None else parse_rate(given["rate"]),
         switch=given["switch"],
     )
-    ranks = options.hosts if options is not None else given["ranks"] or _RANKS
+    ranks = options.hosts if options is not None else torchrun.ranks or given["ranks"] or _RANKS
     asked = {
         f"SLACKLINE_{'AS' if name == 'serve' else name.upper()}": given[name]
         for name in ("timeout", "nic", "nic_check", "circuit", "serve")

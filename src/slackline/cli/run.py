@@ -1,38 +1,24 @@
 """The command `slackline run`: run a program on several ranks; print the cost of communication.
 
 The ranks run on this machine, on the hosts of a lab, or on several machines with the same command
-on each. torchrun starts and watches the ranks. Rank 0's output is shown as it is written. The
-output of the other ranks is stored, and shown if they fail.
+on each. torchrun starts and watches the ranks, and its own options may stand beside those of
+slackline. The output of rank 0, or of the first rank that prints if rank 0 is silent, is shown as
+it is written. The output of the other ranks is stored, and shown if they fail.
 
 Exit codes: 0; 2 for a wrong argument; a failed rank's own code; 1 for a rank that a signal killed;
 128 + n if signal n ended the command itself (130 for Ctrl-C).
 """
 
 import os
-import shutil
-import signal
-import tempfile
-from contextlib import ExitStack
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from slackline.cli._job._announced import announced
 from slackline.cli._job._config import NO_CONFIG, read_config
-from slackline.cli._job._failed_job import explain
-from slackline.cli._job._following import Ender, follow, format_time, shutdown_time
+from slackline.cli._job._following import shutdown_time
 from slackline.cli._job._hosts import DEFAULT_PORT, Hosts, find_hosts
-from slackline.cli._job._interrupts import collected_signals
-from slackline.cli._job._key import job_key
-from slackline.cli._job._launch import (
-    Job,
-    on_this_machine,
-    ranks_named,
-    thread_settings,
-)
-from slackline.cli._job._limits import usable_cores
+from slackline.cli._job._launch import Place, on_this_machine
 from slackline.cli._job._options import (
     SETTINGS,
     Arguments,
@@ -42,9 +28,11 @@ from slackline.cli._job._options import (
     Rate,
     Switch,
 )
-from slackline.cli._job._output import writing_to
 from slackline.cli._job._program import Program
-from slackline.cli._job._stage import NO_GROUP_NS, lab_options, open_stage
+from slackline.cli._job._running import Request, run_job
+from slackline.cli._job._shown import ALL, FIRST, check_shown
+from slackline.cli._job._stage import NO_GROUP_NS, lab_options
+from slackline.cli._job._torchrun import Torchrun, TorchrunCommand, read_torchrun, torchrun_words
 from slackline.cli._serving import (
     MetricsFlag,
     MetricsListen,
@@ -56,23 +44,23 @@ from slackline.cli._serving import (
 from slackline.env import Environment
 from slackline.errors import UsageError
 from slackline.faults import Plan, parse_all
+from slackline.lab import LabOptions
 from slackline.units import parse_duration_ns, parse_rate
-from slackline.views.terminal import Report, open_screen
 
-__all__ = ["SETTINGS", "run"]
+__all__ = ["SETTINGS", "TorchrunCommand", "run"]
 
 _MOST_RANKS = 1024
-_PATIENCE = timedelta(minutes=1)
-"""The time that torchrun itself has to end after its ranks if the command fails."""
+_DEFAULT_RANKS = 4
 
 
 def run(
+    context: typer.Context,
     script: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             metavar="SCRIPT", help="Run this script, or with -m this module, on each rank."
         ),
-    ],
+    ] = None,
     arguments: Arguments = None,
     module: ModuleFlag = False,
     ranks: Annotated[
@@ -135,6 +123,15 @@ def run(
             "Default: keep them only if the job fails."
         ),
     ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RANKS",
+            help="Show the output of this rank, of all ranks with a prefix (all), or of rank 0, "
+            "or the first that prints if rank 0 is silent (first). Default: first; all with "
+            "torchrun's --tee.",
+        ),
+    ] = None,
     faults: Annotated[
         list[str] | None,
         typer.Option(
@@ -177,11 +174,90 @@ def run(
 ) -> int:
     """Run SCRIPT on several ranks of one or more machines and print what communication cost.
 
-    Options of slackline precede the script; options of the script follow it.
+    Options of slackline, and those of torchrun, precede the script; options of the script follow
+    it.
     """
+    if script is None:
+        raise UsageError(
+            "name the program: slackline run --ranks 2 train.py; slackline run --help has all "
+            "options"
+        )
+    torchrun = read_torchrun(torchrun_words(context))
     given = NO_CONFIG if config is None else read_config(config)
+    options, ranks = _ranks(
+        ranks if torchrun.ranks is None else _same(ranks, torchrun.ranks),
+        given.ranks,
+        lab=lab,
+        hosts=hosts,
+        nics=nics,
+        rate=rate,
+        switch=switch,
+    )
+    place, announcement = _place(
+        torchrun, None if options is not None else hosts, port, ranks, lab=lab
+    )
+    program = Program.of_words(script, arguments, module=module, python=torchrun.python)
+    world = ranks if place.world is None else place.world
+    _check(program, world, keep)
+    engine = {"timeout": timeout, "nic": nic, "nic_check": nic_check, "circuit": circuit}
+    variables = {**given.variables, **_asked(**engine, **{"as": serve})}
+    chosen = Environment.read({**os.environ, **variables})
+    if nic_check is not None and chosen.nic != "twin":
+        raise UsageError(
+            f"--nic-check {nic_check}: a check needs a twin (a model in Python) as NIC; "
+            "add --nic twin"
+        )
+    plan = parse_all(faults or ())
+    timed = plan if lab else plan.of_ranks  # the engine itself times faults of links and NICs
+    shown = ALL if output is None and torchrun.all_output else output or FIRST
+    asked = Request(
+        program=program,
+        ranks=ranks,
+        place=place,
+        lab=options,
+        chosen=chosen,
+        variables=variables,
+        config=given,
+        faults=faults or (),
+        plan=plan,
+        fault_wait_ns=_fault_wait_ns(fault_wait, timed),
+        grace=shutdown_time(shutdown_timeout, os.environ),
+        keep=keep,
+        output=check_shown(shown, world),
+        announcement=announcement,
+        passed=torchrun.passed,
+    )
+    here = place.first == 0  # The machine of rank 0 serves the page.
+    serving = served(
+        page=page and here,
+        page_listen=page_listen if here else None,
+        metrics=metrics,
+        metrics_listen=metrics_listen,
+        metrics_token=metrics_token,
+    )
+    return run_job(asked, serving)
+
+
+def _same(ranks: int | None, torchruns: int) -> int:
+    """Return the number of ranks that --nproc-per-node gives; --ranks must not differ from it."""
+    if ranks not in (None, torchruns):
+        raise UsageError(f"--ranks {ranks} is not --nproc-per-node {torchruns}: give one of them")
+    return torchruns
+
+
+def _ranks(
+    ranks: int | None,
+    of_config: int | None,
+    *,
+    lab: bool,
+    hosts: str | None,
+    nics: int | None,
+    rate: str | None,
+    switch: str | None,
+) -> tuple[LabOptions | None, int]:
+    """Return the options of the lab, None without one, and the number of ranks on each machine."""
     if ranks is None and (hosts is None or not lab):
-        ranks = given.ranks
+        ranks = of_config
     options = lab_options(
         lab=lab,
         ranks=ranks,
@@ -190,122 +266,26 @@ def run(
         rate=None if rate is None else parse_rate(rate),
         switch=switch,
     )
-    ranks = options.hosts if options is not None else 4 if ranks is None else ranks
-    machines = _machines(hosts if options is None else None, port)
-    world = ranks if machines is None else ranks * len(machines.names)
-    program = Program.of_words(script, arguments, module=module)
-    _check(program, world, keep)
-    engine = {"timeout": timeout, "nic": nic, "nic_check": nic_check, "circuit": circuit}
-    asked = {**given.variables, **_asked(**engine, **{"as": serve})}
-    chosen = Environment.read({**os.environ, **asked})
-    if nic_check is not None and chosen.nic != "twin":
-        raise UsageError(
-            f"--nic-check {nic_check}: a check needs a twin (a model in Python) as NIC; "
-            "add --nic twin"
-        )
-    plan = parse_all(faults or ())
-    timed = plan if lab else plan.of_ranks  # the engine itself times faults of links and NICs
-    fault_wait_ns = _fault_wait_ns(fault_wait, timed)
-    place = on_this_machine() if machines is None else machines.place(ranks)
-    grace = shutdown_time(shutdown_timeout, os.environ)
-    if place.first != 0:  # The machine of rank 0 serves the page.
-        page, page_listen = False, None
-    with (
-        collected_signals() as received,  # the first: signals are collected until all is closed
-        served(
-            page=page,
-            page_listen=page_listen,
-            metrics=metrics,
-            metrics_listen=metrics_listen,
-            metrics_token=metrics_token,
-        ) as servers,
-        open_screen() as screen,
-        open_stage(options, plan, world, place, no_group_ns=fault_wait_ns) as stage,
-        ExitStack() as while_running,
-    ):
-        if chosen.nic is not None and chosen.nic != "software":
-            from slackline.nic.offload import Devices
+    if options is not None:
+        return options, options.hosts
+    return None, _DEFAULT_RANKS if ranks is None else ranks
 
-            if chosen.nic == "circuit" or chosen.nic_check:
-                screen.note(
-                    "at its first use on a machine the circuit is compiled, for half a minute"
-                )
-            # Check the devices here, so that a wrong value is reported once and not by every rank.
-            Devices(chosen.nic, chosen.nic_check, chosen.circuit or "")
-        with writing_to(keep or Path(tempfile.gettempdir())):
-            directory = keep or Path(tempfile.mkdtemp(prefix="slackline-run-"))
-            telemetry = directory / "telemetry"
-            telemetry.mkdir(parents=True, exist_ok=True)
-        if keep is not None and machines is None:
-            from slackline.cli._job._kept_job import job_of
-            from slackline.predict import write_job
 
-            variables = {**os.environ, **asked}
-            kept = job_of(program, options, ranks, faults or [], variables)
-            with writing_to(keep):
-                write_job(keep, kept)
-        settings = {**stage.settings, **asked, "SLACKLINE_TELEMETRY": str(telemetry)}
-        settings["SLACKLINE_REPORTS"] = str(telemetry)  # they are kept with the telemetry
-        settings |= while_running.enter_context(job_key(chosen, alone=machines is None))
-        cores = usable_cores()
-        for said in given.replaced(os.environ, asked):
-            screen.note(said)
-        screen.note(f"{ranks} {'rank' if ranks == 1 else 'ranks'} of {program} on {cores} cores")
-        if machines is not None:
-            screen.note(machines.announcement(ranks))
-        threads = thread_settings(os.environ, ranks)
-        settings |= threads
-        if threads and ranks > cores:
-            screen.note("OMP_NUM_THREADS=1 for each rank, as there are more ranks than cores")
-        for said in servers.start(telemetry):
-            screen.note(said)
-        while_running.enter_context(announced(directory, str(program), world, screen.note))
-        job = Job(
-            directory,
-            ranks=ranks,
-            program=program,
-            environment={**os.environ, **settings},
-            place=stage.place,
-            shutdown=grace,
-        )
-        report = Report(telemetry, ranks=ranks, first=stage.place.first)
-        try:
-            follow(job, stage, report, screen, Ender(job, grace, received))
-        finally:
-            job.stop()
-            job.wait(grace + _PATIENCE)
-        ending = job.ending()
-        code = 128 + received[0] if received else ending.exit_code
-        tables = [each for each in (report.table(), report.pipelines()) if each is not None]
-        for table in tables:
-            screen.table(table)
-        if not tables and not code:
-            screen.note("no steps in the telemetry: no rank has called an optimizer over slackline")
-        if report.job.ranks:
-            screen.table(report.summary())
-        for problem in report.problems():
-            screen.note(problem)
-        if said := stage.unused():
-            screen.note(said)
-        if ending.cut_off:
-            screen.note(
-                f"{ranks_named(ending.cut_off)} had not ended {format_time(grace)} after SIGTERM "
-                "and had to be killed (--shutdown-timeout)"
-            )
-        if job.disk_error:
-            screen.note(f"output or telemetry is missing in {directory}: {job.disk_error}")
-        if received:
-            screen.note(f"ended by {signal.Signals(received[0]).name}; all ranks have left")
-        elif code:
-            explain(job, ending, screen, report.job, shown=True)
-        if servers.error:
-            screen.note(servers.error)
-        saved = keep is not None or (code and not received) or screen.lost
-        if saved:
-            screen.note(f"output and telemetry of all ranks: {directory}")
-    if not saved:
-        shutil.rmtree(directory, ignore_errors=True)
-    return code
+def _place(
+    torchrun: Torchrun, hosts: str | None, port: int | None, ranks: int, *, lab: bool
+) -> tuple[Place, str]:
+    """Return the place of the job's ranks, and a line about its machines if there are several."""
+    machines = _machines(hosts, port)
+    of_torchrun = torchrun.place(ranks)
+    if lab and (of_torchrun is not None or not torchrun.python):
+        raise UsageError("--nnodes and --no-python are not for a lab: leave out --lab")
+    if machines is not None and of_torchrun is not None:
+        raise UsageError(f"--hosts {hosts} and --nnodes {torchrun.nodes}: give one of them")
+    if machines is not None:
+        return machines.place(ranks), machines.announcement(ranks)
+    if of_torchrun is not None:
+        return of_torchrun, f"node {torchrun.node} of {torchrun.nodes}"
+    return on_this_machine(), ""
 
 
 def _check(program: Program, ranks: int, keep: Path | None) -> None:

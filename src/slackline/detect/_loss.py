@@ -55,14 +55,15 @@ class Loss:
         reading = (mark[2] - before[2]) / sent
         last, self._last = self._last, (reading, before[0])
         if last is not None:
-            self._read(reading, *last)
+            options = self._options
+            least = options.least_udp_loss if sample.kind == "udp" else options.least_loss
+            self._read(reading, *last, least=least)
 
-    def _read(self, reading: float, last: float, began_ns: int) -> None:
+    def _read(self, reading: float, last: float, began_ns: int, *, least: float) -> None:
         """Judge the lower loss of two consecutive intervals and update the baseline."""
         lower = min(reading, last)
-        options = self._options
         if self._baseline.known:
-            threshold = max(options.least_loss, self._baseline.scatter)
+            threshold = max(least, self._baseline.scatter)
             beyond = lower - self._baseline.middle
             limit = self.cusum.threshold / 2 if self.cusum.active else threshold
             self._runs.take(late=beyond >= limit, told=self.cusum.active)

@@ -22,6 +22,8 @@ class HealthOptions:
     """Added delays below this count as jitter, however small the baseline latency is."""
     least_loss: float = 0.005
     """Increases of the packet loss by less than this fraction of all packets count as jitter."""
+    least_udp_loss: float = 0.02
+    """The same for UDP rails, which lose packets while they look for the rate of their path."""
     noise_factor: float = 6.0
     """A change must be this many times the baseline's noise (scaled median deviation)."""
     evidence: float = 3.0
@@ -56,6 +58,6 @@ class HealthOptions:
             value = getattr(self, field.name)
             if value <= 0:
                 raise UsageError(f"{field.name} must be positive, not {value}")
-        for name in ("least_change", "least_loss"):
+        for name in ("least_change", "least_loss", "least_udp_loss"):
             if getattr(self, name) >= 1:
                 raise UsageError(f"{name} must be below 1, not {getattr(self, name)}")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slackline.cli import main
 from slackline.cli._job._config import KEYS, NO_CONFIG, Config, config_text, read_config
-from slackline.cli.run import run
 from slackline.errors import UsageError
 
 
@@ -161,7 +161,9 @@ def test_any_text_is_written_as_toml(key: str) -> None:
     assert tomllib.loads(config_text({"key": key})) == {"key": key}
 
 
-def test_a_script_is_not_started_with_a_wrong_file(tmp_path: Path) -> None:
+def test_a_script_is_not_started_with_a_wrong_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "job.toml").write_text("nics = 2")
-    with pytest.raises(UsageError, match='there is no setting "nics"'):
-        run(tmp_path / "none.py", config=tmp_path / "job.toml")
+    assert main(["run", "--config", str(tmp_path / "job.toml"), str(tmp_path / "none.py")]) == 2
+    assert 'there is no setting "nics"' in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """The explanation of a failed job: the rank that failed first, its last output, and the cause."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,15 +19,20 @@ _LAST_WORDS = 30
 
 
 def explain(
-    job: Job, ending: Ending, screen: Screen, history: "History | None" = None, *, shown: bool
+    job: Job,
+    ending: Ending,
+    screen: Screen,
+    history: "History | None" = None,
+    *,
+    shown: Collection[int] = (),
 ) -> None:
     """Report the rank that failed first, show its last output, and say why the job failed.
 
     The cause comes from the reports in the job's directory and from `history`, its telemetry, or
     from the files of the telemetry.
 
-    With `shown`, rank 0's output is on the screen already: output is left out if it is rank 0's, or
-    ends like rank 0's.
+    The stderr of the ranks in `shown` is on the screen already: output is left out if it is that of
+    such a rank, or ends like it.
     """
     if not ending.failures:
         ended = "; its ranks have been ended" if ending.torchrun < 0 else ""
@@ -38,7 +44,7 @@ def explain(
     cause, *others = ending.failures
     words = job.last_words(cause.rank, _LAST_WORDS)
     alike = [other for other in others if job.last_words(other.rank, 1) == words[-1:]]
-    if not shown or (cause.rank != 0 and all(other.rank != 0 for other in alike)):
+    if not any(each.rank in shown for each in (cause, *alike)):
         for line in words:
             screen.stderr(f"rank {cause.rank} | {line}\n".encode())
     same = [other.rank for other in alike if other.exitcode == cause.exitcode]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 from slackline.cli._job._launch import SHUTDOWN, Job
+from slackline.cli._job._shown import Shown
 from slackline.cli._job._stage import Stage
 from slackline.errors import UsageError
 from slackline.units import format_duration_ns, parse_duration_ns
@@ -94,7 +95,9 @@ class Ender:
         return f"{name} came again: all ranks are killed"
 
 
-def follow(job: Job, stage: Stage, report: Report, screen: Screen, ender: Ender) -> None:
+def follow(
+    job: Job, stage: Stage, report: Report, screen: Screen, ender: Ender, shown: Shown
+) -> None:
     """Show the job's output and progress until it has ended."""
     ended = False
     while not ended:
@@ -104,9 +107,7 @@ def follow(job: Job, stage: Stage, report: Report, screen: Screen, ender: Ender)
             screen.note(said)
         for said in stage.left_out():
             screen.note(said)
-        for stream, show in (("stdout", screen.stdout), ("stderr", screen.stderr)):
-            if added := job.output(0, stream):
-                show(added)
+        shown.show(screen, ended=ended)
         if said := ender.look():
             screen.note(said)
         for line in report.news(ended=ended):

@@ -130,8 +130,12 @@ class Job:
         environment: Mapping[str, str],
         place: Place,
         shutdown: timedelta = SHUTDOWN,
+        options: Sequence[str] = (),
     ) -> None:
-        """Start the job; `shutdown` is the time between SIGTERM and SIGKILL for its ranks."""
+        """Start the job; `shutdown` is the time between SIGTERM and SIGKILL for its ranks.
+
+        `options` are further options of torchrun.
+        """
         self.directory = directory
         self.ranks = range(place.first, place.first + ranks)
         """The numbers of the ranks that this machine runs."""
@@ -149,6 +153,7 @@ class Job:
         command += [*place.rendezvous, f"--nproc-per-node={ranks}", "--redirects=3"]
         command += [
             f"--log-dir={directory / 'torchelastic'}",
+            *options,
             *place.program,
             *program.words,
         ]
@@ -175,9 +180,9 @@ class Job:
         return self.directory / "torchrun.log"
 
     def output(self, rank: int, stream: str) -> bytes:
-        """Return the output of rank 0's "stdout" or "stderr" since the last call.
+        """Return the output of a rank's "stdout" or "stderr" since the last call.
 
-        The result is empty for other ranks, and for a rank of another machine.
+        The result is empty for a rank of another machine.
         """
         return self._output.take(rank, stream)
 

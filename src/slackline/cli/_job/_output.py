@@ -89,7 +89,7 @@ class Output:
             os.close(end)
 
     def take(self, rank: int, name: str) -> bytes:
-        """Return the output of rank 0's stream since the last call; empty for other ranks."""
+        """Return a stream's output since the last call; empty for a rank of another machine."""
         stream = self._streams.get((rank, name))
         return b"" if stream is None else stream.take()
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -36,11 +37,15 @@ class Program:
     arguments: tuple[str, ...] = ()
     module: bool = False
     """Whether `name` is the name of a module."""
+    python: bool = True
+    """Whether the program is one of Python; else `name` is a command."""
 
     @classmethod
-    def of_words(cls, script: Path, arguments: Sequence[str] | None, *, module: bool) -> "Program":
+    def of_words(
+        cls, script: Path, arguments: Sequence[str] | None, *, module: bool, python: bool = True
+    ) -> "Program":
         """Return the program that the words of a command line name."""
-        return cls(str(script), tuple(arguments or ()), module)
+        return cls(str(script), tuple(arguments or ()), module, python)
 
     def __str__(self) -> str:
         """Return the words that name the program in a command line: "train.py", "-m job.train"."""
@@ -58,6 +63,12 @@ class Program:
 
     def check(self, environment: Mapping[str, str]) -> None:
         """Raise UsageError if there is no such script or module; `environment` is the ranks'."""
+        if not self.python:
+            if self.module:
+                raise UsageError(f"-m {self.name}: a module needs Python: leave out --no-python")
+            if shutil.which(self.name, path=environment.get("PATH")) is None:
+                raise UsageError(f"there is no command {self.name!r}")
+            return
         if self.module:
             self._check_module(environment)
             return

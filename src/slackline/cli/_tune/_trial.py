@@ -143,7 +143,7 @@ def run_trial(
                 exit_code = ending.exit_code
                 reason = _end(job, ending, count)
                 if first and exit_code:
-                    explain(job, ending, screen, shown=False)
+                    explain(job, ending, screen)
         else:
             reason = _without_effect(candidate, watched) or "; ".join(watched.problems()[:1])
     return Trial(
