@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slackline.views.terminal._ranks_text import ranks_text
     from slackline.views.terminal._render import screen_of
     from slackline.views.terminal._report import Report
-    from slackline.views.terminal._screen import Screen, open_screen
+    from slackline.views.terminal._screen import PlainScreen, Screen, open_screen
     from slackline.views.terminal._show import show
     from slackline.views.terminal._view import view_of
 else:
@@ -28,10 +28,19 @@ else:
             "_ranks_text": "ranks_text",
             "_render": "screen_of",
             "_report": "Report",
-            "_screen": "Screen open_screen",
+            "_screen": "PlainScreen Screen open_screen",
             "_show": "show",
             "_view": "view_of",
         },
     )
 
-__all__ = ["Report", "Screen", "open_screen", "ranks_text", "screen_of", "show", "view_of"]
+__all__ = [
+    "PlainScreen",
+    "Report",
+    "Screen",
+    "open_screen",
+    "ranks_text",
+    "screen_of",
+    "show",
+    "view_of",
+]
