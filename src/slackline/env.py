@@ -16,6 +16,8 @@ from slackline.units import parse_bytes, parse_duration_ns
 __all__ = [
     "DELEGATIONS",
     "LISTEN",
+    "LOG_LEVELS",
+    "LOG_SUBSYSTEMS",
     "NICS",
     "ORDERS",
     "RAILS",
@@ -49,6 +51,12 @@ NICS = ("software", "twin", "circuit")
 
 LISTEN = ("all", "loopback")
 """The addresses that an engine listens at: those of all its interfaces, or of loopback alone."""
+
+LOG_LEVELS = ("info", "debug", "trace")
+"""The levels of SLACKLINE_LOG: each one shows more than the one before."""
+
+LOG_SUBSYSTEMS = ("group", "setting", "plan", "rail", "link", "step", "operation")
+"""The subsystems of SLACKLINE_LOG."""
 
 TLS = ("off", "require")
 """The choices for encrypting TCP rails."""
@@ -158,6 +166,9 @@ class Environment:
 
     Semicolons separate several faults.
     """
+    log: Mapping[str, str] | None = None
+    """The events that each rank writes to stderr: "info" for one of LOG_LEVELS, or
+    "rail=debug,plan=info" for some of LOG_SUBSYSTEMS; the key "" stands for all subsystems."""
     telemetry: Path | None = None
     """The directory that traces and counters are written to."""
     reports: Path | None = None
@@ -295,6 +306,22 @@ def _hang(text: str) -> timedelta:
     return timedelta(microseconds=parse_duration_ns(text) // 1000)
 
 
+def _log(text: str) -> dict[str, str]:
+    """Parse "info" to {"": "info"} and "rail=debug,plan=info" to a level for each subsystem."""
+    found: dict[str, str] = {}
+    for each in text.split(","):
+        subsystem, equals, level = each.rpartition("=")
+        if level not in LOG_LEVELS or (equals and subsystem not in LOG_SUBSYSTEMS):
+            raise UsageError(
+                f"a log is one of {', '.join(LOG_LEVELS)}, or SUBSYSTEM=LEVEL for some of "
+                f"{', '.join(LOG_SUBSYSTEMS)}, not {each!r}"
+            )
+        if subsystem in found:
+            raise UsageError(f"a subsystem may be named once, not {text!r}")
+        found[subsystem] = level
+    return found
+
+
 def _positive_bytes(text: str) -> int:
     size = parse_bytes(text)
     if size == 0:
@@ -351,6 +378,7 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "tls": _one_of("tls", TLS),
     "key": Path,
     "faults": str,
+    "log": _log,
     "telemetry": Path,
     "reports": Path,
     "hang": _hang,

@@ -39,6 +39,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         "SLACKLINE_TLS": "require",
         "SLACKLINE_KEY": "job.key",
         "SLACKLINE_FAULTS": "link 0-1 delay 30ms",
+        "SLACKLINE_LOG": "rail=debug,plan=trace",
         "SLACKLINE_TELEMETRY": "traces",
         "SLACKLINE_REPORTS": "reports",
         "SLACKLINE_HANG": "90s",
@@ -69,6 +70,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         tls="require",
         key=Path("job.key"),
         faults="link 0-1 delay 30ms",
+        log={"rail": "debug", "plan": "trace"},
         telemetry=Path("traces"),
         reports=Path("reports"),
         hang=timedelta(seconds=90),
@@ -107,14 +109,21 @@ WRONG = {
         "SLACKLINE_PLAN, SLACKLINE_SHARES, SLACKLINE_NIC, SLACKLINE_NIC_CHECK, SLACKLINE_CIRCUIT, "
         "SLACKLINE_AGGREGATOR, SLACKLINE_RAILS, SLACKLINE_TIMEOUT, SLACKLINE_SEGMENT, "
         "SLACKLINE_ARENA, SLACKLINE_INTERFACE, SLACKLINE_LISTEN, SLACKLINE_CONGESTION, "
-        "SLACKLINE_TLS, SLACKLINE_KEY, SLACKLINE_FAULTS, SLACKLINE_TELEMETRY, SLACKLINE_REPORTS, "
-        "SLACKLINE_HANG, SLACKLINE_TELEMETRY_LIMIT, SLACKLINE_FLIGHT_RECORDER, "
+        "SLACKLINE_TLS, SLACKLINE_KEY, SLACKLINE_FAULTS, SLACKLINE_LOG, SLACKLINE_TELEMETRY, "
+        "SLACKLINE_REPORTS, SLACKLINE_HANG, SLACKLINE_TELEMETRY_LIMIT, SLACKLINE_FLIGHT_RECORDER, "
         "SLACKLINE_FLIGHT_RECORDER_ENTRIES, SLACKLINE_GROUP_BYTES, SLACKLINE_SCHEDULE, "
         "SLACKLINE_SCHEDULE_MEMORY, SLACKLINE_DELEGATION, SLACKLINE_AS"
     ),
     ("SLACKLINE_FLIGHT_RECORDER_ENTRIES", "0"): (
         "SLACKLINE_FLIGHT_RECORDER_ENTRIES: a number of recorded operations must be 1 to "
         "99999999, not '0'"
+    ),
+    ("SLACKLINE_LOG", "rails=info"): (
+        "SLACKLINE_LOG: a log is one of info, debug, trace, or SUBSYSTEM=LEVEL for some of group, "
+        "setting, plan, rail, link, step, operation, not 'rails=info'"
+    ),
+    ("SLACKLINE_LOG", "plan=info,plan=debug"): (
+        "SLACKLINE_LOG: a subsystem may be named once, not 'plan=info,plan=debug'"
     ),
     ("SLACKLINE_SHARES", "fair"): (
         "SLACKLINE_SHARES: shares must be one of auto, measured, equal, not 'fair'"

@@ -351,15 +351,20 @@ class NativeNic:
 
 
 def _records(environment: Environment, options: NicOptions) -> Records | None:
-    """Return the writer of the engine's telemetry; None if no variable asks for telemetry."""
-    if environment.telemetry is None:
+    """Return the writer of the engine's telemetry and log; None if no variable asks for them."""
+    if environment.telemetry is None and environment.log is None:
         return None
     # Here and not above: a rank without telemetry needs none of its modules. They are all imported
     # before the engine starts, so that no record of a failure waits for an import.
     from slackline.nic._records import Records
 
     settings = options.origins(environment)
-    return Records(environment.telemetry, environment.telemetry_limit, settings=settings)
+    log = None
+    if environment.log is not None:
+        from slackline.records import RecordLog
+
+        log = RecordLog(environment.log)
+    return Records(environment.telemetry, environment.telemetry_limit, settings=settings, log=log)
 
 
 def _reports(environment: Environment) -> Reports | None:

@@ -17,6 +17,7 @@ from slackline.records import (
     GroupOpened,
     OperationsText,
     RailChange,
+    RecordLog,
     Setting,
     StepSummary,
     Writer,
@@ -28,6 +29,9 @@ __all__ = ["Decide", "Records"]
 
 _RING = 1 << 14
 """The size of the engine's ring of records: the operations that may end between two readings."""
+
+_POLL_S = 0.25
+"""The time between two readings of the ring for a log without a file."""
 
 Decide = Callable[[str, str, str], None]
 """A function that receives a decision: its subject, the choice and the reason."""
@@ -65,17 +69,21 @@ class Records:
 
     def __init__(
         self,
-        directory: Path,
+        directory: Path | None,
         limit_bytes: int | None = None,
         *,
         settings: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+        log: RecordLog | None = None,
     ) -> None:
-        """Create a writer to a file in `directory`, which the first group opens.
+        """Create a writer to a file in `directory`, which the first group opens, and to `log`.
 
         `settings` has the value and the origin of each setting of the engine, by name; they are
         written when the first group opens.
         """
-        self._directory: Path | None = directory
+        self._directory = directory
+        self._lines = log
+        self._closed = threading.Event()
+        self._known = False
         self._limit_bytes = DEFAULT_LIMIT_BYTES if limit_bytes is None else limit_bytes
         self._settings = settings
         self._writer: Writer | None = None
@@ -88,8 +96,9 @@ class Records:
 
     def follow(self, log: OperationLog) -> None:
         """Have a new engine record its operations, which are written from the first group on."""
-        log.log_operations(_RING)
-        self._log = log
+        if self._directory is not None or self._shows_operations:
+            log.log_operations(_RING)
+            self._log = log
 
     def opened(
         self,
@@ -107,15 +116,19 @@ class Records:
         `rank` is this process's rank in the job, `epoch` the group's number, `members` the members'
         ranks in the job, and `links` the engine's numbers of the links to the members.
         """
-        if self._directory is None:
+        if self._closed.is_set():
             return
         names = tuple(members) or tuple(range(size))
         self._peers.update(zip(links, names, strict=False))
-        if self._writer is None:
+        if not self._known:
+            self._known = True
             self._rank = rank
             self._latest = _Reading(time.monotonic_ns(), 0, 0, 0, None)
-            self._writer = Writer(self._directory, rank, limit_bytes=self._limit_bytes)
-            self._writer.poll(self._operations)
+            if self._directory is not None:
+                self._writer = Writer(self._directory, rank, limit_bytes=self._limit_bytes)
+                self._writer.poll(self._operations)
+            elif self._shows_operations:
+                threading.Thread(target=self._poll, name="slackline-log", daemon=True).start()
             now_ns = time.time_ns()
             for name, (value, origin) in self._settings.items():
                 self.write(
@@ -128,9 +141,11 @@ class Records:
         )
 
     def write(self, record: Written) -> None:
-        """Hand a record to the writer; do nothing before the first group and after `close`."""
+        """Hand a record to the file and to the log; do nothing before the first group."""
         if (writer := self._writer) is not None:
             writer.write(record)
+        if self._lines is not None and self._known:
+            self._lines.take(record)
 
     def decided(self, subject: str, choice: str, reason: str) -> None:
         """Write a record of a decision: the subject, such as "plan", the choice and the reason."""
@@ -167,7 +182,7 @@ class Records:
         The first step of an optimizer counts from the latest step of any optimizer, or else from
         the opening of the first group.
         """
-        if self._writer is None or self._log is None:
+        if not self._known or self._log is None:
             return
         steps = self._steps.get(optimizer)
         if steps is None:
@@ -181,29 +196,42 @@ class Records:
 
         The engines of other ranks may find that the process has ended before its last record.
         """
-        if (writer := self._writer) is not None:
-            writer.write(
-                RailChange(
-                    rank=self._rank,
-                    time_ns=time.time_ns(),
-                    peer=self._rank,
-                    rail=-1,
-                    change="leaving",
-                    reason="the rank closes its engine",
-                )
+        self.write(
+            RailChange(
+                rank=self._rank,
+                time_ns=time.time_ns(),
+                peer=self._rank,
+                rail=-1,
+                change="leaving",
+                reason="the rank closes its engine",
             )
+        )
+        if (writer := self._writer) is not None:
             writer.flush()
 
     def close(self, counters: Mapping[str, int]) -> None:
         """Write the engine's final counters and close the file; a second call does nothing."""
-        self._directory = None
-        if self._writer is None:
+        if self._closed.is_set():
             return
-        for record in self._operations():
-            self.write(record)
+        self._closed.set()
+        operations = self._operations()
+        if self._writer is not None:
+            for record in operations:
+                self._writer.write(record)
         self.write(Counters(rank=self._rank, time_ns=time.time_ns(), values=dict(counters)))
+        self._known = False
         writer, self._writer = self._writer, None
-        writer.close()
+        if writer is not None:
+            writer.close()
+
+    @property
+    def _shows_operations(self) -> bool:
+        return self._lines is not None and self._lines.shows("operation", "trace")
+
+    def _poll(self) -> None:
+        """Show the operations four times a second, in place of the thread of a file."""
+        while not self._closed.wait(_POLL_S):
+            self._operations()
 
     def _operations(self) -> list[Written]:
         """Return the operations that have ended since the previous call, as one record or none."""
@@ -213,7 +241,10 @@ class Records:
             rows, count, lost = self._log.logged_operations()
         if not count and not lost:
             return []
-        return [OperationsText(rank=self._rank, lost=lost, rows=rows.decode())]
+        record = OperationsText(rank=self._rank, lost=lost, rows=rows.decode())
+        if self._lines is not None:
+            self._lines.take(record)
+        return [record]
 
 
 class _Steps:

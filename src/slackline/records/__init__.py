@@ -5,6 +5,7 @@
     _operations  the records of operations, many in one line
     _lines       one record as one line of JSON
     _journal     the only writer of a process's file: a thread, a queue, limits of memory and disk
+    _log         records as lines on stderr (SLACKLINE_LOG)
     _files       a directory with one file for each rank, and the writer's handle
     _core_times  the times for which a thread ran on a core and waited for one
     _host        the names of this host and of its clock
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from slackline.records._host import clock_name, host_name
     from slackline.records._journal import DEFAULT_LIMIT_BYTES
     from slackline.records._lines import KINDS, encode
+    from slackline.records._log import RecordLog
     from slackline.records._operations import (
         COLUMNS,
         Operation,
@@ -61,6 +63,7 @@ else:
             "_host": "clock_name host_name",
             "_journal": "DEFAULT_LIMIT_BYTES",
             "_lines": "KINDS encode",
+            "_log": "RecordLog",
             "_operations": "COLUMNS Operation Operations OperationsText kind_of plan_name_of",
             "_records": (
                 "SCHEMA_VERSION ClockOffset Counters Decision FileHeader Gap GroupOpened "
@@ -93,6 +96,7 @@ __all__ = [
     "Promise",
     "RailChange",
     "Record",
+    "RecordLog",
     "RunSummary",
     "Setting",
     "StepSummary",
