@@ -28,7 +28,7 @@ struct OperationRecord {
   std::uint8_t collective;
   std::uint8_t dtype;
   std::uint8_t plan;
-  std::uint8_t internal;  // 1 or 2 for an operation of the library itself
+  std::uint8_t internal;  // not 0 for an operation of the library itself
   bool receives;
   bool failed;
 };

@@ -64,7 +64,8 @@ _BURST_NS = 25_000_000
 """The latency that bursts may add on the other links while a part of the network is unlike its
 peers: data that waited for the part goes on at once."""
 
-_Place = tuple[Kind, str]
+_Part = tuple[Kind, tuple[int, ...], int | None]
+"""A part of the job, without the direction of a link, which may become clear later."""
 
 
 class Peers:
@@ -77,8 +78,9 @@ class Peers:
         self._found: list[Found] = []
         self._began_ns = 0
         """The Unix time at which there was first anything to compare; 0 before."""
-        self._seen_ns: dict[_Place, int] = {}
-        self._told: set[_Place] = set()
+        self._seen_ns: dict[_Part, int] = {}
+        self._told: dict[_Part, Found] = {}
+        """The findings that were named, each as it was named first."""
         self.covered: frozenset[Direction] = frozenset()
         """The directions of links that the causes returned last explain."""
         self.bursts_ns = 0
@@ -106,18 +108,19 @@ class Peers:
             if not self._began_ns and _comparable(readings, paces):
                 self._began_ns = now_ns
             self._found = _of_all(of_links(self._job, plan, readings), paces)
-        places = {(each.kind, each.name): each for each in self._found}
-        self._seen_ns = {place: self._seen_ns.get(place, now_ns) for place in places}
+        parts = {(each.kind, each.ranks, each.rail): each for each in self._found}
+        self._seen_ns = {part: self._seen_ns.get(part, now_ns) for part in parts}
         known = {rank for cause in others for rank in cause.ranks}
         causes = []
         self.bursts_ns = 0
-        for place, each in places.items():
-            seen_ns = self._seen_ns[place]
+        for part, found in parts.items():
+            each = self._told.get(part, found)
+            seen_ns = self._seen_ns[part]
             if now_ns - seen_ns < _HOLD_NS:
                 continue
-            if place not in self._told and known & set(each.ranks):
+            if part not in self._told and known & set(each.ranks):
                 continue
-            self._told.add(place)
+            self._told[part] = each
             if each.links:
                 self.bursts_ns = max(self.bursts_ns, _BURST_NS, each.excess_ns)
             early = not self._began_ns or seen_ns - self._began_ns <= _START_NS

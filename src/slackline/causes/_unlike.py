@@ -6,7 +6,8 @@ by all of its links that differ: the NIC of a host, else a link or one direction
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median, median_low
+from itertools import pairwise
+from statistics import median
 
 from slackline.causes._cause import Kind
 from slackline.causes._hosts import Direction, Layout
@@ -34,16 +35,13 @@ _LOST, _LOST_FACTOR, _RESENT, _FEW_RESENT = 0.003, 5.0, 8, 3
 """Packets are lost if this share and this number were sent again, and the factor times the share of
 the best quarter of the links. Fewer packets count on a NIC some of whose links lose as many."""
 
-_DROPPED, _DROPPED_FACTOR, _INTERVAL_PACKETS = 0.01, 2.0, 200
-"""The same for UDP rails, with the median link in place of the best quarter, and the loss of the
-median report of so many packets: a UDP rail finds the rate of its path by filling queues, which
-then drop packets."""
+_DROPPED, _GAP, _INTERVAL_PACKETS = 0.01, 1.5, 200
+"""The same for UDP rails, which find the rate of their path by filling queues that then drop
+packets: those links lose too much whose loss exceeds that of all others by this factor. The loss is
+that of the median report of so many packets."""
 
-_DROPPED_OF_MOST = 0.65
-"""The part of the largest loss from which on other UDP rails lose too much as well."""
-
-_DROPPED_BESIDE = 3.0
-"""The factor of that share beside a slow part, for which data come in bursts elsewhere."""
+_DROPPED_BESIDE = 0.045
+"""The least loss beside a slow part, for which data come in bursts elsewhere."""
 
 _FAR_NS, _FAR_FACTOR = 2_000_000, 4.0
 """A round trip is long if it exceeds the factor times that of the best quarter by this time."""
@@ -57,10 +55,9 @@ _WAIT_FACTOR, _WAIT_NS, _WAIT_BYTES = 1.25, 3_000_000, 24_000
 this time, or so many bytes wait. Where they do not, the rate is low because the ends of a link are
 late, such as processes on busy cores."""
 
-_QUEUE_NS, _QUEUE_FACTOR = 300_000, 3.0
+_QUEUE_NS, _QUEUE_FACTOR = 500_000, 3.0
 """A direction has the queue of a link if its probes wait so long, and so much longer than those of
 the other direction."""
-
 _Pair = tuple[int, int]
 
 
@@ -210,10 +207,8 @@ class _Rail:
         if not lost:
             return []
         if dropping:
-            limit = max(_DROPPED, _DROPPED_FACTOR * median_low(lost.values()))
-            limit = max(limit, _DROPPED_OF_MOST * max(lost.values()))
-            if len(self._left) < len(self._readings):
-                limit *= _DROPPED_BESIDE
+            explained = len(self._left) < len(self._readings)
+            limit = _above_the_gap(lost.values(), _DROPPED_BESIDE if explained else _DROPPED)
         else:
             limit = max(_LOST, _LOST_FACTOR * _best_quarter(lost.values()))
         resent = {way: each.resent for way, each in self._readings.items()}
@@ -352,7 +347,10 @@ class _Rail:
         return mine_ns >= _WAIT_FACTOR * theirs_ns and much
 
     def _waiting(self, ways: list[_Pair]) -> list[_Pair]:
-        """Return those of a link's two slow directions in which probes wait, or both."""
+        """Return the one of a link's two slow directions whose queue the data wait in, or both.
+
+        Acknowledgements of the other direction wait in that queue too: its rate is low as well.
+        """
         if len(ways) < 2:
             return ways
         waits = {way: self._job.queueing_ns(*way) for way in ways}
@@ -455,6 +453,21 @@ def _sites(hosts: Iterable[int], near: Iterable[_Pair]) -> dict[int, int]:
 def _together(names: Sequence[str]) -> str:
     """Return names in words: "a and b", "a, b and c"."""
     return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _above_the_gap(values: Collection[float], least: float) -> float:
+    """Return the least of the values that stand out: those above the widest gap in the upper half.
+
+    The gap is a ratio, and the values above it are at least `least`; infinity if there is none.
+    """
+    ordered = sorted(values, reverse=True)
+    gaps = [
+        (above / max(below, least / _GAP), above)
+        for above, below in pairwise(ordered[: len(ordered) // 2 + 1])
+        if above >= least
+    ]
+    ratio, limit = max(gaps, default=(0.0, 0.0))
+    return limit if ratio >= _GAP else float("inf")
 
 
 def _best_quarter(values: Collection[float]) -> float:

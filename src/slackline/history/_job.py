@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from statistics import median
 from typing import Self
 
 from slackline.detect import Condition, Deduplicator, Episode, Verdict
@@ -156,14 +155,14 @@ class Job:
         return self._clocks.apart
 
     def queueing_ns(self, source: int, target: int) -> int | None:
-        """Return how long the probes from one rank to another wait on their way, at the median.
+        """Return the wait of the probes from one rank to another that one probe in five exceeds.
 
         The wait is the time beyond that of the fastest probe, since hosts' clocks may differ by a
         constant. None without probes of at least one end.
         """
         ways = self._clocks.one_way_ns(source, target)
-        waits = [each - min(taken) for taken in ways for each in taken]
-        return round(median(waits)) if waits else None
+        waits = sorted(each - min(taken) for taken in ways for each in taken)
+        return waits[len(waits) * 4 // 5] if waits else None
 
     def directions(self) -> list[Direction]:
         """Return both directions of each rail with reports, the most disturbed ones first."""

@@ -96,6 +96,11 @@ class Epochs:
                 self._reserved -= Counter(mine)
 
 
+_OWN = 4
+"""The mark of operations by which ranks time plans and agree on numbers: the program's operations
+have sequence numbers apart from them. Marks 1 and 2 are of `Sharing`, and the class of operations
+that 3 would give is that of callbacks."""
+
 _CACHED_SHAPES = 4096
 Plans = dict[tuple[int, DType, ReduceOp, bool], tuple[Poster, _native.Program]]
 """What posts an all_reduce, by its count, its type, its reduction and its request of rank order."""
@@ -237,10 +242,9 @@ class NativeGroup(Operations):
         count, limit = nbytes // dtype.itemsize, self.timeout_ns
         if self._opening_ends_ns is not None:
             limit = max(0, self._opening_ends_ns - time.monotonic_ns())
-        poster = self._poster(name)
-        request = poster.run(
-            program, address, address, count, dtype, op, nbytes, -1, 0, limit, True
-        )
+        native = self._native if self._star is None or name != STAR else self._star.group
+        at = address, address
+        request = native.run(program, *at, count, dtype, op, nbytes, -1, 0, limit, True, None, _OWN)
         if request is not None:
             self.handle(request, True)
 

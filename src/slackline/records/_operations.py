@@ -39,7 +39,7 @@ class Operation(NamedTuple):
     sequence: int
     """The operation's number among the operations of the same group, tag and kind, from 0."""
     internal: int
-    """0 for the caller's operations; 1 or 2 for operations of the library itself."""
+    """0 for the caller's operations; another number for operations of the library itself."""
     plan: int
     """The number of the plan in frame headers; 0 for a message."""
     rails: int

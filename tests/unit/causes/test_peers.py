@@ -271,8 +271,8 @@ def test_hosts_of_a_lab_have_numbers(tmp_path: Path):
     faulty = replace(network, rates=dict.fromkeys(network.of_host(2), 0.1))
     (cause,) = told(tmp_path, faulty, names=["machine"] * 4)
     assert cause.sentence == (
-        "NIC 0 of host 2: it carries 6.03 Mbit/s while data waits, since the start; "
-        "links between other hosts carry 60 Mbit/s"
+        "NIC 0 of host 2: it carries 6.02 Mbit/s while data waits, since the start; "
+        "links between other hosts carry 59.9 Mbit/s"
     )
 
 
@@ -282,8 +282,8 @@ def test_a_slow_nic_that_has_negotiated_less_than_others_is_told_with_both_rates
     faulty = replace(network, rates=slow, negotiated_bps={2: 100_000_000})
     (cause,) = told(tmp_path, faulty)
     assert cause.sentence == (
-        "NIC 0 of host node2: it carries 6.03 Mbit/s while data waits, since the start; links "
-        "between other hosts carry 60 Mbit/s; it has negotiated 100 Mbit/s, other NICs 1 Gbit/s"
+        "NIC 0 of host node2: it carries 6.02 Mbit/s while data waits, since the start; links "
+        "between other hosts carry 59.9 Mbit/s; it has negotiated 100 Mbit/s, other NICs 1 Gbit/s"
     )
 
 

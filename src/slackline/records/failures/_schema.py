@@ -88,7 +88,7 @@ class OperationState:
     sequence: int
     """The number among the operations of the same group, tag and kind, from 0."""
     internal: int
-    """0 for the program's operations; 1 or 2 for operations of the library itself."""
+    """0 for the program's operations; another number for operations of the library itself."""
     peer: int
     """The other rank of a message; -1 for a collective and for a receive from any source."""
     plan: str
