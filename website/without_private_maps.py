@@ -1,9 +1,11 @@
 """An extension of mkdocstrings: the reference leaves out the maps of private modules.
 
 A package's docstring has a map of its modules, whose names begin with an underscore: it is for
-readers of the code. A line of the map is indented, and its first word is a module, as in
+readers of the code. A line of the map is indented, and its first word is a module, or it has a
+module after a dash, as in
 
     _files      the files of a directory
+    Schedule ─ _schedule
 """
 
 import re
@@ -11,8 +13,8 @@ from typing import Any
 
 import griffe
 
-_LINE = re.compile(r"(?: {4,}.*)?\s*")
-_MODULE = re.compile(r" {4}(_\w+|\w+/) ")
+_LINE = re.compile(r"(?: {4,}.*|.* ─ _\w+.*)?\s*")
+_MODULE = re.compile(r" {4}(_\w+|\w+/) |.* ─ _\w")
 
 
 class WithoutPrivateMaps(griffe.Extension):
