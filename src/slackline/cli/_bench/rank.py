@@ -167,7 +167,8 @@ def _print(
         return
     rates = f"{decimal_bytes(round(algorithm)) + '/s':>10} {decimal_bytes(round(bus)) + '/s':>10}"
     told = "right" if right else "WRONG"
-    size, took = decimal_bytes(nbytes), f"{seconds * 1e6:.5g} us"
+    us = seconds * 1e6
+    size, took = decimal_bytes(nbytes), f"{us:.1f} us" if us < 100 else f"{us:.0f} us"
     print(f"{size:>9} {count:>10} {took:>11} {rates}  {told}", flush=True)
 
 
