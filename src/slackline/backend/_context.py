@@ -208,8 +208,9 @@ class Context:
         with self._lock:
             if self._nic is None:
                 self._nic = self._open_nic(options)
-                if Environment.read().telemetry is not None:
-                    # Here and not above: without telemetry no rank needs the module.
+                environment = Environment.read()
+                if environment.telemetry is not None or environment.log is not None:
+                    # Here and not above: without telemetry and log no rank needs the module.
                     from slackline.backend._plain_steps import plain_steps
 
                     plain_steps.begin(self._nic.stepped)

@@ -16,7 +16,7 @@ from slackline.cli._job._program import Program
 from slackline.cli._job._stage import lab_options
 from slackline.cli._job._torchrun import read_torchrun, torchrun_words
 from slackline.errors import UsageError
-from slackline.units import format_duration_ns, format_rate, parse_rate
+from slackline.units import format_duration_ns, format_rate
 
 if TYPE_CHECKING:
     from slackline.predict import Change, Job, Latency, PipelineRun, Run, Schedule
@@ -96,7 +96,7 @@ def job_of_words(words: Sequence[str]) -> "Job":
         ranks=given["ranks"] if torchrun.ranks is None else torchrun.ranks,
         hosts=given["hosts"],
         nics=given["nics"],
-        rate=None if given["rate"] is None else parse_rate(given["rate"]),
+        rate=given["rate"],
         switch=given["switch"],
     )
     ranks = options.hosts if options is not None else torchrun.ranks or given["ranks"] or _RANKS

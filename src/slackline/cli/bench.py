@@ -24,7 +24,7 @@ from slackline.cli._serving import Served
 from slackline.env import Environment
 from slackline.errors import UsageError
 from slackline.faults import Plan
-from slackline.units import parse_bytes, parse_duration_ns, parse_rate
+from slackline.units import parse_bytes, parse_duration_ns
 
 __all__ = ["bench"]
 
@@ -57,8 +57,8 @@ def bench(
 ) -> int:
     """Measure a collective by size: its time, its rate, and whether its result is right.
 
-    As in nccl-tests, algbw is the buffer's size divided by the time, and busbw is the rate at which
-    each rank must send at least, whatever the number of ranks.
+    The columns are those of nccl-tests. algbw is the size of the buffer divided by the time. busbw
+    is the lowest rate at which each rank has to send for this time.
     """
     asked = _asked(collective, backend, least, most, factor, dtype, length, as_json=as_json)
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
@@ -66,14 +66,7 @@ def bench(
 
         measure(asked)
         return 0
-    options = lab_options(
-        lab=lab,
-        ranks=ranks,
-        hosts=None,
-        nics=nics,
-        rate=None if rate is None else parse_rate(rate),
-        switch=None,
-    )
+    options = lab_options(lab=lab, ranks=ranks, hosts=None, nics=nics, rate=rate, switch=None)
     count = options.hosts if options is not None else _DEFAULT_RANKS if ranks is None else ranks
     if count < 1:
         raise UsageError(f"ranks must be a positive integer, not {count}")
@@ -91,7 +84,7 @@ def bench(
         grace=SHUTDOWN,
         keep=None,
         output="0",
-        quiet=True,
+        silent_as="slackline bench",
     )
     return run_job(request, nullcontext(Served(None, None)))
 

@@ -45,7 +45,7 @@ from slackline.env import Environment
 from slackline.errors import UsageError
 from slackline.faults import Plan, parse_all
 from slackline.lab import LabOptions
-from slackline.units import parse_duration_ns, parse_rate
+from slackline.units import parse_duration_ns
 
 __all__ = ["SETTINGS", "TorchrunCommand", "run"]
 
@@ -263,7 +263,7 @@ def _ranks(
         ranks=ranks,
         hosts=hosts,
         nics=nics,
-        rate=None if rate is None else parse_rate(rate),
+        rate=rate,
         switch=switch,
     )
     if options is not None:

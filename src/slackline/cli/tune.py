@@ -33,7 +33,7 @@ from slackline.cli._job._stage import lab_options
 from slackline.env import Environment
 from slackline.errors import UsageError
 from slackline.faults import parse_all
-from slackline.units import parse_duration_ns, parse_rate
+from slackline.units import parse_duration_ns
 from slackline.views.terminal import Screen, open_screen
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def tune(
         ranks=ranks,
         hosts=hosts,
         nics=nics,
-        rate=None if rate is None else parse_rate(rate),
+        rate=rate,
         switch=switch,
     )
     world = options.hosts if options is not None else 4 if ranks is None else ranks

@@ -1,4 +1,4 @@
-"""One line of telemetry, read as a record. Fields and kinds that are not known are skipped."""
+"""One line of telemetry, read as a record. Unknown fields and kinds are skipped."""
 
 import msgspec
 

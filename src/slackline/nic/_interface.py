@@ -225,7 +225,7 @@ class Nic(Protocol):
     def stepped(self, optimizer: int) -> None:
         """Write to the telemetry, if there is one, that the program calls an optimizer's `step`.
 
-        `optimizer` is the optimizer's index, in the order of their first steps.
+        `optimizer` is the optimizer's index among those that exist.
         """
 
     def close(self) -> None:

@@ -357,13 +357,10 @@ def _records(environment: Environment, options: NicOptions) -> Records | None:
     # Here and not above: a rank without telemetry needs none of its modules. They are all imported
     # before the engine starts, so that no record of a failure waits for an import.
     from slackline.nic._records import Records
+    from slackline.records import log_of
 
     settings = options.origins(environment)
-    log = None
-    if environment.log is not None:
-        from slackline.records import RecordLog
-
-        log = RecordLog(environment.log)
+    log = log_of(environment)
     return Records(environment.telemetry, environment.telemetry_limit, settings=settings, log=log)
 
 

@@ -96,7 +96,8 @@ class Records:
 
     def follow(self, log: OperationLog) -> None:
         """Have a new engine record its operations, which are written from the first group on."""
-        if self._directory is not None or self._shows_operations:
+        shows_steps = self._lines is not None and self._lines.shows("step", "debug")
+        if self._directory is not None or self._shows_operations or shows_steps:
             log.log_operations(_RING)
             self._log = log
 
@@ -262,10 +263,13 @@ class _Steps:
         began: _Reading,
         core_times: Callable[[], CoreTimes] | None,
     ) -> None:
-        """Begin the first step at a reading; `core_times` reads the times of the thread."""
+        """Begin the first step at a reading; `core_times` reads the times of the thread.
+
+        The times on a core are not known for the first step, which began elsewhere.
+        """
         self._rank, self._optimizer, self._number = rank, optimizer, 0
         self._core_times = core_times
-        self.latest = began._replace(on_core=None if core_times is None else core_times())
+        self.latest = began._replace(on_core=None)
         """The end of the latest step."""
 
     def step(self, waited_ns: int, running_ns: int, reduced_bytes: int) -> StepSummary:

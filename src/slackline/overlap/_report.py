@@ -1,4 +1,4 @@
-"""The delivery of step summaries: to a callback, to a telemetry file, and into the run's totals."""
+"""The delivery of step summaries: to a callback, a telemetry file, the log, and a run's totals."""
 
 import atexit
 import time
@@ -22,6 +22,8 @@ from slackline.records import (
     StepSummary,
     Totals,
     Writer,
+    Written,
+    log_of,
     open_core_times,
 )
 
@@ -55,8 +57,10 @@ class Report:
         self._recorders: list[Recorder] = []
         self._writer = None
         plain_steps.leave()
+        environment = Environment.read()
+        self._log = log_of(environment)
         if directory is not None:
-            limit = Environment.read().telemetry_limit
+            limit = environment.telemetry_limit
             self._writer = Writer(directory, rank, limit_bytes=limit or DEFAULT_LIMIT_BYTES)
         if self._writer is not None:
             atexit.register(self.end)
@@ -66,16 +70,15 @@ class Report:
 
         `value` is None while the size is still to be found by trial.
         """
-        if self._writer is not None:
-            self._writer.write(
-                Setting(
-                    rank=self._rank,
-                    time_ns=time.time_ns(),
-                    name="group_bytes",
-                    value="" if value is None else f"{value}B",
-                    origin=origin,
-                )
+        self._write(
+            Setting(
+                rank=self._rank,
+                time_ns=time.time_ns(),
+                name="group_bytes",
+                value="" if value is None else f"{value}B",
+                origin=origin,
             )
+        )
 
     def recorders(self, count: int) -> list[Recorder]:
         """Return the recorders of `count` optimizers, which deliver their records to this object.
@@ -108,43 +111,47 @@ class Report:
     def decided(self, subject: str, choice: str, reason: str) -> None:
         """Write a record of a decision: the subject, such as "groups", the choice and the reason.
 
-        Without a telemetry file, does nothing.
+        Without a telemetry file and a log, does nothing.
         """
-        if self._writer is not None:
-            self._writer.write(
-                Decision(
-                    rank=self._rank,
-                    time_ns=time.time_ns(),
-                    subject=subject,
-                    choice=choice,
-                    reason=reason,
-                )
+        self._write(
+            Decision(
+                rank=self._rank,
+                time_ns=time.time_ns(),
+                subject=subject,
+                choice=choice,
+                reason=reason,
             )
+        )
 
     def promised(self, source: str, choice: str, wall_ns: int) -> None:
         """Write a record of a predicted step time: its source, such as "groups", and the choice.
 
         Without a telemetry file, does nothing.
         """
-        if self._writer is not None:
-            self._writer.write(
-                Promise(
-                    rank=self._rank,
-                    time_ns=time.time_ns(),
-                    source=source,
-                    choice=choice,
-                    wall_ns=wall_ns,
-                )
+        self._write(
+            Promise(
+                rank=self._rank,
+                time_ns=time.time_ns(),
+                source=source,
+                choice=choice,
+                wall_ns=wall_ns,
             )
+        )
 
     def take(self, summary: StepSummary) -> None:
         """Record the summary of a finished step; write it to the file and call the callback."""
         self.last_step = summary
         self._totals.add(summary)
-        if self._writer is not None:
-            self._writer.write(summary)
+        self._write(summary)
         if self._on_step is not None:
             self._on_step(summary)
+
+    def _write(self, record: Written) -> None:
+        """Write a record to the telemetry file and to the log, where there are any."""
+        if self._writer is not None:
+            self._writer.write(record)
+        if self._log is not None:
+            self._log.take(record)
 
     def run_summary(self) -> RunSummary:
         """Return the communication cost of all training steps so far."""

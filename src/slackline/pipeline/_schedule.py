@@ -396,7 +396,7 @@ class Schedule:
     def _keep_record(self, record: StepRecord) -> None:
         self._records.append(record)
         self._delegation.learn(record)
-        if self._telemetry.is_open:
+        if self._telemetry.is_read:
             self._telemetry.write(telemetry_of(record, self._job_rank))
         if self._config.on_step is not None:
             self._config.on_step(record)

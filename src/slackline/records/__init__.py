@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from slackline.records._host import clock_name, host_name
     from slackline.records._journal import DEFAULT_LIMIT_BYTES
     from slackline.records._lines import KINDS, encode
-    from slackline.records._log import RecordLog
+    from slackline.records._log import RecordLog, log_of
     from slackline.records._operations import (
         COLUMNS,
         Operation,
@@ -63,7 +63,7 @@ else:
             "_host": "clock_name host_name",
             "_journal": "DEFAULT_LIMIT_BYTES",
             "_lines": "KINDS encode",
-            "_log": "RecordLog",
+            "_log": "RecordLog log_of",
             "_operations": "COLUMNS Operation Operations OperationsText kind_of plan_name_of",
             "_records": (
                 "SCHEMA_VERSION ClockOffset Counters Decision FileHeader Gap GroupOpened "
@@ -108,6 +108,7 @@ __all__ = [
     "file_of",
     "host_name",
     "kind_of",
+    "log_of",
     "open_core_times",
     "plan_name_of",
     "rails_of",

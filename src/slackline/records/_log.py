@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
-from slackline.env import LOG_LEVELS
+from slackline.env import LOG_LEVELS, Environment
 from slackline.records._operations import Operation, OperationsText
 from slackline.records._records import (
     Counters,
@@ -19,6 +19,7 @@ from slackline.records._records import (
     GroupOpened,
     LinkReport,
     LinkVerdict,
+    PipelineStep,
     RailChange,
     Setting,
     StepSummary,
@@ -26,7 +27,12 @@ from slackline.records._records import (
 )
 from slackline.units import decimal_bytes
 
-__all__ = ["RecordLog"]
+__all__ = ["RecordLog", "log_of"]
+
+
+def log_of(environment: Environment) -> "RecordLog | None":
+    """Return the log that SLACKLINE_LOG asks for; None without the variable."""
+    return None if environment.log is None else RecordLog(environment.log)
 
 
 class RecordLog:
@@ -38,6 +44,7 @@ class RecordLog:
         The lines go to `stream`, or to the process's stderr.
         """
         self._levels, self._stream = levels, stream
+        self._broken = False
 
     def shows(self, subsystem: str, level: str) -> bool:
         """Return whether lines of a subsystem and a level are shown."""
@@ -45,9 +52,12 @@ class RecordLog:
         return bool(given) and LOG_LEVELS.index(level) <= LOG_LEVELS.index(given)
 
     def take(self, record: Written) -> None:
-        """Show a record, if its subsystem and its level are asked for."""
+        """Show a record, if its subsystem and its level are asked for.
+
+        A stream that takes no more text, such as a closed one, ends the log and not the training.
+        """
         known = _KINDS.get(type(record))
-        if known is None:
+        if known is None or self._broken:
             return
         subsystem, level, lines_of = known
         if not self.shows(subsystem, level):
@@ -55,8 +65,12 @@ class RecordLog:
         begin = f"slackline rank {record.rank} {subsystem}"
         text = "".join(f"{begin}: {line}\n" for line in lines_of(record))
         stream = self._stream or sys.stderr
-        stream.write(text)
-        stream.flush()
+        try:
+            if stream is not None:  # A process may be started without a stderr.
+                stream.write(text)
+                stream.flush()
+        except (OSError, ValueError):  # ValueError: the program has closed it.
+            self._broken = True
 
 
 def _opened(record: GroupOpened) -> list[str]:
@@ -99,6 +113,13 @@ def _step(record: StepSummary) -> list[str]:
     ]
 
 
+def _pipeline_step(record: PipelineStep) -> list[str]:
+    return [
+        f"step {record.step} by the plan {record.plan}: {record.wall_ns / 1e6:.4g} ms, computed "
+        f"{record.computing_ns / 1e6:.4g} ms, waited {record.waiting_ns / 1e6:.3g} ms"
+    ]
+
+
 def _operations(record: OperationsText) -> list[str]:
     lines = []
     for row in json.loads(f"[{record.rows}]"):
@@ -129,6 +150,7 @@ _KINDS: Mapping[type, tuple[str, str, Callable[[Any], list[str]]]] = {
     LinkVerdict: ("link", "info", lambda each: [each.reason]),
     LinkReport: ("link", "debug", _report),
     StepSummary: ("step", "debug", _step),
+    PipelineStep: ("step", "debug", _pipeline_step),
     OperationsText: ("operation", "trace", _operations),
 }
 """The subsystem and the level of each kind of record, and the function that makes its lines."""

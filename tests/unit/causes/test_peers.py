@@ -184,7 +184,7 @@ def test_even_networks_have_no_cause(tmp_path_factory: pytest.TempPathFactory, n
 def test_links_whose_ends_are_late_are_no_slow_links(
     tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
 ):
-    """The data of a slow link wait in its queue; those of late ends do not."""
+    """Data wait in the queue of a slow link, and not in that of a link with late ends."""
     share = data.draw(st.floats(0.1, 0.9), label="share of the rate")
     ways = data.draw(st.sets(st.sampled_from(network.ways), min_size=1), label="ways")
     late = replace(network, late=dict.fromkeys(ways, share))

@@ -38,14 +38,14 @@ def test_rank_0_is_shown_if_it_prints_soon() -> None:
     job, screen, now = Job(), Screen(), [0.0]
     shown = Shown("first", range(4), job.read, lambda: now[0])
     job.say(3, "three\n")
-    shown.show(screen)  # type: ignore[arg-type]
+    shown.show(screen)
     now[0] = 1.9
     job.say(0, "ze")
     job.say(2, "two\n")
-    shown.show(screen)  # type: ignore[arg-type]
+    shown.show(screen)
     job.say(0, "ro\n")
     job.say(3, "more\n")
-    shown.show(screen, ended=True)  # type: ignore[arg-type]
+    shown.show(screen, ended=True)
     assert screen.out == b"zero\n"
     assert shown.ranks == {0}
 
@@ -56,18 +56,18 @@ def test_the_first_rank_that_prints_is_shown_unchanged_if_rank_0_is_silent() -> 
     job.say(0, "a warning\n", "stderr")
     job.say(3, "a warning\n", "stderr")
     job.say(3, "loss 1")
-    shown.show(screen)  # type: ignore[arg-type]
+    shown.show(screen)
     assert (screen.out, screen.err) == (b"", b"a warning\n")
     job.say(1, "late\n")
     job.say(3, "\n")
     now[0] = 2.0
-    shown.show(screen)  # type: ignore[arg-type]
+    shown.show(screen)
     assert screen.out == b"loss 1\n"
     assert shown.ranks == {0, 3}
     job.say(3, "\rstep 2", "stderr")
     job.say(0, "too late")
     job.say(3, "loss 2\n")
-    shown.show(screen, ended=True)  # type: ignore[arg-type]
+    shown.show(screen, ended=True)
     assert screen.out == b"loss 1\nloss 2\n"
     assert screen.err == b"a warning\na warning\n\rstep 2"
 
@@ -76,7 +76,7 @@ def test_output_of_a_job_that_has_ended_waits_for_nobody() -> None:
     job, screen = Job(), Screen()
     shown = Shown("first", range(2), job.read, lambda: 0.0)
     job.say(1, "last words")
-    shown.show(screen, ended=True)  # type: ignore[arg-type]
+    shown.show(screen, ended=True)
     assert screen.out == b"last words"
 
 
@@ -85,7 +85,7 @@ def test_a_machine_without_rank_0_shows_nothing_by_default() -> None:
     shown = Shown("first", range(2, 4), job.read)
     job.say(2, "out")
     job.say(2, "err", "stderr")
-    shown.show(screen, ended=True)  # type: ignore[arg-type]
+    shown.show(screen, ended=True)
     assert (screen.out, screen.err, shown.ranks) == (b"", b"", frozenset())
 
 
@@ -94,12 +94,12 @@ def test_all_ranks_are_shown_line_by_line() -> None:
     shown = Shown("all", range(2, 4), job.read)
     job.say(3, "one\ntw")
     job.say(2, "else\n", "stderr")
-    shown.show(screen)  # type: ignore[arg-type]
+    shown.show(screen)
     assert screen.out == b"rank 3 | one\n"
     job.say(3, "o\nrest")
     job.say(2, "\n")
-    shown.show(screen)  # type: ignore[arg-type]
-    shown.show(screen, ended=True)  # type: ignore[arg-type]
+    shown.show(screen)
+    shown.show(screen, ended=True)
     assert screen.out == b"rank 3 | one\nrank 2 | \nrank 3 | two\nrank 3 | rest\n"
     assert screen.err == b"rank 2 | else\n"
     assert shown.ranks == {2, 3}
@@ -112,7 +112,7 @@ def test_one_rank_is_shown_alone() -> None:
     job.say(1, "one")
     job.say(0, "bad", "stderr")
     job.say(1, "fine", "stderr")
-    shown.show(screen, ended=True)  # type: ignore[arg-type]
+    shown.show(screen, ended=True)
     assert (screen.out, screen.err) == (b"one", b"fine")
     assert shown.ranks == {1}
 

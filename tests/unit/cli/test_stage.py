@@ -4,7 +4,7 @@ import os
 import re
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -48,13 +48,13 @@ def test_a_fault_that_was_left_out_is_reported_once() -> None:
 
 
 def test_a_lab_has_a_host_for_each_rank() -> None:
-    def options(**given: int | str) -> LabOptions | None:
-        empty = dict.fromkeys(("ranks", "hosts", "nics", "rate", "switch"))
-        return lab_options(lab=True, **(empty | given))  # type: ignore[arg-type]
+    def options(**given: Any) -> LabOptions | None:
+        empty: dict[str, Any] = dict.fromkeys(("ranks", "hosts", "nics", "rate", "switch"))
+        return lab_options(lab=True, **(empty | given))
 
     assert options() == LabOptions(hosts=4)
     assert options(ranks=3) == LabOptions(hosts=3)
-    assert options(hosts="2", nics=2, rate=10**9) == LabOptions(hosts=2, nics=2, rate=10**9)
+    assert options(hosts="2", nics=2, rate="1Gbit") == LabOptions(hosts=2, nics=2, rate=10**9)
 
 
 @pytest.mark.parametrize(

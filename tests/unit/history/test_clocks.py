@@ -15,7 +15,7 @@ UPTIMES_NS = (0, 90 * 86_400 * SECOND_NS, 5 * SECOND_NS)
 def test_hosts_with_other_uptimes_are_compared_once_in_ten_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A host that has run for 90 days has a monotonic clock 90 days ahead of a fresh host's."""
+    """A monotonic clock counts from the start of its host, here 90 days ago."""
     compared = []
 
     def comparing(records: Iterable[Record]) -> Alignment:

@@ -1,12 +1,13 @@
 """Tests of the records of plain steps: a log of operations and a thread's times are given."""
 
+import io
 from pathlib import Path
 
 import pytest
 
 from slackline.history import read_file
 from slackline.nic import _records
-from slackline.records import CoreTimes, StepSummary, file_of
+from slackline.records import CoreTimes, RecordLog, StepSummary, file_of
 
 MS = 1_000_000
 
@@ -94,6 +95,40 @@ def test_exposed_time_is_that_of_waits_or_of_a_thread_that_stands_while_operatio
     )
     assert (other.optimizer, other.wall_ns, other.run_ns) == (1, 5 * MS, None)
     assert all(each.plain for each in steps)
+
+
+def test_the_first_step_counts_waits_alone_since_its_thread_began_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, log = Clock(), Log()
+    monkeypatch.setattr(_records, "time", clock)
+    monkeypatch.setattr(_records, "open_core_times", lambda: lambda: clock.on_core)
+    records = _records.Records(tmp_path)
+    records.follow(log)
+    records.opened(0, 2)
+    clock.now_ns = 100 * MS
+    log.sums = (7 * MS, 90 * MS, 0)
+    records.stepped(0)
+    records.close({})
+    (first,) = [each for each in read_file(file_of(tmp_path, 0)) if isinstance(each, StepSummary)]
+    assert (first.exposed_ns, first.run_ns, first.run_delay_ns) == (7 * MS, None, None)
+
+
+def test_a_log_shows_steps_without_a_file() -> None:
+    stream, log = io.StringIO(), Log()
+    records = _records.Records(None, log=RecordLog({"step": "debug"}, stream))
+    records.follow(log)
+    records.opened(0, 2)
+    records.stepped(0)
+    log.sums = (7 * MS, 7 * MS, 0)
+    records.stepped(0)
+    records.close({})
+    lines = stream.getvalue().splitlines()
+    assert [line.split(":")[0] for line in lines] == [
+        "slackline rank 0 step",
+        "slackline rank 0 step",
+    ]
+    assert lines[1].startswith("slackline rank 0 step: step 1 of optimizer 0: ")
 
 
 def test_steps_before_the_first_group_and_after_the_end_are_left_out(tmp_path: Path) -> None:

@@ -57,6 +57,16 @@ def test_steps_and_their_sum_go_to_the_file(wrap, chain, batch, tmp_path):
     assert run.exposed_ns == sum(step.exposed_ns for step in steps)
 
 
+def test_the_log_shows_steps_without_a_file(wrap, chain, batch, monkeypatch, capsys):
+    monkeypatch.setenv("SLACKLINE_LOG", "step=debug")
+    model, optimizer, _ = wrap(chain)
+    train(model, optimizer, batch, 3)
+    model.close()
+    lines = capsys.readouterr().err.splitlines()
+    begins = [f"slackline rank 0 step: step {number} of optimizer 0: " for number in range(3)]
+    assert [line[: len(begins[0])] for line in lines] == begins
+
+
 def test_the_last_step_of_a_script_that_does_not_close_is_in_the_file(wrap, chain, batch, tmp_path):
     """Call the handler of the interpreter's exit while the last step's updates are pending."""
     model, optimizer, _ = wrap(chain, telemetry=tmp_path)

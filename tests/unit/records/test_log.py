@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 
 import pytest
 from made_records import link, step, verdict
@@ -97,3 +98,16 @@ def test_a_subsystem_has_its_own_level() -> None:
 
 def test_records_without_a_subsystem_are_left_out() -> None:
     assert not shown({"": "trace"}, ClockOffset(rank=0, peer=1, at_ns=1, offset_ns=0, error_ns=1))
+
+
+def test_a_closed_stream_ends_the_log_and_not_the_training() -> None:
+    stream = io.StringIO()
+    log = RecordLog({"": "trace"}, stream)
+    stream.close()
+    log.take(CHANGE)
+    log.take(CHANGE)
+
+
+def test_a_process_without_stderr_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    RecordLog({"": "trace"}).take(CHANGE)

@@ -62,8 +62,9 @@ class Request:
     """A line about the machines of the job; empty for one machine."""
     passed: tuple[str, ...] = ()
     """Options for torchrun."""
-    quiet: bool = False
-    """Whether the command says nothing of its own about a job that goes well."""
+    silent_as: str = ""
+    """The name of a command that measures: it tells nothing of its own about a job that goes well,
+    and its ranks write telemetry only if the environment asks for it."""
 
     @property
     def world(self) -> int:
@@ -84,7 +85,7 @@ def run_job(asked: Request, serving: AbstractContextManager[Served]) -> int:
     with (
         collected_signals() as received,  # the first: signals are collected until all is closed
         serving as servers,
-        _silent() if asked.quiet else open_screen() as screen,
+        _silent(asked.silent_as) if asked.silent_as else open_screen() as screen,
         open_stage(
             asked.lab, asked.plan, asked.world, asked.place, no_group_ns=asked.fault_wait_ns
         ) as stage,
@@ -93,10 +94,11 @@ def run_job(asked: Request, serving: AbstractContextManager[Served]) -> int:
         _check_devices(asked.chosen, screen)
         directory, telemetry = _directories(asked)
         environment = {**os.environ, **stage.settings, **asked.variables}
-        environment["SLACKLINE_TELEMETRY"] = str(telemetry)
+        if not asked.silent_as:
+            environment["SLACKLINE_TELEMETRY"] = str(telemetry)
         environment["SLACKLINE_REPORTS"] = str(telemetry)  # they are kept with the telemetry
         environment |= while_running.enter_context(job_key(asked.chosen, alone=asked.alone))
-        if not asked.quiet:
+        if not asked.silent_as:
             _announce(asked, screen)
         environment |= thread_settings(os.environ, asked.ranks)
         for said in servers.start(telemetry):
@@ -121,7 +123,7 @@ def run_job(asked: Request, serving: AbstractContextManager[Served]) -> int:
             job.wait(asked.grace + _PATIENCE)
         ending = job.ending()
         code = 128 + received[0] if received else ending.exit_code
-        if not asked.quiet:
+        if not asked.silent_as:
             _tell_cost(report, screen, failed=bool(code))
         _tell_problems(asked, stage, job, ending, screen)
         if received:
@@ -138,9 +140,9 @@ def run_job(asked: Request, serving: AbstractContextManager[Served]) -> int:
     return code
 
 
-def _silent() -> Screen:
+def _silent(command: str) -> Screen:
     """Return a display that shows the ranks' output and errors alone, without progress."""
-    return PlainScreen(timedelta.max, command="slackline bench")
+    return PlainScreen(timedelta.max, command=command)
 
 
 def _check_devices(chosen: Environment, screen: Screen) -> None:

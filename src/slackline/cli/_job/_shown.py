@@ -11,9 +11,9 @@ The last words of a rank that has failed are shown in any case.
 
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from slackline.errors import UsageError
-from slackline.views.terminal import Screen
 
 __all__ = ["ALL", "FIRST", "Shown", "check_shown"]
 
@@ -29,6 +29,14 @@ def check_shown(text: str, ranks: int) -> str:
     raise UsageError(
         f"--output must be {FIRST}, {ALL} or a rank from 0 to {ranks - 1}, not {text!r}"
     )
+
+
+class _Screen(Protocol):
+    """A display of ranks' output."""
+
+    def stdout(self, output: bytes) -> None: ...
+
+    def stderr(self, output: bytes) -> None: ...
 
 
 class Shown:
@@ -65,7 +73,7 @@ class Shown:
             return frozenset()
         return frozenset([0, self._speaker or 0])
 
-    def show(self, screen: Screen, *, ended: bool = False) -> None:
+    def show(self, screen: _Screen, *, ended: bool = False) -> None:
         """Show what the ranks have written since the last call; `ended` says that it is all."""
         if self._all:
             for rank in self._ranks:

@@ -13,6 +13,7 @@ from slackline.cli._job._launch import Job, Place, meeting_at, on_this_machine, 
 from slackline.errors import UsageError
 from slackline.faults import Plan
 from slackline.lab import Executor, Injection, Lab, LabOptions
+from slackline.units import parse_rate
 
 __all__ = ["NO_GROUP_NS", "Stage", "lab_options", "open_stage"]
 
@@ -147,7 +148,7 @@ def lab_options(
     ranks: int | None,
     hosts: str | None,
     nics: int | None,
-    rate: int | None,
+    rate: str | None,
     switch: str | None,
 ) -> LabOptions | None:
     """Return the lab that the command's options describe; None without --lab.
@@ -171,7 +172,10 @@ def lab_options(
     if count is None:
         count = 4 if ranks is None else ranks
     return LabOptions(
-        hosts=count, nics=1 if nics is None else nics, rate=rate, switch=switch or "auto"
+        hosts=count,
+        nics=1 if nics is None else nics,
+        rate=None if rate is None else parse_rate(rate),
+        switch=switch or "auto",
     )
 
 

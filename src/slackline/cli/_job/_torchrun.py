@@ -198,13 +198,14 @@ def _pairs(words: Sequence[str]) -> list[list[str]]:
 
 
 def _parsed(words: Sequence[str]) -> argparse.Namespace:
-    parser = _parser()
+    parser: Any = _parser()
 
     def refuse(message: str) -> NoReturn:
         raise UsageError(f"torchrun's option: {message}")
 
-    parser.error = refuse  # type: ignore[method-assign]
-    return parser.parse_args([*words, "script"])
+    parser.error = refuse
+    found: argparse.Namespace = parser.parse_args([*words, "script"])
+    return found
 
 
 def _parser() -> argparse.ArgumentParser:
