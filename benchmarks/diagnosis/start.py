@@ -16,7 +16,6 @@ from random import Random
 from slackline.causes import Spell, Watch
 
 JOB = Path(__file__).with_name("start_job.py")
-PIPELINE = Path(__file__).with_name("start_pipeline.py")
 SECONDS = 12
 """The length of a job's training; a cause must be named within 10 s of the first step."""
 LIMIT_S = 240
@@ -127,12 +126,12 @@ def run(start: Start, *, keep: Path | None = None) -> Named:
         command += ["--rate", f"{RATE_MBIT}Mbit", "--keep", str(place)]
         for fault in start.faults:
             command += ["--fault", fault]
-        job = PIPELINE if start.kind == "pipeline" else JOB
+        model = "pipeline" if start.kind == "pipeline" else "data-parallel"
         busy = [subprocess.Popen(_BUSY) for _ in range(2 if start.kind == "busy" else 0)]
         settings = {"OMP_NUM_THREADS": "1", "SLACKLINE_RAILS": start.rail}
         try:
             done = subprocess.run(
-                [*command, str(job), str(SECONDS)],
+                [*command, str(JOB), str(SECONDS), model],
                 env={**os.environ, **settings},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

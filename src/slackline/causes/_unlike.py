@@ -15,13 +15,13 @@ from slackline.history import Job, Link
 
 __all__ = [
     "LEAST_HOSTS",
-    "_LEAST_REPORTS",
     "Found",
     "Readings",
     "in_ms",
     "of_links",
     "readings_of",
     "sites",
+    "trips_of",
 ]
 
 _REPORTS, _LEAST_REPORTS = 10, 4

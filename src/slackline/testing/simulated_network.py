@@ -99,6 +99,8 @@ class Network:
     iteration_ns: int = 200 * MS
     compute_ns: int = 60 * MS
     bytes_an_iteration: int = 8_000_000
+    kind: str = "tcp"
+    """The kind of all rails."""
     several_on_their_way: bool = False
     """If true, probe every 50 ms even if the last probe has not come back."""
     rail: int = 0
@@ -167,8 +169,9 @@ class _End:
             rank=rank,
             peer=peer,
             rail=network.rail,
+            kind=network.kind,
             up=not (self._down(time_ns) and self._down(time_ns - SUSPECTED_AFTER)),
-            name=f"tcp {rank}>{peer}",
+            name=f"{network.kind} {rank}>{peer}",
             frames_sent=self._bytes // 131_072,
             packets_sent=self._packets,
             packets_resent=self._resent,

@@ -40,3 +40,10 @@ def test_a_recorded_job_gets_the_name_of_its_fault(
     assert spell.until_ns is None
     # The first step begins 2 s after the first record; ranks differ after tens of noisy steps.
     assert (spell.named_ns - opened_ns) / 1e9 < (14 if kind is Kind.RANK else 12)
+
+
+def test_the_first_page_shows_the_sentence_of_a_recorded_job(tmp_path: Path) -> None:
+    unpack("tenth", tmp_path)
+    (spell,) = Watch.recorded(tmp_path, 2**62).spells
+    readme = Path(__file__).parents[3] / "README.md"
+    assert f"\ncause: {spell.cause.sentence}\n" in readme.read_text(encoding="utf-8")

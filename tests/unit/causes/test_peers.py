@@ -34,6 +34,7 @@ class Network:
     rate_bps: float = 60e6
     trip_ns: int = 200_000
     lost: float = 0.0
+    udp: bool = False
     rates: Mapping[Way, float] = field(default_factory=dict)
     """The part of the usual rate that a direction carries."""
     losses: Mapping[Way, float] = field(default_factory=dict)
@@ -42,6 +43,8 @@ class Network:
     """The part of the usual rate that is left where the ends of a direction are late."""
     waits_ns: Mapping[Way, int] = field(default_factory=dict)
     """The time that the median probe waits in a direction."""
+    waits_from_s: int = 0
+    """The second from which probes wait."""
     negotiated_bps: Mapping[int, int] = field(default_factory=dict)
     computes: Mapping[int, float] = field(default_factory=dict)
     """The factor of a rank's own time."""
@@ -67,14 +70,18 @@ class Network:
         rate = carried * self.late.get(way, 1.0) * random.uniform(0.96, 1.04)
         busy_ns = random.randrange(300 * MS, 900 * MS)
         packets = 5000
+        lost = self.lost + self.losses.get(way, 0.0)
+        if self.udp:
+            lost *= random.uniform(0.9, 1.1)
         trip_ns = self.trips_ns.get(way, self.trip_ns)
         if second < self.idle_s:
             rate = packets = busy_ns = 0
         return link(
             *way,
             second * S,
+            kind="udp" if self.udp else "tcp",
             packets=packets,
-            resent=round(packets * (self.lost + self.losses.get(way, 0.0))),
+            resent=round(packets * lost),
             negotiated_bps=self.negotiated_bps.get(way[0], 10**9),
             confirmed_bytes=round(rate * busy_ns / 8e9),
             busy_ns=busy_ns,
@@ -87,7 +94,7 @@ class Network:
     def offset(self, way: Way, second: int) -> ClockOffset:
         """Return a probe's offset: every third probe waits nowhere, and the clocks differ."""
         wait_ns, back_ns = (self.waits_ns.get(each, 0) for each in (way, way[::-1]))
-        if second % 3 == 0:
+        if second % 3 == 0 or second < self.waits_from_s:
             wait_ns = back_ns = 0
         one_way_ns = self.trips_ns.get(way, self.trip_ns) // 2
         there_ns, home_ns = one_way_ns + wait_ns, one_way_ns + back_ns
@@ -171,7 +178,9 @@ NETWORKS = st.builds(
     rate_bps=st.sampled_from([1e6, 60e6, 9e9]),
     trip_ns=st.sampled_from([30_000, 200_000, 30 * MS]),
     lost=st.sampled_from([0.0, 0.0, 0.002, 0.02]),
+    udp=st.booleans(),
 )
+UDP_NETWORKS = NETWORKS.map(lambda network: replace(network, udp=True))
 
 
 @given(network=NETWORKS)
@@ -184,7 +193,8 @@ def test_even_networks_have_no_cause(tmp_path_factory: pytest.TempPathFactory, n
 def test_links_whose_ends_are_late_are_no_slow_links(
     tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
 ):
-    """Data wait in the queue of a slow link, and not in that of a link with late ends."""
+    """Data wait in the queue of a slow TCP link, and not in that of a link with late ends."""
+    network = replace(network, udp=False)
     share = data.draw(st.floats(0.1, 0.9), label="share of the rate")
     ways = data.draw(st.sets(st.sampled_from(network.ways), min_size=1), label="ways")
     late = replace(network, late=dict.fromkeys(ways, share))
@@ -198,8 +208,9 @@ def test_one_fault_since_the_start_is_named(
 ):
     host = data.draw(st.integers(0, network.hosts - 1), label="host")
     way = data.draw(st.sampled_from(network.ways), label="way")
-    share = data.draw(st.floats(0.1, 0.7), label="share of the rate")
-    lost = network.lost * 4 + data.draw(st.floats(0.005, 0.05), label="more lost")
+    share = data.draw(st.floats(0.1, 0.55 if network.udp else 0.7), label="share of the rate")
+    least_lost = 0.012 if network.udp else 0.005
+    lost = network.lost * 4 + data.draw(st.floats(least_lost, 0.05), label="more lost")
     far_ns = 4 * network.trip_ns + data.draw(st.integers(5, 60), label="delay in ms") * MS
     both = (way, way[::-1])
     of_host = network.of_host(host)
@@ -233,6 +244,67 @@ def test_one_fault_since_the_start_is_named(
         assert before.name == (pair if faulty.waits_ns else name)
         assert words in before.sentence
         assert "since the start" not in before.sentence
+
+
+@given(network=UDP_NETWORKS, data=st.data())
+def test_shares_that_udp_rails_take_of_a_path_are_no_fault(
+    tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
+):
+    """UDP rails fill queues, which drop packets, and share a path unevenly."""
+    share = data.draw(st.floats(0.67, 1.0), label="least share of the rate")
+    lost = data.draw(st.floats(0.0, 0.1), label="most lost")
+    random = Random(network.seed)
+    rates = {way: random.uniform(share, 1.0) for way in network.ways}
+    ways = random.sample(network.ways, len(network.ways))
+    losses = {way: lost / 1.25**place for place, way in enumerate(ways)}
+    uneven = replace(network, rates=rates, losses=losses)
+    assert told(tmp_path_factory.mktemp("job"), uneven) == []
+    assert compared(uneven) == []
+
+
+@given(network=UDP_NETWORKS, data=st.data())
+def test_bursts_of_loss_on_a_udp_rail_are_no_fault(
+    tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
+):
+    """A rail that fills a queue loses many packets at once: the median report tells the loss."""
+    way = data.draw(st.sampled_from(network.ways), label="way")
+    seconds = data.draw(st.sets(st.integers(0, SECONDS - 1), max_size=3), label="seconds")
+    bursts = [replace(network.report(way, s, Random(s)), resent=2000) for s in sorted(seconds)]
+    events = {burst.at_ns // S: [burst] for burst in bursts}
+    assert told(tmp_path_factory.mktemp("job"), network, events=events) == []
+
+
+@given(network=NETWORKS, data=st.data())
+def test_a_rank_that_is_late_for_its_udp_rails_is_named_before_its_nic(
+    tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
+):
+    """A slow process reads its UDP rails late, so that the kernel drops packets and rates fall."""
+    host = data.draw(st.integers(0, network.hosts - 1), label="host")
+    slower = data.draw(st.one_of(st.floats(1.0, 1.25), st.floats(2.3, 4.0)), label="slower")
+    ways = network.of_host(host)
+    late = replace(
+        network,
+        computes={host: slower},
+        rates=dict.fromkeys(ways, 0.3),
+        losses=dict.fromkeys(ways, network.lost * 4 + 0.1),
+    )
+    causes = told(tmp_path_factory.mktemp("job"), late)
+    rank = network.udp and slower > 2
+    assert [cause.name for cause in causes] == [
+        f"rank {host}" if rank else f"NIC 0 of host node{host}"
+    ]
+
+
+@given(network=NETWORKS, data=st.data())
+def test_a_link_whose_slower_direction_shows_later_stays_one_cause(
+    tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
+):
+    way = data.draw(st.sampled_from(network.ways), label="way")
+    rates = dict.fromkeys((way, way[::-1]), 0.3)
+    slow = replace(network, rates=rates, waits_ns={way: 5 * MS}, waits_from_s=12)
+    (cause,) = told(tmp_path_factory.mktemp("job"), slow, seconds=24)
+    low, high = sorted(way)
+    assert cause.name == f"link {low}-{high}"
 
 
 @given(network=NETWORKS, data=st.data())

@@ -116,6 +116,16 @@ def test_loss_is_named_and_its_end() -> None:
     assert said[0][2].reason == "link 2>3 loses 1.1 % of packets since 20.0 s"
 
 
+def test_a_udp_rail_loses_more_before_its_loss_is_named() -> None:
+    """A UDP rail finds the rate of its path by filling queues, which then drop packets."""
+    for loss, named in ((0.012, False), (0.018, False), (0.024, True), (0.05, True)):
+        network = healthy(4, 1)
+        network.kind = "udp"
+        network.directions[2, 3].loss = between(20 * S, 28 * S, loss)
+        said = [(rank, verdict.condition) for _, rank, verdict in everybody(network, 34 * S)]
+        assert said == ([(2, Condition.LOSING), (2, "back")] if named else [])
+
+
 def test_a_second_finding_is_news_as_well() -> None:
     network = healthy(2, 3)
     network.directions[0, 1].loss = between(20 * S, 60 * S, 0.05)
