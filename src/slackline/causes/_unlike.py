@@ -131,7 +131,7 @@ def trips_of(job: Job, plan: Layout) -> Readings:
 def of_links(job: Job, plan: Layout, readings: Readings) -> list[Found]:
     """Return the links and NICs that differ from the others of their rail."""
     several = len(readings) > 1
-    rails = [_Rail(job, plan, rail, readings[rail], several=several) for rail in sorted(readings)]
+    rails = [_Rail(job, plan, rail, readings, several=several) for rail in sorted(readings)]
     return [found for rail in rails for found in rail.differences()]
 
 
@@ -168,7 +168,7 @@ def _read(link: Link, least: int) -> _Reading:
 
 def sites(job: Job, plan: Layout, readings: Readings) -> str:
     """Return the distance between sites of several hosts each, in words; empty without sites."""
-    told = (_Rail(job, plan, rail, readings[rail], several=False).sites() for rail in readings)
+    told = (_Rail(job, plan, rail, readings, several=False).sites() for rail in readings)
     return next(filter(None, told), "")
 
 
@@ -180,14 +180,16 @@ class _Rail:
         job: Job,
         plan: Layout,
         rail: int,
-        readings: Mapping[_Pair, _Reading],
+        readings: Readings,
         *,
         several: bool,
     ) -> None:
         self._job, self._plan, self._rail, self._several = job, plan, rail, several
-        self._readings = readings
-        self._left = set(readings)
-        self._udp = any(each.kind == "udp" for each in readings.values())
+        self._readings = readings[rail]
+        self._beside = [ways for other, ways in readings.items() if other != rail]
+        """The readings of the other rails."""
+        self._left = set(self._readings)
+        self._udp = any(each.kind == "udp" for each in self._readings.values())
 
     def differences(self) -> list[Found]:
         """Return what differs, each direction once, by the first quantity that tells.
@@ -289,6 +291,8 @@ class _Rail:
         hosts = {host for way in rates for host in self._hosts(way)}
         if len(rates) < _LEAST_PAIRS:
             return []
+        if len(hosts) < LEAST_HOSTS and self._beside:
+            return self._slow_beside(rates)
         explained = len(self._left) < len(self._readings)
         carried = _UDP_CARRIED if self._udp else _CARRIED
         limit = carried**2 if explained else carried
@@ -331,6 +335,63 @@ class _Rail:
                 self._left -= set(mine)
         return found
 
+    def _slow_beside(self, rates: Mapping[_Pair, float]) -> list[Found]:
+        """Return the links of two hosts that carry less than the same links on another rail.
+
+        The same processes send on all rails, so that late ones lower the rates of all.
+        """
+        found = []
+        for ends in sorted({_ends(*way) for way in rates}):
+            mine = [way for way in (ends, ends[::-1]) if way in rates]
+            fastest = {way: self._fastest_beside(way) for way in mine}
+            slow = [
+                way
+                for way, other in fastest.items()
+                if other is not None and self._slower(self._readings[way], other)
+            ]
+            if not slow:
+                continue
+            how = f"it carries {_rate(median(rates[way] for way in slow))} while data waits"
+            others = median(each.rate for way in slow if (each := fastest[way]) and each.rate)
+            found.append(self._of_two(slow, how, f"another rail carries {_rate(others)}"))
+            self._left -= set(mine)
+        return found
+
+    def _fastest_beside(self, way: _Pair) -> _Reading | None:
+        """Return the reading of a direction on the rail that carries most of the other rails."""
+        known = [ways[way] for ways in self._beside if way in ways and ways[way].rate is not None]
+        return max(known, key=lambda each: each.rate or 0.0, default=None)
+
+    def _slower(self, mine: _Reading, other: _Reading) -> bool:
+        """Return whether a direction carries less than on another rail, although its data wait."""
+        if mine.rate is None or other.rate is None:
+            return False
+        carried = _UDP_CARRIED if self._udp else _CARRIED
+        if mine.rate >= carried**2 * other.rate * self._nominal(other):
+            return False
+        if self._udp or mine.queued_ns is None or other.queued_ns is None:
+            return True
+        return _wait_longer(mine.queued_ns, other.queued_ns, mine.rate)
+
+    def _nominal(self, other: _Reading) -> float:
+        """Return the part of another rail's rate that the NICs of this rail have negotiated.
+
+        The part is 1 if that is not known, or if the two NICs of this rail differ.
+        """
+        mine = {each.negotiated_bps for each in self._readings.values()}
+        (one, *more) = mine
+        if more or not one or not other.negotiated_bps:
+            return 1.0
+        return min(1.0, one / other.negotiated_bps)
+
+    def _of_two(self, ways: Sequence[_Pair], how: str, peers: str) -> Found:
+        """Return the NIC of one of two hosts if it has negotiated less, else the link."""
+        hosts = {self._hosts(way)[0]: self._readings[way].negotiated_bps for way in self._readings}
+        low, high = sorted(hosts, key=lambda host: hosts[host])
+        if 0 < hosts[low] < hosts[high]:
+            return self._nic(low, ways, how, peers)
+        return self._link(ways, how, peers)
+
     def _queued(self, ways: Collection[_Pair], others: Iterable[_Pair]) -> bool:
         """Return whether the data of some directions wait longer than those of others."""
         if self._udp:
@@ -341,10 +402,8 @@ class _Rail:
         )
         if not mine or not theirs:
             return True
-        mine_ns, theirs_ns = median(mine), median(theirs)
         rate = median(self._readings[way].rate or 0.0 for way in ways)
-        much = mine_ns - theirs_ns >= _WAIT_NS or mine_ns * rate / 8e9 >= _WAIT_BYTES
-        return mine_ns >= _WAIT_FACTOR * theirs_ns and much
+        return _wait_longer(median(mine), median(theirs), rate)
 
     def _waiting(self, ways: list[_Pair]) -> list[_Pair]:
         """Return the one of a link's two slow directions whose queue the data wait in, or both.
@@ -453,6 +512,12 @@ def _sites(hosts: Iterable[int], near: Iterable[_Pair]) -> dict[int, int]:
 def _together(names: Sequence[str]) -> str:
     """Return names in words: "a and b", "a, b and c"."""
     return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _wait_longer(mine_ns: float, theirs_ns: float, rate_bps: float) -> bool:
+    """Return whether data wait longer in a queue of this rate than those of others do."""
+    much = mine_ns - theirs_ns >= _WAIT_NS or mine_ns * rate_bps / 8e9 >= _WAIT_BYTES
+    return mine_ns >= _WAIT_FACTOR * theirs_ns and much
 
 
 def _above_the_gap(values: Collection[float], least: float) -> float:

@@ -93,7 +93,7 @@ class RailHealth:
     ) -> DirectionState:
         baseline_ns = self.latency.baseline_ns
         latency = None
-        if detector.cusum.active:
+        if detector.cusum.active and detector.level_ns > 0:
             now_ns = baseline_ns + detector.level_ns
             latency = Shift(since_ns=detector.cusum.since_ns, baseline=baseline_ns, now=now_ns)
         return DirectionState(

@@ -1,6 +1,6 @@
 """Tests of links, NICs and ranks that are unlike their peers since the start of a job."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
@@ -115,12 +115,13 @@ def told(
     names: Iterable[str] = (),
     linked: bool = True,
     seconds: int = SECONDS,
+    beside: Sequence[Network] = (),
     events: Mapping[int, Iterable[Record]] | None = None,
 ) -> list[Cause]:
     """Return the causes that a diagnosis names in the first seconds of a job.
 
-    With `linked` False no wire joins the ranks, as on one host. `events` has further records for
-    some seconds.
+    With `linked` False no wire joins the ranks, as on one host. `beside` are the networks of
+    further rails. `events` has further records for some seconds.
     """
     random = Random(network.seed)
     job = Job(tmp_path)
@@ -144,7 +145,8 @@ def told(
         if quarter % 4 == 0:
             for way in network.ways if linked else ():
                 if way[0] in alive:
-                    job.take(network.report(way, second, random))
+                    for rail, each in enumerate([network, *beside]):
+                        job.take(replace(each.report(way, second, random), rail=rail))
                     job.take(network.offset(way, second))
             for record in (events or {}).get(second, ()):
                 job.take(record)
@@ -317,6 +319,55 @@ def test_two_sites_are_no_fault(
     sites = replace(network, trips_ns=trips_ns)
     assert told(tmp_path_factory.mktemp("job"), sites) == []
     assert compared(sites) == []
+
+
+PAIRS = st.builds(
+    Network,
+    hosts=st.just(2),
+    ring=st.just(False),
+    seed=st.integers(0, 1000),
+    rate_bps=st.sampled_from([60e6, 9e9]),
+    udp=st.booleans(),
+)
+
+
+@given(network=PAIRS, data=st.data())
+def test_a_slow_rail_of_two_hosts_is_named_by_their_other_rails(
+    tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
+):
+    """Without a third host, the same link on another rail is what a rail is compared with."""
+    slow = data.draw(st.integers(0, 2), label="slow rail")
+    share = data.draw(st.floats(0.05, 0.3), label="share of the rate")
+    ways = data.draw(st.sampled_from([[(0, 1)], [(1, 0)], [(0, 1), (1, 0)]]), label="ways")
+    negotiated = data.draw(st.sampled_from([{}, {1: 100_000_000}]), label="negotiated")
+    rails = [replace(network, seed=network.seed + number) for number in range(3)]
+    rails[slow] = replace(
+        network, rates=dict.fromkeys(ways, share), negotiated_bps=negotiated, trip_ns=150_000
+    )
+    (cause,) = told(tmp_path_factory.mktemp("job"), rails[0], beside=rails[1:])
+    link = "link 0-1" if len(ways) > 1 else "link {}>{}".format(*ways[0])
+    name = f"NIC {slow} of host node1" if negotiated else f"{link} on rail {slow}"
+    assert cause.name == name
+    assert ", since the start; another rail carries " in cause.sentence
+    ending = "; it has negotiated 100 Mbit/s, other NICs 1 Gbit/s"
+    assert cause.sentence.endswith(ending) == bool(negotiated)
+
+
+@given(network=PAIRS, data=st.data())
+def test_rails_of_two_hosts_with_late_ends_or_with_other_nics_are_no_fault(
+    tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
+):
+    share = data.draw(st.floats(0.1, 0.9), label="rate that late ends leave")
+    late = dict.fromkeys([data.draw(st.sampled_from(network.ways), label="late")], share)
+    rails = [replace(network, seed=network.seed + number, late=late) for number in range(2)]
+    if data.draw(st.booleans(), label="rail 1 has NICs of another rate"):
+        rails[1] = replace(
+            rails[1],
+            rates=dict.fromkeys(network.ways, 0.1),
+            negotiated_bps=dict.fromkeys((0, 1), 100_000_000),
+            trip_ns=150_000,
+        )
+    assert told(tmp_path_factory.mktemp("job"), rails[0], beside=rails[1:]) == []
 
 
 def test_two_sites_are_described_with_their_distance(tmp_path: Path):

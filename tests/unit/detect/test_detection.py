@@ -1,8 +1,12 @@
 """Tests that a fault in simulated traffic is named: link, direction, time and cause."""
 
-import pytest
+from dataclasses import replace
 
-from slackline.detect import Condition, Tracker, Verdict
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slackline.detect import Condition, Probe, Tracker, Verdict
 from slackline.testing.simulated_network import (
     MS,
     SAMPLE_EVERY,
@@ -114,6 +118,38 @@ def test_loss_is_named_and_its_end() -> None:
     said = everybody(network, 34 * S)
     assert [(rank, v.condition) for _, rank, v in said] == [(2, Condition.LOSING), (2, "back")]
     assert said[0][2].reason == "link 2>3 loses 1.1 % of packets since 20.0 s"
+
+
+@given(
+    seed=st.integers(0, 1000),
+    begin_ms=st.integers(12_000, 14_000),
+    lasting_ms=st.integers(150, 900),
+    usual_ms=st.integers(0, 8),
+    delay_ms=st.integers(2, 60),
+    takes=st.integers(1, 12),
+)
+def test_a_latency_is_told_only_while_it_is_longer_than_usual(
+    seed: int, begin_ms: int, lasting_ms: int, usual_ms: int, delay_ms: int, takes: int
+) -> None:
+    """A delay may be over when its evidence is read, and a queue that was usual may be empty."""
+    network = healthy(2, seed)
+    begin, end = begin_ms * MS, (begin_ms + lasting_ms) * MS
+
+    def delay(time_ns: int) -> int:
+        if time_ns >= end:
+            return 0
+        return (usual_ms + (delay_ms if time_ns >= begin else 0)) * MS
+
+    network.directions[0, 1].delay = delay
+    tracker = Tracker(network.clocks[0].read(0))
+    probes: list[Probe] = []
+    for number, (now_ns, (sample,)) in enumerate(network.samples(0, 17 * S)):
+        probes += sample.probes
+        if number % takes == 0:
+            verdicts = tracker.take(now_ns, [replace(sample, probes=tuple(probes))])
+            probes.clear()
+            assert all(each.over_ns > 0 for each in verdicts if each.condition == Condition.SLOW)
+            assert all(" -" not in each.reason for each in tracker.judgements(now_ns))
 
 
 def test_a_udp_rail_loses_more_before_its_loss_is_named() -> None:
