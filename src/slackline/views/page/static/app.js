@@ -11,11 +11,14 @@ const at = (id) => document.getElementById(id);
 // Fill a table with a row for each item; a column is its name, a function of the item, and help.
 function fillTable(table, columns, items, textColumns) {
   const look = (name) => (textColumns.includes(name) ? "text" : null);
-  const head = element("tr", {}, ...columns.map(([name, , help]) =>
-    element("th", { scope: "col", class: look(name), "data-help": help }, name)));
+  if (table.tHead === null) {
+    const head = element("tr", {}, ...columns.map(([name, , help]) =>
+      element("th", { scope: "col", class: look(name), "data-help": help }, name)));
+    table.append(element("thead", {}, head), element("tbody"));
+  }
   const rows = items.map((each) => element("tr", {}, ...columns.map(([name, value]) =>
     element("td", { class: look(name) }, value(each)))));
-  table.replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
+  table.tBodies[0].replaceChildren(...rows);
 }
 
 const STATES = {
@@ -64,7 +67,7 @@ class Overview {
       ["operations", (each) => each.operations, "Collectives and messages of the program that have ended."],
       ["failed", (each) => each.failed, "Operations that have failed."],
       ["restarts", (each) => each.restarts, "Processes that were started for this rank after its first one."],
-      ["records lost", (each) => each.lost, "Records and operations that are missing from the rank's file."],
+      ["lost", (each) => each.lost, "Records and operations that are missing from the rank's file."],
     ];
     const section = at("ranks");
     fillTable(section.querySelector("table"), columns, panel.ranks, ["host", "state", "waits for"]);

@@ -44,7 +44,8 @@ export class Chart {
     this.describe();
     const latest = columns.slice(1).map((column) => column.findLast((value) => value !== null));
     const said = names.map((name, index) => `${name} ${show(this.quantity, latest[index])}`);
-    this.place.setAttribute("aria-label", `${this.title}, latest: ${said.join(", ")}`);
+    const top = this.top(columns.slice(1).flat().reduce((most, each) => Math.max(most, each ?? 0), 0));
+    this.place.setAttribute("aria-label", `${this.title} on an axis up to ${show(this.quantity, top)}, latest: ${said.join(", ")}`);
   }
 
   draw() {

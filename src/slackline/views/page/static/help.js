@@ -8,6 +8,13 @@ export function followHelp() {
   const tip = element("div", { id: "help", role: "tooltip", hidden: "" });
   document.body.append(tip);
   let shown = null;
+  const place = () => {
+    if (shown === null) return;
+    const [around, own] = [shown.getBoundingClientRect(), tip.getBoundingClientRect()];
+    const below = around.bottom + GAP + own.height <= innerHeight;
+    tip.style.left = `${Math.max(GAP, Math.min(around.left, innerWidth - own.width - GAP))}px`;
+    tip.style.top = `${Math.max(GAP, below ? around.bottom + GAP : around.top - own.height - GAP)}px`;
+  };
   const hide = () => {
     shown?.removeAttribute("aria-describedby");
     shown = null;
@@ -22,13 +29,10 @@ export function followHelp() {
     say(tip, target.dataset.help);
     target.setAttribute("aria-describedby", "help");
     tip.hidden = false;
-    const [around, own] = [target.getBoundingClientRect(), tip.getBoundingClientRect()];
-    const below = around.bottom + GAP + own.height <= innerHeight;
-    tip.style.left = `${Math.max(GAP, Math.min(around.left, innerWidth - own.width - GAP))}px`;
-    tip.style.top = `${Math.max(GAP, below ? around.bottom + GAP : around.top - own.height - GAP)}px`;
+    place();
   };
   for (const kind of ["pointerover", "focusin"]) document.addEventListener(kind, follow);
   document.addEventListener("keydown", (event) => event.key === "Escape" && hide());
   document.addEventListener("focusout", hide);
-  document.addEventListener("scroll", hide, { capture: true });
+  document.addEventListener("scroll", place, { capture: true });
 }

@@ -40,14 +40,15 @@ export class Links {
     this.small = ranks.length > ROOMY;
     this.table.classList.toggle("small", this.small);
     const [to, from] = this.small ? ["", ""] : ["to ", "from "];
-    const head = element("tr", {}, element("th", { scope: "col" }, ""), ...ranks.map((rank) => element("th", { scope: "col" }, `${to}${rank}`)));
+    const head = element("tr", {}, element("th", { scope: "col" }, ""), ...ranks.map((rank, index) =>
+      element("th", { scope: "col", "aria-label": `to ${rank}` }, this.small && index % 2 ? "" : `${to}${rank}`)));
     const rows = ranks.map((source) => {
       const cells = ranks.map((target) => {
         const cell = element("td", { role: "gridcell" });
         if (source !== target) this.cells.set(`${source}>${target}`, cell);
         return cell;
       });
-      return element("tr", {}, element("th", { scope: "row" }, `${from}${source}`), ...cells);
+      return element("tr", {}, element("th", { scope: "row", "aria-label": `from ${source}` }, `${from}${source}`), ...cells);
     });
     this.table.replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
   }
