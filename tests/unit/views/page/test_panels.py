@@ -295,8 +295,14 @@ def test_the_timeline_has_operations_in_lanes_and_waits_without_overlaps(tmp_pat
         [1, 240, 280],
         [0, 260, 290],
     ]
+    assert not shown["plain"]
     assert rank["waits"] == [[250, 290]]
     assert rank["waiting"] == pytest.approx(40 / 300)
+
+
+def test_the_timeline_says_where_waits_may_be_missing(tmp_path: Path) -> None:
+    job = job_of(tmp_path, rank0=[replace(step(0, 0), plain=True)], rank1=[])
+    assert timeline(job)["plain"]
 
 
 def test_without_steps_the_timeline_is_the_second_before_the_latest_operation(

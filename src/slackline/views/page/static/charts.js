@@ -41,7 +41,6 @@ export class Chart {
     } else {
       this.plot.setData(columns);
     }
-    this.describe();
     const latest = columns.slice(1).map((column) => column.findLast((value) => value !== null));
     const said = names.map((name, index) => `${name} ${show(this.quantity, latest[index])}`);
     const top = this.top(columns.slice(1).flat().reduce((most, each) => Math.max(most, each ?? 0), 0));
@@ -67,7 +66,7 @@ export class Chart {
       ],
       hooks: {
         drawClear: [() => this.shade()],
-        draw: [(plot) => { this.mark(plot); this.showLatest(plot); }],
+        draw: [(plot) => { this.mark(plot); this.showLatest(plot); this.describe(); }],
         setCursor: [(plot) => { this.showLatest(plot); this.describe(); }],
       },
     }, this.data, this.frame);

@@ -125,11 +125,12 @@ export class Timeline extends Drawing {
   }
 
   remark() {
-    const { ranks, left_out: more, apart } = this.panel;
+    const { ranks, left_out: more, apart, plain } = this.panel;
     if (ranks.length === 0) return "No rank has written a record.";
     const few = ranks.reduce((sum, rank) => sum + rank.left_out, 0);
     return [
       ranks.length > LISTED ? `${waits(ranks)}.` : "",
+      plain ? "DDP and FSDP also wait where no operation shows it: the exposed time in the table of ranks has all waits." : "",
       few ? `${few} short operations are left out.` : "",
       more ? `${more} further ranks are left out.` : "",
       apart.length ? `No probe compares the clocks of ranks ${apart.join(", ")}: their times are those of their own hosts.` : "",
