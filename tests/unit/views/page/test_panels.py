@@ -135,7 +135,7 @@ def test_the_steps_of_all_ranks_are_one_series(tmp_path: Path) -> None:
 
 
 def test_rare_long_steps_leave_the_percentiles_as_they_are(tmp_path: Path) -> None:
-    """One step in eight takes ten times longer: it is the longest step of its entry, no more."""
+    """One step in eight takes ten times longer, which changes the longest step alone."""
     steps = [step(0, n, wall_ms=1000 if n % 8 == 5 else 100 + n % 2) for n in range(3000)]
     for count, width in ((200, 1), (3000, 8)):
         (tmp_path / str(count)).mkdir()
