@@ -1,11 +1,15 @@
 """The step times of a whole run, in bounded memory."""
 
-from dataclasses import dataclass
+from array import array
+from dataclasses import dataclass, field
 
 __all__ = ["StepHistory", "Steps"]
 
 _MOST_ENTRIES = 512
 """The largest number of entries of a history, a power of two."""
+
+_MOST_SAMPLES = 16
+"""The largest number of steps of an entry whose durations are kept, a power of two."""
 
 
 @dataclass(slots=True)
@@ -22,14 +26,17 @@ class Steps:
     """The sum of the times for which the training thread waited for communication."""
     ended_ns: int = 0
     """The Unix time at which the last of the steps ended."""
+    sample_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    """The durations of some of the steps, evenly chosen: of all steps of an entry of at most 16."""
 
     def add(self, other: "Steps") -> None:
-        """Add the sums of later steps."""
+        """Add the sums and the kept durations of later steps."""
         self.count += other.count
         self.wall_ns += other.wall_ns
         self.longest_ns = max(self.longest_ns, other.longest_ns)
         self.exposed_ns += other.exposed_ns
         self.ended_ns = max(self.ended_ns, other.ended_ns)
+        self.sample_ns.extend(other.sample_ns)
 
 
 class StepHistory:
@@ -53,7 +60,10 @@ class StepHistory:
             if len(self.entries) == self._most:
                 self._double()
             self.entries.append(Steps())
-        self.entries[-1].add(steps)
+        entry = self.entries[-1]
+        if steps.count and entry.count % self._every(self.width) == 0:
+            entry.sample_ns.append(steps.wall_ns)
+        entry.add(steps)
 
     def by(self, width: int, first: int = 0) -> list[Steps]:
         """Return the sums over `width` steps each, without the `first` ones.
@@ -65,7 +75,15 @@ class StepHistory:
             if number * self.width % width == 0:
                 merged.append(Steps())
             merged[-1].add(entry)
+        fewer = self._every(width) // self._every(self.width)
+        for entry in merged if fewer > 1 else ():
+            entry.sample_ns = entry.sample_ns[::fewer]
         return merged
+
+    @staticmethod
+    def _every(width: int) -> int:
+        """Return the number of steps of which one duration is kept, in entries of `width` steps."""
+        return max(width // _MOST_SAMPLES, 1)
 
     def _double(self) -> None:
         self.entries = self.by(2 * self.width)

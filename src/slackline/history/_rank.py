@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from slackline._process_start import started
 from slackline.history._history import StepHistory, Steps
 from slackline.history._promised import Promised
 from slackline.plan.collective import Collective
@@ -20,6 +21,7 @@ from slackline.records import (
     RunSummary,
     StepSummary,
     Totals,
+    process_names,
     rails_of,
 )
 
@@ -44,6 +46,10 @@ _RECENT_STEPS = 50
 _SILENT_NS = 5_000_000_000
 """The age of a rank's latest record from which the rank counts as silent."""
 
+_QUIET_NS = 1_000_000_000
+"""The age of a rank's latest record from which its process is looked for: running ranks write every
+second."""
+
 
 class State(StrEnum):
     """The state of a rank, as far as its records show."""
@@ -54,6 +60,8 @@ class State(StrEnum):
     """The rank has written nothing for longer: it computes, hangs, or was killed."""
     ENDED = "ended"
     """The rank has written its final record."""
+    GONE = "gone"
+    """The rank's process no longer runs, and has written no final record."""
 
 
 @dataclass(slots=True)
@@ -204,10 +212,25 @@ class Rank:
         return (self.counters if self.groups else self.run) is not None
 
     def state(self, now_ns: int) -> State:
-        """Return the rank's state at the Unix time `now_ns`."""
+        """Return the rank's state at the Unix time `now_ns`.
+
+        A process on another host, or in a container with numbers of its own for processes, cannot
+        be looked for: such a rank is silent, not gone.
+        """
         if self.ended:
             return State.ENDED
-        return State.SILENT if now_ns - self.seen_ns > _SILENT_NS else State.RUNNING
+        quiet_ns = now_ns - self.seen_ns
+        if quiet_ns > _QUIET_NS and self._gone:
+            return State.GONE
+        return State.SILENT if quiet_ns > _SILENT_NS else State.RUNNING
+
+    @property
+    def _gone(self) -> bool:
+        """Whether the rank's process is known to have ended."""
+        header = self.header
+        if header is None or not header.processes or header.processes != process_names():
+            return False
+        return started(header.process) is None
 
     @property
     def totals(self) -> dict[str, OperationTotals]:

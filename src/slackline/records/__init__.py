@@ -8,7 +8,7 @@
     _log         records as lines on stderr (SLACKLINE_LOG)
     _files       a directory with one file for each rank, and the writer's handle
     _core_times  the times for which a thread ran on a core and waited for one
-    _host        the names of this host and of its clock
+    _host        the names of this host, of its clock and of its numbers of processes
     _summary     many steps summed up as one run, the rails in counters: pure functions
     failures/    the reports of failures and hangs, beside the telemetry
 
@@ -22,7 +22,7 @@ from slackline._lazy import lazily
 if TYPE_CHECKING:
     from slackline.records._core_times import CoreTimes, open_core_times
     from slackline.records._files import Writer, file_of
-    from slackline.records._host import clock_name, host_name
+    from slackline.records._host import clock_name, host_name, process_names
     from slackline.records._journal import DEFAULT_LIMIT_BYTES
     from slackline.records._lines import KINDS, encode
     from slackline.records._log import RecordLog, log_of
@@ -60,7 +60,7 @@ else:
         {
             "_core_times": "CoreTimes open_core_times",
             "_files": "Writer file_of",
-            "_host": "clock_name host_name",
+            "_host": "clock_name host_name process_names",
             "_journal": "DEFAULT_LIMIT_BYTES",
             "_lines": "KINDS encode",
             "_log": "RecordLog log_of",
@@ -107,6 +107,7 @@ __all__ = [
     "encode",
     "file_of",
     "host_name",
+    "process_names",
     "kind_of",
     "log_of",
     "open_core_times",

@@ -1,13 +1,14 @@
-"""The names of this host and of its monotonic clock."""
+"""The names of this host, of its monotonic clock and of its numbers of processes."""
 
 import os
 import socket
 from pathlib import Path
 
-__all__ = ["clock_name", "host_name"]
+__all__ = ["clock_name", "host_name", "process_names"]
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _TIME_NAMESPACE = "/proc/self/ns/time"
+_PROCESS_NAMESPACE = "/proc/self/ns/pid"
 
 
 def host_name() -> str:
@@ -22,5 +23,17 @@ def clock_name() -> str:
     """
     try:
         return f"{_BOOT.read_text().strip()} {os.readlink(_TIME_NAMESPACE)}"
+    except OSError:
+        return ""
+
+
+def process_names() -> str:
+    """Return a name that two processes share exactly if they number processes alike.
+
+    Processes in different containers of one host may give the same number (pid) to different
+    processes. The name is empty if the system does not give one.
+    """
+    try:
+        return f"{_BOOT.read_text().strip()} {os.readlink(_PROCESS_NAMESPACE)}"
     except OSError:
         return ""

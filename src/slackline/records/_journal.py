@@ -16,7 +16,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from slackline.errors import UsageError
-from slackline.records._host import clock_name, host_name
+from slackline.records._host import clock_name, host_name, process_names
 from slackline.records._lines import encode
 from slackline.records._operations import Operations, OperationsText
 from slackline.records._records import (
@@ -207,6 +207,7 @@ class Journal:
             host=host_name(),
             clock=clock_name(),
             process=self._process,
+            processes=process_names(),
         )
 
     def _write(self, records: list[Written]) -> None:

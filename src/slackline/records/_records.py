@@ -53,6 +53,9 @@ class FileHeader:
     """The name of the host's monotonic clock, the same for all processes that share that clock."""
     process: int
     """The number of the process (pid)."""
+    processes: str = ""
+    """The name of the pid namespace, the same for all processes that number processes alike; empty
+    if it is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)

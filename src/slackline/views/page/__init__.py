@@ -3,6 +3,7 @@
     _server    the HTTP server, in a thread of its own
     _guard     the checks of requests: the host's name, the token, the headers of responses
     _feed      the panels' content, computed again when there are new records
+    _faults    the times of faults, which all charts shade
     _steps     panels: the ranks' pace, step times of the whole run
     _promises  panel: predicted step times beside measured ones
     _links     panel: the matrix of links, and the history of a link

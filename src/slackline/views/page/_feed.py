@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 
 from slackline.causes import Watch
 from slackline.history import Job
+from slackline.views.page._faults import faults
 from slackline.views.page._links import link_history, links
 from slackline.views.page._messages import messages, problems
 from slackline.views.page._pipeline import pipeline
 from slackline.views.page._promises import promises
-from slackline.views.page._steps import StepTimes, overview
+from slackline.views.page._steps import StepTimes, overview, states_of
 from slackline.views.page._timeline import timeline
 
 __all__ = ["Feed", "Panels", "pause_after"]
@@ -46,6 +47,7 @@ class Panels:
     NAMES = (
         "overview",
         "messages",
+        "faults",
         "steps",
         "links",
         "timeline",
@@ -58,8 +60,9 @@ class Panels:
         """Create the panels of the job that `watch` reads."""
         job = watch.job
         self._functions: dict[str, Callable[[], dict[str, Any]]] = {
-            "overview": partial(overview, watch),
+            "overview": lambda: overview(watch, time.time_ns()),
             "messages": partial(messages, watch),
+            "faults": partial(faults, watch),
             "steps": partial(StepTimes().panel, job),
             "links": partial(links, job),
             "timeline": partial(timeline, job),
@@ -97,16 +100,19 @@ class Feed:
         self._version = 0
         self._changed = asyncio.Condition()
         self._wanted = asyncio.Event()
-        self._closed = False
+        self._closing = self._closed = False
         self.readers = 0
         """The number of connected readers."""
 
     async def follow(self) -> None:
-        """Read the ranks' files, twice a second, until the feed is closed."""
+        """Read the ranks' files, twice a second, until `close`, and once more then."""
         try:
             await self._follow()
         finally:
             self._thread.shutdown()
+            async with self._changed:
+                self._closed = True
+                self._changed.notify_all()
 
     async def changes(
         self, known: Mapping[str, int], patience: timedelta
@@ -140,20 +146,19 @@ class Feed:
 
     @property
     def closed(self) -> bool:
-        """Whether the feed has been closed."""
+        """Whether the feed has ended: its panels do not change any more."""
         return self._closed
 
     async def close(self) -> None:
-        """End `follow` and the waits of all readers."""
-        async with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        """Ask `follow` to end, which ends the waits of all readers."""
+        self._closing = True
         self._wanted.set()
 
     async def _follow(self) -> None:
-        while not self._closed:
+        while True:
+            closing = self._closing
             began_s = time.monotonic()
-            texts = await self._in_thread(self._read, self.readers > 0)
+            texts = await self._in_thread(self._read, self.readers > 0, closing)
             pause = pause_after(timedelta(seconds=time.monotonic() - began_s))
             async with self._changed:
                 for name, text in texts.items():
@@ -161,6 +166,8 @@ class Feed:
                         self._version += 1
                         self._panels[name] = _Panel(self._version, text)
                 self._changed.notify_all()
+            if closing:
+                return
             with suppress(TimeoutError):  # no reader has come meanwhile
                 await asyncio.wait_for(self._wanted.wait(), pause.total_seconds())
             self._wanted.clear()
@@ -175,8 +182,11 @@ class Feed:
     async def _in_thread(self, work: Callable[..., _Result], *given: object) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *given)
 
-    def _read(self, compute: bool) -> dict[str, str]:
-        """Read new records; return the panels that may have changed if `compute` is true."""
+    def _read(self, compute: bool, at_once: bool) -> dict[str, str]:
+        """Read new records; return the panels that may have changed if `compute` is true.
+
+        With `at_once` they are computed even if they were computed just before.
+        """
         job = self._watch.job
         try:
             added = self._watch.update(time.time_ns())
@@ -186,10 +196,11 @@ class Feed:
             if sentence not in job.problems:
                 job.problems.append(sentence)
                 added = 1
-        # A finding may become complete, and a cause may be named or end, without a new record.
-        said = self._watch.said
+        # A finding may become complete, a cause may be named or end, and a process may be killed
+        # without a new record.
+        said = self._watch.said, states_of(self._watch, time.time_ns())
         self._stale = self._stale or bool(added) or said != self._said
-        urgent = said != self._said or not self._panels
+        urgent = at_once or said != self._said or not self._panels
         now_s = time.monotonic()
         if not compute or not self._stale or not (urgent or now_s - self._computed_s >= _PANELS_S):
             return {}

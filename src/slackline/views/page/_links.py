@@ -6,6 +6,7 @@ from typing import Any
 from slackline.detect import Condition, Episode
 from slackline.history import Job, Link
 from slackline.records import LinkReport
+from slackline.views.page._faults import episode_span
 
 __all__ = ["link_history", "links"]
 
@@ -66,7 +67,7 @@ def link_history(job: Job, source: int, target: int) -> dict[str, Any]:
     """Return the kept reports of a direction: columns of equal length, for each of its rails.
 
     `time_s` is Unix time. A rail without a report at a time has None there. `sentences` are the
-    direction's disturbances, the latest first, with the Unix times at which they were reported.
+    direction's disturbances, the latest first, with the Unix times of their beginnings and ends.
     """
     sides = _sides(job).get((source, target), [])
     times = sorted({time_ns for side in sides for time_ns, _ in side.link.reports})
@@ -76,8 +77,9 @@ def link_history(job: Job, source: int, target: int) -> dict[str, Any]:
         "time_s": [time_ns / 1e9 for time_ns in times],
         "rails": [_columns(side, times) for side in sides],
         "sentences": [
-            {"time_s": each.heard_ns / 1e9, "text": each.reason, "over": each.until_ns is not None}
+            {"text": each.reason, "since_s": since_s, "until_s": until_s}
             for each in _latest_episodes(job, (source, target))
+            for since_s, until_s in [episode_span(job, each)]
         ],
     }
 

@@ -17,10 +17,10 @@ _MOST_INSTRUCTIONS = 400
 def pipeline(job: Job) -> dict[str, Any]:
     """Return the latest step that all of a pipeline's ranks have reported.
 
-    Times are milliseconds since the first rank began the step. An instruction is [kind, stage,
-    microbatch, beginning, end], a bubble [beginning, end]: a time between two instructions of a
-    rank. `waiting` is the share of the step in which no instruction was ready. Without pipeline
-    records `ranks` is empty.
+    Times are milliseconds since the first rank began the step, at the Unix time `begin_s`. An
+    instruction is [kind, stage, microbatch, beginning, end], a bubble [beginning, end]: a time
+    between two instructions of a rank. `waiting` is the share of the step in which no instruction
+    was ready. Without pipeline records `ranks` is empty.
     """
     ranks = [rank for rank in job.ranks.values() if rank.pipeline][:_MOST_RANKS]
     common = (
@@ -40,6 +40,7 @@ def pipeline(job: Job) -> dict[str, Any]:
         "plan": steps[0][1].plan,
         "policy": steps[0][1].policy,
         "change": steps[0][1].change,
+        "begin_s": first / 1e9,
         "length_ms": (max(ends) - first) / 1e6,
         "ranks": [
             _row(rank.number, step, begin - first)

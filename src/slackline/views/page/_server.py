@@ -215,7 +215,9 @@ async def _stream(request: web.Request, feed: Feed) -> web.StreamResponse:
     try:
         await response.prepare(request)
         known: dict[str, int] = {}
-        while not feed.closed:
+        closed = False
+        while not closed:
+            closed = feed.closed
             news = await feed.changes(known, _ALIVE)
             for name, version, text in news:
                 await response.write(f"event: {name}\ndata: {text}\n\n".encode())

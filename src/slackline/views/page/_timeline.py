@@ -27,10 +27,18 @@ def timeline(job: Job) -> dict[str, Any]:
 
     Each operation is [lane, beginning, end, kind, bytes, plan, failed] and each wait [beginning,
     end]. `waiting` is the share of the time in which a rank's threads waited for operations, from
-    0 to 1. A rank whose clock cannot be compared is in `apart`.
+    0 to 1. A rank whose clock cannot be compared is in `apart`. `plain` is whether ranks may wait
+    where the engine does not see it, as in DDP: then only the exposed time of a step has all waits.
     """
     if not job.ranks:
-        return {"length_ms": 0, "begin_s": None, "ranks": [], "left_out": 0, "apart": []}
+        return {
+            "length_ms": 0,
+            "begin_s": None,
+            "ranks": [],
+            "left_out": 0,
+            "apart": [],
+            "plain": False,
+        }
     begin, end = _window(job)
     shown = list(job.ranks.values())[:_MOST_RANKS]
     return {
@@ -39,6 +47,7 @@ def timeline(job: Job) -> dict[str, Any]:
         "ranks": [_row(rank, (begin, end)) for rank in shown],
         "left_out": len(job.ranks) - len(shown),
         "apart": job.apart,
+        "plain": any(rank.steps[-1].plain for rank in shown if rank.steps),
     }
 
 

@@ -45,7 +45,7 @@ _CAUSES = (Column("since", 1), Column("until", 2))
 _FINDINGS = (Column("at", 1),)
 _DECISIONS = (Column("at", 3), Column("ranks", 2), Column("decision", 1, right=False))
 
-_STYLES = {State.RUNNING: "", State.SILENT: "red", State.ENDED: "dim"}
+_STYLES = {State.RUNNING: "", State.SILENT: "red", State.ENDED: "dim", State.GONE: "red"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +114,15 @@ def _headline(view: View) -> str:
     if hosts:
         parts[0] += f" on {_count(hosts, 'host')}"
     if view.begun_ns:
-        ended = all(rank.state is State.ENDED for rank in view.ranks)
+        ended = all(rank.state in (State.ENDED, State.GONE) for rank in view.ranks)
         until_ns = max(rank.seen_ns for rank in view.ranks) if ended else view.time_ns
         parts.append(_elapsed(until_ns - view.begun_ns))
         if step := min(rank.step for rank in view.ranks):
             parts.append(f"step {step}")
         if ended:
             parts.append("ended")
+    if gone := sum(rank.state is State.GONE for rank in view.ranks):
+        parts.append(f"{_count(gone, 'rank')} gone")
     if silent := [rank.rank for rank in view.ranks if rank.state is State.SILENT]:
         parts.append(f"{_count(len(silent), 'rank')} silent")
     if disturbed := sum(link.condition is not None for link in view.links):

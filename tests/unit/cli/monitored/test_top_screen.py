@@ -1,5 +1,8 @@
 """Tests of the screen of `slackline top`: its lines in windows of any size."""
 
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +11,7 @@ from monitored_files import header, write_job
 
 from slackline.causes import Watch
 from slackline.history import Job
-from slackline.records import Counters, Decision, PipelineStep
+from slackline.records import Counters, Decision, PipelineStep, process_names
 from slackline.views.terminal._lines import Column, lines_of, printable
 from slackline.views.terminal._render import divide, screen_of
 from slackline.views.terminal._view import View, view_of
@@ -55,6 +58,23 @@ def test_a_wide_screen_shows_everything(tmp_path: Path) -> None:
         "",
         "     at  ranks  decision  choice and reason",
         "0:01:01      0  plan      ring from 64KiB: measured 1.2 ms",
+    ]
+
+
+def test_a_rank_whose_process_was_killed_is_gone(tmp_path: Path) -> None:
+    write_job(tmp_path, ranks=2)
+    killed = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    killed.kill()
+    killed.communicate()
+    write(tmp_path, 0, Counters(rank=0, time_ns=START_NS + 62 * SECOND_NS, values={}))
+    write(tmp_path, 1, replace(header(1), process=killed.pid, processes=process_names()))
+    lines = _plain(_view(tmp_path), 120)
+    assert (
+        lines[0] == "2 ranks on 2 hosts, 0:01:02, step 4, ended, 1 rank gone, 1 direction disturbed"
+    )
+    assert [line[:20].rstrip() for line in lines[3:5]] == [
+        "   0  host0  ended",
+        "   1  host1  gone",
     ]
 
 

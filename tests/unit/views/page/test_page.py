@@ -78,13 +78,16 @@ def test_every_panel_is_shown_without_an_error(browser: Any, url: str) -> None:
         "0",
         "trial of groups of gradients",
         HOSTILE,
-        "80.0 ms",
+        "80 ms",
         "100 ms",
         "1.25",
         "1",
     ]
     label = page.locator("#steps .chart").first.get_attribute("aria-label")
-    assert label == "Step time, latest: step, median of ranks 100 ms, longest step 100 ms"
+    assert label == (
+        "step time on an axis up to 140 ms, latest: median 100 ms, 25th percentile 100 ms, "
+        "75th percentile 100 ms, longest step 100 ms"
+    )
     assert errors == []
 
 

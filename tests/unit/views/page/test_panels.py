@@ -1,11 +1,27 @@
 """Tests of the content of each panel, from records with known figures."""
 
+import os
 import random
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from job_records import cell, ended, job_of, operations, pipeline_step, report, step, unix, verdict
-from made_records import MS_NS, START_NS, header, write
+from job_records import (
+    cell,
+    ended,
+    job_of,
+    nic_of_rank_2,
+    operations,
+    pipeline_step,
+    report,
+    step,
+    unix,
+    verdict,
+)
+from made_records import MS_NS, SECOND_NS, START_NS, header, write
 
 pytest.importorskip("aiohttp", reason="the page needs slackline-torch[dashboard]")
 
@@ -15,12 +31,15 @@ from slackline.records import (
     ClockOffset,
     GroupOpened,
     Promise,
+    RunSummary,
+    process_names,
 )
+from slackline.views.page._faults import faults
 from slackline.views.page._links import link_history, links
 from slackline.views.page._messages import messages
 from slackline.views.page._pipeline import pipeline
 from slackline.views.page._promises import promises
-from slackline.views.page._steps import StepTimes, overview
+from slackline.views.page._steps import StepTimes, overview, states_of
 from slackline.views.page._timeline import timeline
 
 START_S = START_NS / 1e9
@@ -31,10 +50,12 @@ CUT = "link 1-2 is cut since 4.0 s"
 def test_the_overview_has_the_pace_of_each_rank(tmp_path: Path) -> None:
     opened = GroupOpened(rank=0, time_ns=START_NS, size=2, epoch=1, members=(0, 1))
     first = [opened, step(0, 0), step(0, 1), operations(0, (0, 10, 5)), ended(0)]
-    job = job_of(tmp_path, rank0=first, rank1=[step(1, 0, wall_ms=200, exposed_ms=20)])
-    shown = overview(Watch(job))
+    second = [replace(opened, rank=1), step(1, 0, wall_ms=200, exposed_ms=20)]
+    job = job_of(tmp_path, rank0=first, rank1=second)
+    shown = overview(Watch(job), START_NS + 61 * SECOND_NS)
     assert shown["world"] == 2
-    assert not shown["ended"]
+    assert shown["state"] == "silent"
+    assert [shown["seen_s"]] == unix(60)
     assert shown["summary"] == [
         ["job", "2 ranks on 2 hosts, 60.0 s, 1 of 2 ended"],
         ["steps", "1 to 2, 150.0 ms each at the median (6.7 a second)"],
@@ -46,18 +67,53 @@ def test_the_overview_has_the_pace_of_each_rank(tmp_path: Path) -> None:
         "rank": 0,
         "host": "host0",
         "process": 100,
+        "state": "ended",
         "restarts": 0,
         "steps": 2,
         "step_ms": 100,
         "waits_for": "communication",
+        "exposed_ms": 25,
         "share": 0.25,
         "operations": 1,
         "failed": 0,
         "lost": 0,
     }
+    assert [each["state"] for each in shown["ranks"]] == ["ended", "silent"]
+    assert overview(Watch(job), START_NS + 3 * SECOND_NS)["ranks"][1]["state"] == "running"
     write(tmp_path, 1, ended(1))
     job.update()
-    assert overview(Watch(job))["ended"]
+    assert overview(Watch(job), START_NS + 61 * SECOND_NS)["state"] == "ended"
+
+
+def test_a_job_whose_processes_were_killed_has_ended(tmp_path: Path) -> None:
+    killed = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    killed.kill()
+    killed.communicate()
+    names = process_names()
+    write(tmp_path, 0, header(0, process=os.getpid(), processes=names), step(0, 0))
+    write(tmp_path, 1, header(1, process=killed.pid, processes=names), step(1, 0))
+    write(tmp_path, 2, header(2, process=killed.pid, processes="of a container"), step(2, 0))
+    job = Job(tmp_path)
+    job.update()
+    just, soon, late = (START_NS + at_s * SECOND_NS for at_s in (1, 2, 6))
+    assert states_of(Watch(job), just) == ("running",) * 4
+    assert states_of(Watch(job), soon) == ("running", "gone", "running", "running")
+    assert states_of(Watch(job), late) == ("silent", "gone", "silent", "silent")
+    for rank in (0, 2):
+        done = RunSummary(rank=rank, steps=1, wall_ns=1, exposed_ns=0, reduced_bytes=0)
+        write(tmp_path, rank, done)
+    job.update()
+    assert states_of(Watch(job), late) == ("ended", "gone", "ended", "gone")
+    write(tmp_path, 1, header(1, process=os.getpid(), processes=names))
+    job.update()
+    assert states_of(Watch(job), soon)[-1] == "running", "the rank has been started again"
+
+
+def test_a_job_whose_files_were_removed_has_ended(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    job = job_of(tmp_path / "kept", rank0=[step(0, 0)])
+    shutil.rmtree(tmp_path / "kept")
+    assert states_of(Watch(job), START_NS + SECOND_NS) == ("running", "removed")
 
 
 def test_the_steps_of_all_ranks_are_one_series(tmp_path: Path) -> None:
@@ -70,10 +126,49 @@ def test_the_steps_of_all_ranks_are_one_series(tmp_path: Path) -> None:
         "pipeline": False,
         "width": 1,
         "time_s": unix(0.1, 0.2),
-        "median_ms": [200, 200],
+        "median_ms": [200, 150],
+        "low_ms": [150, 125],
+        "high_ms": [250, 175],
         "longest_ms": [300, 200],
         "share": [0.25, pytest.approx(125 / 300)],
     }
+
+
+def test_rare_long_steps_leave_the_percentiles_as_they_are(tmp_path: Path) -> None:
+    """One step in eight takes ten times longer, which changes the longest step alone."""
+    steps = [step(0, n, wall_ms=1000 if n % 8 == 5 else 100 + n % 2) for n in range(3000)]
+    for count, width in ((200, 1), (3000, 8)):
+        (tmp_path / str(count)).mkdir()
+        shown = StepTimes().panel(job_of(tmp_path / str(count), rank0=steps[:count]))
+        assert shown["width"] == width
+        assert set(shown["high_ms"][8:]) == {101}
+        assert set(shown["low_ms"][8:]) == {100}
+        assert max(shown["longest_ms"]) == 1000
+    assert set(shown["longest_ms"]) == {1000}
+
+
+def test_faults_have_the_times_for_which_they_lasted(tmp_path: Path) -> None:
+    back = "link 0>1 is back at 9.0 s: 0.2 ms one way, after 6.0 s"
+    job = job_of(
+        tmp_path,
+        rank0=[verdict(0, 0, 1, 3, "slow", SLOW), verdict(0, 0, 1, 9, "back", back)],
+        rank1=[verdict(1, 1, 2, 4, "cut", CUT)],
+        rank2=[verdict(2, 2, 1, 4, "cut", CUT)],
+    )
+    shown = faults(Watch(job))["faults"]
+    assert [each["text"] for each in shown] == [CUT, SLOW]
+    assert [each["since_s"] for each in shown] == unix(4, 3)
+    assert shown[0]["until_s"] is None
+    assert [shown[1]["until_s"]] == unix(9)
+
+
+def test_the_fault_of_a_cause_lasts_as_long_as_the_cause(tmp_path: Path) -> None:
+    job_of(tmp_path, **nic_of_rank_2())
+    watch = Watch(Job(tmp_path))
+    watch.update(START_NS + 22 * SECOND_NS)
+    (nic,) = [each for each in faults(watch)["faults"] if each["text"].startswith("NIC 0 of host")]
+    assert [nic["since_s"]] == unix(10)
+    assert nic["until_s"] is None
 
 
 def test_a_run_of_any_length_is_shown_from_its_beginning(tmp_path: Path) -> None:
@@ -175,7 +270,7 @@ def test_a_link_s_history_has_a_column_for_each_rail(tmp_path: Path) -> None:
                 "loss": [None, 0.01],
             },
         ],
-        "sentences": [{"time_s": START_S + 3, "text": SLOW, "over": False}],
+        "sentences": [{"text": SLOW, "since_s": START_S + 3, "until_s": None}],
     }
     assert link_history(job, 7, 8)["rails"] == []
 
@@ -200,8 +295,14 @@ def test_the_timeline_has_operations_in_lanes_and_waits_without_overlaps(tmp_pat
         [1, 240, 280],
         [0, 260, 290],
     ]
+    assert not shown["plain"]
     assert rank["waits"] == [[250, 290]]
     assert rank["waiting"] == pytest.approx(40 / 300)
+
+
+def test_the_timeline_says_where_waits_may_be_missing(tmp_path: Path) -> None:
+    job = job_of(tmp_path, rank0=[replace(step(0, 0), plain=True)], rank1=[])
+    assert timeline(job)["plain"]
 
 
 def test_without_steps_the_timeline_is_the_second_before_the_latest_operation(
@@ -242,6 +343,7 @@ def test_a_pipeline_s_step_has_its_instructions_and_bubbles(tmp_path: Path) -> N
         "plan": "1f1b",
         "policy": "ready",
         "change": "",
+        "begin_s": START_S + 0.1,
         "length_ms": 100,
         "ranks": [
             {
@@ -306,7 +408,9 @@ def test_promised_step_times_are_beside_the_measured_ones(tmp_path: Path) -> Non
 def test_the_panels_of_a_job_without_records_are_empty(tmp_path: Path) -> None:
     job = Job(tmp_path)
     job.update()
-    assert overview(Watch(job))["ranks"] == []
+    assert overview(Watch(job), START_NS)["ranks"] == []
+    assert overview(Watch(job), START_NS)["state"] == "running"
+    assert faults(Watch(job)) == {"faults": []}
     assert StepTimes().panel(job)["time_s"] == []
     assert links(job)["cells"] == []
     assert timeline(job)["ranks"] == []

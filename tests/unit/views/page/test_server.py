@@ -19,11 +19,11 @@ pytest.importorskip("aiohttp", reason="the page needs slackline-torch[dashboard]
 
 from slackline.errors import UsageError
 from slackline.history import Job
-from slackline.views.page import Dashboard
+from slackline.views.page import Dashboard, Panels
 from slackline.views.page._feed import pause_after
 from slackline.views.page._guard import host_of
 
-PANELS = {"overview", "promises", "messages", "steps", "links", "timeline", "pipeline", "problems"}
+PANELS = set(Panels.NAMES)
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def test_the_page_and_its_files_come_from_the_server_alone(page: Dashboard) -> N
         status, text, _ = get(page, path)
         assert status == 200, path
         loaded += [f"/static/{name}" for name in re.findall(r'from "\./([^"]+)"', text)]
-    assert len(set(loaded)) == 9
+    assert len(set(loaded)) == 10
     assert get(page, "/static/nothing.js")[0] == 404
     assert get(page, "/static/..%2f_server.py")[0] == 404
     assert get(page, "/", method="POST")[0] == 405
@@ -275,7 +275,7 @@ def test_readings_that_take_long_are_less_frequent() -> None:
 def test_text_from_records_never_becomes_markup() -> None:
     folder = Path(__file__).parents[4] / "src" / "slackline" / "views" / "page" / "static"
     scripts = sorted(folder.glob("*.js"))
-    assert len(scripts) == 6
+    assert len(scripts) == 7
     unsafe = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|srcdoc")
     for script in scripts:
         if not script.name.startswith("uPlot"):

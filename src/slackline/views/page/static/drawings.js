@@ -1,14 +1,31 @@
 // Drawings with a row for each rank: the timeline of operations, and a pipeline's grid.
 
-import { bytes, milliseconds, percent, say, shape } from "./text.js";
+import { bytes, clock, milliseconds, number, percent, say, shape, TIME, unitOf } from "./text.js";
 
-const LABEL = 62;
-const AXIS = 22;
+const LABEL = 118;
+const AXIS = 40;
+const LISTED = 8;
 const ROW = 16;
 const LANE = 7;
 const GAP = 8;
 
 const KINDS = { F: "forward", B: "backward", BW: "backward", W: "weights" };
+
+let faults = [];
+const drawings = new Set();
+
+// Set the faults whose times the drawings shade.
+export function setFaults(list) {
+  faults = list;
+  for (const drawing of drawings) drawing.draw();
+}
+
+// Return a sentence with the share of waits of each rank, or with their range for many ranks.
+function waits(ranks) {
+  if (ranks.length <= LISTED) return ranks.map((rank) => `rank ${rank.rank} waits ${percent(rank.waiting)}`).join(", ");
+  const shares = ranks.map((rank) => rank.waiting);
+  return `${ranks.length} ranks wait ${percent(Math.min(...shares))} to ${percent(Math.max(...shares))}`;
+}
 
 // A drawing that fills the width of its section and is drawn again when the width changes.
 class Drawing {
@@ -17,6 +34,7 @@ class Drawing {
     this.place = section.querySelector(".drawing");
     this.note = section.querySelector(".note");
     this.panel = null;
+    drawings.add(this);
     new ResizeObserver(() => this.draw()).observe(this.place);
   }
 
@@ -33,24 +51,42 @@ class Drawing {
     const drawn = [];
     let y = 4;
     for (const rank of this.panel.ranks) {
-      drawn.push(shape("text", { x: 0, y: y + 12 }, `rank ${rank.rank}`));
+      drawn.push(shape("text", { x: 0, y: y + 12 }, `rank ${rank.rank}`,
+        shape("tspan", { class: "share", x: LABEL - 8, "text-anchor": "end" }, percent(rank.waiting))));
       y += this.row(rank, y, drawn) + GAP;
     }
-    if (this.panel.ranks.length > 0) this.axis(y, width, drawn);
+    if (this.panel.ranks.length > 0) {
+      this.axis(y, width, drawn);
+      drawn.unshift(...this.shades(y));
+    }
     const height = y + AXIS;
     this.place.replaceChildren(
       shape("svg", { role: "img", "aria-label": this.label(), width, height, viewBox: `0 0 ${width} ${height}` }, ...drawn));
     say(this.note, this.remark());
   }
 
+  // Return a shade for each fault that lasts in a part of the time that is drawn.
+  shades(height) {
+    const { begin_s: begin, length_ms: length } = this.panel;
+    const inside = (time) => Math.min(Math.max((time - begin) * 1000, 0), length);
+    return faults
+      .map((fault) => [inside(fault.since_s), fault.until_s === null ? length : inside(fault.until_s), fault.text])
+      .filter(([from, to]) => to > from)
+      .map(([from, to, text]) => shape("rect", { class: "shade", x: this.x(from), y: 0, width: this.x(to) - this.x(from), height },
+        shape("title", {}, text)));
+  }
+
   axis(y, width, drawn) {
-    const count = width < 500 ? 3 : 6;
+    const count = width < 600 ? 3 : 6;
+    const [unit, size] = unitOf(TIME, this.panel.length_ms);
+    drawn.push(shape("text", { class: "title", x: (LABEL + width) / 2, y: y + 32, "text-anchor": "middle" },
+      `time since ${clock(this.panel.begin_s)} (${unit.trim()})`));
     for (let tick = 0; tick <= count; tick += 1) {
       const time = (this.panel.length_ms * tick) / count;
       const x = this.x(time);
       drawn.push(shape("line", { class: "tick", x1: x, x2: x, y1: 0, y2: y }));
       const anchor = tick === count ? "end" : tick === 0 ? "start" : "middle";
-      drawn.push(shape("text", { x, y: y + 14, "text-anchor": anchor }, milliseconds(time)));
+      drawn.push(shape("text", { x, y: y + 14, "text-anchor": anchor }, number(time / size)));
     }
   }
 
@@ -85,16 +121,16 @@ export class Timeline extends Drawing {
   }
 
   label() {
-    const waits = this.panel.ranks.map((rank) => `rank ${rank.rank} waits ${percent(rank.waiting)}`);
-    return `Operations of the latest ${milliseconds(this.panel.length_ms)}: ${waits.join(", ")}`;
+    return `Operations of the latest ${milliseconds(this.panel.length_ms)}: ${waits(this.panel.ranks)}`;
   }
 
   remark() {
-    const { ranks, left_out: more, apart } = this.panel;
+    const { ranks, left_out: more, apart, plain } = this.panel;
     if (ranks.length === 0) return "No rank has written a record.";
     const few = ranks.reduce((sum, rank) => sum + rank.left_out, 0);
     return [
-      ranks.map((rank) => `rank ${rank.rank} waits ${percent(rank.waiting)}`).join(", ") + ".",
+      ranks.length > LISTED ? `${waits(ranks)}.` : "",
+      plain ? "DDP and FSDP also wait where no operation shows it: the exposed time in the table of ranks has all waits." : "",
       few ? `${few} short operations are left out.` : "",
       more ? `${more} further ranks are left out.` : "",
       apart.length ? `No probe compares the clocks of ranks ${apart.join(", ")}: their times are those of their own hosts.` : "",
@@ -122,14 +158,12 @@ export class Pipeline extends Drawing {
   }
 
   label() {
-    const waits = this.panel.ranks.map((rank) => `rank ${rank.rank} waits ${percent(rank.waiting)}`);
-    return `Pipeline, step ${this.panel.step}, plan ${this.panel.plan}: ${waits.join(", ")}`;
+    return `Pipeline, step ${this.panel.step}, plan ${this.panel.plan}: ${waits(this.panel.ranks)}`;
   }
 
   remark() {
     const { ranks, step, plan, change } = this.panel;
     if (ranks.length === 0) return "";
-    const waits = ranks.map((rank) => `rank ${rank.rank} waits ${percent(rank.waiting)}`).join(", ");
-    return `Step ${step}, plan ${plan}: ${waits}.${change ? ` The plan changed: ${change}` : ""}`;
+    return `Step ${step}, plan ${plan}: ${waits(ranks)}.${change ? ` The plan changed: ${change}` : ""}`;
   }
 }

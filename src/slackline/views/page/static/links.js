@@ -1,8 +1,10 @@
 // The matrix of links and the history of one cell.
 
 import { Chart } from "./charts.js";
-import { clock, element, milliseconds, percent, rate, say } from "./text.js";
+import { element, milliseconds, percent, RATE, rate, say, SHARE, span, TIME } from "./text.js";
 
+const ROOMY = 8; // the most ranks whose cells have room for figures
+const LETTERS = { slow: "S", losing: "L", silent: "N", cut: "C" };
 const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 export class Links {
@@ -28,20 +30,25 @@ export class Links {
     if (panel.cells.length === 0) {
       return "No rank has reported a link: links over shared memory have no reports, others report each second with traffic.";
     }
-    return panel.world > panel.ranks.length ? `${panel.ranks.length} of ${panel.world} ranks, those of disturbed links first.` : "";
+    const letters = panel.ranks.length > ROOMY ? "S: slow, L: losing packets, N: silent, C: cut. " : "";
+    return letters + (panel.world > panel.ranks.length ? `${panel.ranks.length} of ${panel.world} ranks, those of disturbed links first.` : "");
   }
 
   build(ranks) {
     this.ranks = ranks;
     this.cells.clear();
-    const head = element("tr", {}, element("th", { scope: "col" }, ""), ...ranks.map((rank) => element("th", { scope: "col" }, `to ${rank}`)));
+    this.small = ranks.length > ROOMY;
+    this.table.classList.toggle("small", this.small);
+    const [to, from] = this.small ? ["", ""] : ["to ", "from "];
+    const head = element("tr", {}, element("th", { scope: "col" }, ""), ...ranks.map((rank, index) =>
+      element("th", { scope: "col", "aria-label": `to ${rank}` }, this.small && index % 2 ? "" : `${to}${rank}`)));
     const rows = ranks.map((source) => {
       const cells = ranks.map((target) => {
         const cell = element("td", { role: "gridcell" });
         if (source !== target) this.cells.set(`${source}>${target}`, cell);
         return cell;
       });
-      return element("tr", {}, element("th", { scope: "row" }, `from ${source}`), ...cells);
+      return element("tr", {}, element("th", { scope: "row", "aria-label": `from ${source}` }, `${from}${source}`), ...cells);
     });
     this.table.replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
   }
@@ -58,8 +65,9 @@ export class Links {
     const figures = given.idle ? "no traffic" : rate(given.rate_bps);
     cell.setAttribute("aria-label",
       `rank ${given.source} to rank ${given.target}: ${condition}${part && ` on${part} rails`}, ${figures}, round trip ${milliseconds(given.round_trip_ms)}${loss}`);
-    cell.title = given.sentence;
-    const lines = [condition + part, figures, `${milliseconds(given.round_trip_ms)}${given.loss ? ` ${percent(given.loss)}` : ""}`];
+    cell.title = this.small ? [cell.getAttribute("aria-label"), given.sentence].filter(Boolean).join("; ") : given.sentence;
+    if (this.small) return say(cell, LETTERS[condition] ?? "");
+    const lines = [condition + part, figures, `${milliseconds(given.round_trip_ms)}${given.loss ? `, ${percent(given.loss)}` : ""}`];
     if (cell.childElementCount !== lines.length) cell.replaceChildren(...lines.map(() => element("small")));
     lines.forEach((line, index) => say(cell.children[index], line));
   }
@@ -120,9 +128,9 @@ class History {
     this.place.replaceChildren(element("h3", {}, `Link ${source}>${target}`), this.remark, this.sentences, ...places);
     this.place.hidden = false;
     this.charts = [
-      new Chart(places[0], { title: "Rate", format: rate, group: "link", from: 0 }),
-      new Chart(places[1], { title: "Round trip", format: milliseconds, group: "link", from: 0 }),
-      new Chart(places[2], { title: "Packets sent again", format: percent, group: "link", from: 0 }),
+      new Chart(places[0], { title: "rate", quantity: RATE, group: "link" }),
+      new Chart(places[1], { title: "round trip", quantity: TIME, group: "link" }),
+      new Chart(places[2], { title: "packets sent again", quantity: SHARE, group: "link" }),
     ];
     this.refresh();
   }
@@ -148,6 +156,7 @@ class History {
   show(given) {
     const names = (what) => given.rails.map((each) => `${what}, rail ${each.rail} (${each.kind})`);
     const columns = (key) => [given.time_s, ...given.rails.map((each) => each[key])];
+    for (const chart of this.charts) chart.faults = given.sentences;
     this.charts[0].show(names("rate"), columns("rate_bps"));
     this.charts[1].show(names("round trip"), columns("round_trip_ms"));
     const counts = given.rails.some((each) => each.loss.some((loss) => loss !== null));
@@ -155,6 +164,6 @@ class History {
     if (counts) this.charts[2].show(names("sent again"), columns("loss"));
     say(this.remark, `${given.time_s.length} reports, ${given.rails.length} rail${given.rails.length === 1 ? "" : "s"}.`);
     this.sentences.replaceChildren(...given.sentences.map((each) =>
-      element("li", {}, element("time", {}, clock(each.time_s)), ` ${each.text}${each.over ? " (over)" : ""}`)));
+      element("li", {}, element("time", {}, span(each.since_s, each.until_s)), ` ${each.text}`)));
   }
 }
