@@ -176,7 +176,7 @@ class RingHost(Generic[_Nic]):
         return unknown
 
     def _retire(self) -> list[Key]:
-        """Close old NICs without live operations; return their withdrawn operations as released."""
+        """Close old NICs without live operations; return the keys of their withdrawn operations."""
         forgotten: list[Key] = []
         for opened in [each for each in self._nics if each is not self._newest and not each.live]:
             opened.nic.close()
