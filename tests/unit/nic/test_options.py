@@ -143,20 +143,50 @@ DIFFERENT: list[tuple[str, Any, Any]] = [
     ("checksums", "all", "none"),
     ("tls", "off", "require"),
 ]
+VARIABLES = {
+    "order": "SLACKLINE_ORDER",
+    "plan": "SLACKLINE_PLAN",
+    "shares": "SLACKLINE_SHARES",
+    "rails": "SLACKLINE_RAILS",
+    "wire_segment_bytes": "SLACKLINE_SEGMENT",
+    "memory_segment_bytes": "SLACKLINE_SEGMENT",
+    "arena_bytes": "SLACKLINE_ARENA",
+    "timeout": "SLACKLINE_TIMEOUT",
+    "tls": "SLACKLINE_TLS",
+}
 
 
 @pytest.mark.parametrize(("name", "first", "second"), DIFFERENT)
 def test_ranks_with_different_options_are_told_which_and_whose(
     name: str, first: Any, second: Any
 ) -> None:
-    options = [NicOptions(arena_bytes=16 << 20, **{name: value}) for value in (first, second)]
+    options = [NicOptions(**{"arena_bytes": 16 << 20, name: value}) for value in (first, second)]
     errors = failures_of(*options)
     shown = [list(value) if isinstance(value, tuple) else value for value in (first, second)]
+    variable = f" ({VARIABLES[name]})" if name in VARIABLES else ""
     for rank, error in enumerate(errors):
         assert str(error) == (
-            f"{name} is {shown[1 - rank]!r} on rank {1 - rank} but {shown[rank]!r} on rank {rank}: "
-            "every rank needs the same"
+            f"{name}{variable} is {shown[1 - rank]!r} on rank {1 - rank} but {shown[rank]!r} on "
+            f"rank {rank}: every rank needs the same"
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "shown"),
+    [
+        ("arena_bytes", (16 << 20, 1 << 30), ("16MiB", "1GiB")),
+        ("timeout", (None, timedelta(seconds=1.5)), ("the group's", "1500ms")),
+    ],
+)
+def test_ranks_with_another_arena_or_timeout_are_told_both_values(
+    name: str, values: tuple[Any, Any], shown: tuple[str, str]
+) -> None:
+    options = [NicOptions(**{"arena_bytes": 16 << 20, name: value}) for value in values]
+    assert [str(error) for error in failures_of(*options)] == [
+        f"{name} ({VARIABLES[name]}) is {shown[1 - rank]!r} on rank {1 - rank} but "
+        f"{shown[rank]!r} on rank {rank}: every rank needs the same"
+        for rank in (0, 1)
+    ]
 
 
 @pytest.mark.parametrize("rank", [-1, 2])

@@ -23,6 +23,7 @@ from typing import Any
 import slackline._native as _native
 from slackline._lazy import record
 from slackline.errors import UsageError
+from slackline.nic._options import variable_of
 from slackline.nic.connect._address_space import Mapper, new_arena
 from slackline.nic.connect._addresses import Interface, devices, from_rows, to_rows
 from slackline.nic.connect._opening_store import OpeningStore
@@ -301,9 +302,10 @@ def exchange_descriptors(
     for name, mine in descriptor.options.items():
         for peer, other in enumerate(descriptors):
             if other.options.get(name) != mine:
+                variable = variable_of(name)
                 raise UsageError(
-                    f"{name} is {other.options.get(name)!r} on rank {peer} but {mine!r} on rank "
-                    f"{rank}: every rank needs the same",
+                    f"{name}{variable and f' ({variable})'} is {other.options.get(name)!r} on rank "
+                    f"{peer} but {mine!r} on rank {rank}: every rank needs the same",
                     rank=rank,
                     peer=peer,
                 )
