@@ -11,7 +11,7 @@ from slackline.errors import UsageError
 from slackline.plan.collective import Collective, generate, names
 from slackline.units import format_bytes, format_duration_ns
 
-__all__ = ["NicOptions", "variable_of"]
+__all__ = ["LIMITS", "NicOptions", "variable_of"]
 
 CHECKSUMS = ("wire", "all", "none")
 _SEVERAL_RANKS = 4  # Two ranks have one order of additions.
@@ -41,6 +41,8 @@ _VARIABLES = {
     "faults": "faults",
 }
 """The field of Environment that an option's default is read from."""
+LIMITS = ("arena_bytes", "timeout")
+"""The options in which ranks may differ, with a warning."""
 
 
 @record(frozen=True, kw_only=True)
@@ -48,7 +50,8 @@ class NicOptions:
     """Options of a NIC engine.
 
     All ranks of a job must have the same values, except for `nic`, `nic_check`, `circuit`,
-    `interfaces`, `listen`, `congestion`, and the path of the `key` file.
+    `interfaces`, `listen`, `congestion`, and the path of the `key` file. Other values of
+    `arena_bytes` and `timeout` on some ranks lead to a warning.
     """
 
     order: str = "auto"
@@ -240,7 +243,7 @@ class NicOptions:
         return generate(Collective.ALL_REDUCE, self.plan, _SEVERAL_RANKS).rank_ordered
 
     def agreed(self) -> dict[str, object]:
-        """Return the options that must be equal on all ranks, by name."""
+        """Return the options that must be equal on all ranks, or should be (`LIMITS`), by name."""
         return {
             "order": self.order,
             "plan": self.plan,
