@@ -70,6 +70,7 @@ def train(
     diary("ranks", ranks, "rank", rank, "from", state.step)
     if rank == 0:
         print(f"step {state.step} of {last}: going on with {ranks} ranks", flush=True)
+    losses = []
     with slackline.overlap.DataParallel(model, optimizer) as parallel:
         while state.step < last:
             images, labels = data.share(state.step, rank, ranks)
@@ -78,7 +79,10 @@ def train(
             optimizer.step()
             optimizer.zero_grad()
             state.commit()
-            diary("step", state.step, "loss", loss.item())
+            losses.append(loss.item())
+            diary("step", state.step, "loss", losses[-1])
+    if rank == 0 and losses:
+        print(f"loss {losses[0]:.4f}, then {losses[-1]:.4f}")
 
 
 def options() -> argparse.Namespace:

@@ -165,6 +165,7 @@ TEST("a path with an injected delay takes more frames while others are under way
     enqueue();
   }
   CHECK_EQUAL(rail.queued_bytes(), 100 * (sizeof(wire::Header) + payload.size()));
+  CHECK_EQUAL(rail.waiting_bytes(), 0u);
 
   late.rate = 1;  // of the next frame not even the header is sent while the test runs
   rail.inject(late);
@@ -174,6 +175,7 @@ TEST("a path with an injected delay takes more frames while others are under way
     ++taken;
   }
   CHECK_EQUAL(taken, 4);
+  CHECK_EQUAL(rail.waiting_bytes(), 4 * (sizeof(wire::Header) + payload.size()));
   ::close(theirs);
 }
 

@@ -21,9 +21,11 @@ def _until(done: Callable[[], bool]) -> int:
 
     count = 0
     content = torch.zeros(1)
+    ballast = torch.zeros(1 << 18)  # 1 MiB, which the injector holds back like a long path
     while not content.item():
         count += 1
         content[0] = float(dist.get_rank() == 0 and done())
+        dist.all_reduce(ballast)
         dist.all_reduce(content)
     return count
 
@@ -62,6 +64,7 @@ def test_a_delay_is_named_with_its_direction_and_so_is_its_end(job: Any, tmp_pat
     (there,) = (reason for reason in told[0] if reason.startswith("link 0>1 "))
     assert there.startswith("link 0>1 is slow since ")
     assert " ms over its usual " in there
+    assert there.endswith("; nothing more than usual waits at the sender")
     said = [
         record
         for record in read_directory(tmp_path)

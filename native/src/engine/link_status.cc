@@ -43,7 +43,7 @@ RailStatus Link::status_of(const LinkRail& rail) const {
   if (rail.state == RailState::kSuspect) status.state = "suspect";
   status.counters = rail.wire->counters();
   status.frames_resent = rail.frames_resent;
-  status.queued_bytes = rail.wire->queued_bytes();
+  status.queued_bytes = rail.wire->waiting_bytes();
   status.unconfirmed_bytes = rail.last.unconfirmed;
   status.confirmed_bytes = rail.confirmed_bytes;
   status.busy_ns = rail.busy_ns;

@@ -29,7 +29,7 @@ struct RailStatus {
   std::string state = "up";  // or "suspect", or "ended" once the rail or its link has ended
   RailCounters counters;
   std::uint64_t frames_resent = 0;
-  std::uint64_t queued_bytes = 0;       // bytes queued in the engine
+  std::uint64_t queued_bytes = 0;       // bytes in the engine that the system has not taken yet
   std::uint64_t unconfirmed_bytes = 0;  // queued bytes and bytes in flight
   std::uint64_t confirmed_bytes = 0;
   std::int64_t busy_ns = 0;  // time during which anything was unconfirmed

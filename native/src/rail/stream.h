@@ -27,6 +27,9 @@ class StreamRail final : public WireRail {
     return waiting_bytes() < queue_bytes_ && !failure() && send_error_ == 0;
   }
   std::size_t queued_bytes() const override { return queued_bytes_; }
+  std::size_t waiting_bytes() const override {
+    return injector_ == nullptr ? queued_bytes_ : waiting_bytes_at(now_ns());
+  }
   std::size_t queued_frames() const override { return queue_.size(); }
   void enqueue(const wire::Header& header, const std::byte* payload, std::uint32_t length) override;
   std::uint64_t enqueued() const override { return enqueued_; }
@@ -102,9 +105,6 @@ class StreamRail final : public WireRail {
   };
 
   void apply_faults(Outgoing frame);
-  std::size_t waiting_bytes() const {
-    return injector_ == nullptr ? queued_bytes_ : waiting_bytes_at(now_ns());
-  }
   std::size_t waiting_bytes_at(std::int64_t now_ns) const;
   std::int64_t next_room_ns(std::int64_t now_ns) const;
   void begin_limits();

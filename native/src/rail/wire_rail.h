@@ -63,6 +63,9 @@ class WireRail {
   virtual bool room() const = 0;
   // Return the bytes that are queued in this rail and not yet given to the system.
   virtual std::size_t queued_bytes() const = 0;
+  // Return the queued bytes that wait until the system takes them. Frames that an injected delay
+  // holds count as under way, as they would be on a long path.
+  virtual std::size_t waiting_bytes() const { return queued_bytes(); }
   // Return the number of frames that are queued in this rail and not yet begun.
   virtual std::size_t queued_frames() const = 0;
   // Queue a frame. `payload` must stay valid until release() or repoint() of the frame's number,

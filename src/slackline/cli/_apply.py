@@ -19,7 +19,7 @@ from slackline.errors import UsageError
 from slackline.units import format_duration_ns, format_rate
 
 if TYPE_CHECKING:
-    from slackline.predict import Change, Job, Latency, PipelineRun, Run, Schedule
+    from slackline.predict import Change, Job, Latency, PipelineRun, PlanChange, Run, Schedule
 
 __all__ = ["changed_job", "job_of_words", "measure", "words_of"]
 
@@ -147,6 +147,7 @@ def _changed(measured: "Run | PipelineRun", job: "Job", change: "Change") -> "Jo
         case Schedule() if isinstance(measured, PipelineRun):
             return _rescheduled(measured, job, change)
         case PlanChange():
+            _check_plan(job, change)
             return replace(job, settings={**job.settings, "SLACKLINE_PLAN": change.name})
         case FaultChange():
             return replace(job, faults=(*job.faults, str(change)))
@@ -173,6 +174,16 @@ def _changed(measured: "Run | PipelineRun", job: "Job", change: "Change") -> "Jo
             raise UsageError(
                 f"--apply cannot make the change {str(change)!r}: the script itself chooses {parts}"
             )
+
+
+def _check_plan(job: "Job", change: "PlanChange") -> None:
+    """Raise UsageError for the plan "star" if the job has no aggregation node to run it."""
+    name = "SLACKLINE_AGGREGATOR"
+    if change.name == "star" and not job.settings.get(name, os.environ.get(name)):
+        raise UsageError(
+            f"--apply cannot make the change {str(change)!r}: the run has no aggregation node; "
+            f"start one with slackline aggregate, and set {name} to its address"
+        )
 
 
 def _rescheduled(measured: "PipelineRun", job: "Job", change: "Schedule") -> "Job":

@@ -9,8 +9,9 @@ from slackline._lazy import record
 from slackline.env import LISTEN, NICS, ORDERS, RAILS, SHARES, TLS, Environment, parse_circuit
 from slackline.errors import UsageError
 from slackline.plan.collective import Collective, generate, names
+from slackline.units import format_bytes, format_duration_ns
 
-__all__ = ["NicOptions"]
+__all__ = ["LIMITS", "NicOptions", "variable_of"]
 
 CHECKSUMS = ("wire", "all", "none")
 _SEVERAL_RANKS = 4  # Two ranks have one order of additions.
@@ -19,13 +20,38 @@ _SMALLEST_SEGMENT = 4096
 _LARGEST_SEGMENT = 16 << 20
 _SMALLEST_ARENA = 16 << 20
 
+_VARIABLES = {
+    "order": "order",
+    "plan": "plan",
+    "shares": "shares",
+    "nic": "nic",
+    "nic_check": "nic_check",
+    "circuit": "circuit",
+    "aggregator": "aggregator",
+    "rails": "rails",
+    "timeout": "timeout",
+    "wire_segment_bytes": "segment",
+    "memory_segment_bytes": "segment",
+    "arena_bytes": "arena",
+    "interfaces": "interface",
+    "listen": "listen",
+    "congestion": "congestion",
+    "tls": "tls",
+    "key": "key",
+    "faults": "faults",
+}
+"""The field of Environment that an option's default is read from."""
+LIMITS = ("arena_bytes", "timeout")
+"""The options in which ranks may differ, with a warning."""
+
 
 @record(frozen=True, kw_only=True)
 class NicOptions:
     """Options of a NIC engine.
 
     All ranks of a job must have the same values, except for `nic`, `nic_check`, `circuit`,
-    `interfaces`, `listen`, `congestion`, and the path of the `key` file.
+    `interfaces`, `listen`, `congestion`, and the path of the `key` file. Other values of
+    `arena_bytes` and `timeout` on some ranks lead to a warning.
     """
 
     order: str = "auto"
@@ -180,27 +206,8 @@ class NicOptions:
     @classmethod
     def from_env(cls, environment: Environment) -> Self:
         """Return the default options, changed by the environment variables that are set."""
-        given: dict[str, object] = {
-            "order": environment.order,
-            "plan": environment.plan,
-            "shares": environment.shares,
-            "nic": environment.nic,
-            "nic_check": environment.nic_check,
-            "circuit": environment.circuit,
-            "aggregator": environment.aggregator,
-            "rails": environment.rails,
-            "timeout": environment.timeout,
-            "wire_segment_bytes": environment.segment,
-            "memory_segment_bytes": environment.segment,
-            "arena_bytes": environment.arena,
-            "interfaces": environment.interface,
-            "listen": environment.listen,
-            "congestion": environment.congestion,
-            "tls": environment.tls,
-            "key": environment.key,
-            "faults": environment.faults,
-        }
-        return cls(**{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
+        given = {name: getattr(environment, variable) for name, variable in _VARIABLES.items()}
+        return cls(**{name: value for name, value in given.items() if value is not None})
 
     def origins(self, environment: Environment) -> dict[str, tuple[str, str]]:
         """Return the value and the origin of the settings that change how fast operations are.
@@ -236,7 +243,7 @@ class NicOptions:
         return generate(Collective.ALL_REDUCE, self.plan, _SEVERAL_RANKS).rank_ordered
 
     def agreed(self) -> dict[str, object]:
-        """Return the options that must be equal on all ranks, by name."""
+        """Return the options that must be equal on all ranks, or should be (`LIMITS`), by name."""
         return {
             "order": self.order,
             "plan": self.plan,
@@ -251,7 +258,19 @@ class NicOptions:
             "tls": self.tls,
             "faults": self.faults,
             "key": "none" if self.key is None else "given",
+            "arena_bytes": format_bytes(self.arena_bytes),
+            "timeout": "the group's" if self.timeout is None else _duration(self.timeout),
         }
+
+
+def variable_of(option: str) -> str:
+    """Return the environment variable of an option of NicOptions; "" if the option has none."""
+    name = _VARIABLES.get(option)
+    return "" if name is None else f"SLACKLINE_{name.upper()}"
+
+
+def _duration(value: timedelta) -> str:
+    return format_duration_ns(value // timedelta(microseconds=1) * 1000)
 
 
 def _as_text(value: str | int | tuple[str, ...]) -> str:

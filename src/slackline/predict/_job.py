@@ -45,6 +45,8 @@ class Job:
     """The switch of the lab."""
     faults: tuple[str, ...] = ()
     """The injected faults."""
+    cores: _Positive | None = None
+    """The number of cores of the machine that the ranks could use; None if it is not known."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """The SLACKLINE_* variables that the command was given or has set by its options."""
 

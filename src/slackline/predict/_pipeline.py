@@ -19,6 +19,7 @@ from slackline.plan.pipeline import (
     held_after,
     validate,
 )
+from slackline.predict._job import Job, read_job
 from slackline.records import FileHeader, PipelineStep, Setting
 
 __all__ = ["Cap", "PipelineRun", "PipelineTimes", "has_pipeline", "load_pipeline", "peaks_of"]
@@ -74,6 +75,8 @@ class PipelineRun:
     """The measured steps with this plan."""
     settings: Mapping[str, Setting] = field(default_factory=dict)
     """The schedule's settings on the first rank, by name; empty if the telemetry has none."""
+    job: Job | None = None
+    """The command line of the run; None if it is not known."""
 
     @property
     def caps(self) -> tuple[Cap, ...]:
@@ -116,7 +119,8 @@ def load_pipeline(directory: Path, report: Callable[[str], None] | None = None) 
     `report` receives a sentence for each damaged line; without it such a line raises UsageError.
     Raises UsageError that names the file for records from which no prediction can be made.
     """
-    files = files_of(telemetry_of(directory))
+    folder = telemetry_of(directory)
+    files = files_of(folder)
     if not files:
         raise UsageError(f"there is no telemetry in {directory}: it has no rank-*.jsonl")
     records = [_records(path, report) for path in files]
@@ -141,6 +145,7 @@ def load_pipeline(directory: Path, report: Callable[[str], None] | None = None) 
         full_backward=Kind.BW in kinds,
         steps=steps,
         settings=records[0][1],
+        job=read_job(directory if folder != directory else directory.parent),
     )
     if run.policy not in _ORDERS:
         raise UsageError(f"{directory} has the unknown policy {run.policy!r}")

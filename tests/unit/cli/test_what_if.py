@@ -10,6 +10,7 @@ import pytest
 from slackline import predict
 from slackline.cli import main
 from slackline.cli._apply import changed_job, job_of_words, words_of
+from slackline.cli._job._limits import usable_cores
 from slackline.errors import UsageError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "predict"))
@@ -37,6 +38,7 @@ def job(**given: object) -> predict.Job:
         "lab": True,
         "rate_bps": 2 * 10**8,
         "switch": "auto",
+        "cores": usable_cores(),
     }
     return predict.Job(**{**values, **given})  # type: ignore[arg-type]
 
@@ -117,6 +119,11 @@ def test_traces_are_written_beside_the_table(
         (
             ["--change", "rate 1Gbit", "--apply", "--", "--ranks", "4", "train.py"],
             "--apply cannot make the change 'rate 1Gbit' outside of a lab",
+        ),
+        (
+            ["--change", "plan star", "--apply", "--", "--ranks", "4", "train.py"],
+            "--apply cannot make the change 'plan star': the run has no aggregation node; start "
+            "one with slackline aggregate, and set SLACKLINE_AGGREGATOR to its address",
         ),
         (
             ["--change", "compute x2", "--apply", "--", "--lab", "train.py"],
@@ -233,6 +240,42 @@ def test_an_option_that_a_pipeline_cannot_have_is_reported(
 ) -> None:
     assert main(["what-if", str(piped), *words]) == 2
     assert capsys.readouterr().err == f"slackline: {sentence.format(piped=piped)}\n"
+
+
+def test_the_plan_star_is_applied_where_there_is_an_aggregation_node(kept: Path) -> None:
+    run, settings = predict.load(kept), {"SLACKLINE_AGGREGATOR": "127.0.0.1:7000"}
+    made = changed_job(run, job(settings=settings), predict.parse_changes("plan star"))
+    assert made.settings == {**settings, "SLACKLINE_PLAN": "star"}
+
+
+@pytest.mark.parametrize(
+    ("cores", "change", "marked"),
+    [
+        (None, "plan mesh", []),
+        (4, "plan mesh", []),
+        (4, "hosts 6", ["6 ranks share 4 cores"]),
+        (2, "plan mesh", ["4 ranks share 2 cores"]),
+        (1, "compute x2", ["4 ranks share 1 core"]),
+    ],
+)
+def test_a_row_whose_ranks_share_cores_is_marked(
+    kept: Path, tmp_path: Path, cores: int | None, change: str, marked: list[str]
+) -> None:
+    shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
+    predict.write_job(tmp_path, job(cores=cores))
+    found = predict.predict(predict.load(tmp_path), predict.parse_changes(change), samples=4)
+    assert [text for text in found.warnings if " share " in text] == [
+        f"{words}, while the model gives every rank a core of its own; predictions for such runs "
+        "have missed by 18 to 38 %"
+        for words in marked
+    ]
+
+
+def test_a_pipeline_whose_ranks_share_cores_is_marked(piped: Path) -> None:
+    predict.write_job(piped, job(cores=1))
+    run = predict.load_pipeline(piped)
+    (marked,) = predict.predict(run, samples=4).warnings
+    assert marked.startswith(f"{len(run.plan.programs)} ranks share 1 core, while the model ")
 
 
 def test_a_latency_below_that_of_the_lab_cannot_be_made(kept: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from slackline.env import Environment
 from slackline.errors import UsageError
 from slackline.nic import NativeNic, NicOptions
-from slackline.testing import MemoryStore
+from slackline.testing import MemoryStore, run_ranks
 
 PLANS = "direct, mesh, ring, reduce-broadcast, halving-doubling, torus, flat-tree"
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -143,20 +143,58 @@ DIFFERENT: list[tuple[str, Any, Any]] = [
     ("checksums", "all", "none"),
     ("tls", "off", "require"),
 ]
+VARIABLES = {
+    "order": "SLACKLINE_ORDER",
+    "plan": "SLACKLINE_PLAN",
+    "shares": "SLACKLINE_SHARES",
+    "rails": "SLACKLINE_RAILS",
+    "wire_segment_bytes": "SLACKLINE_SEGMENT",
+    "memory_segment_bytes": "SLACKLINE_SEGMENT",
+    "arena_bytes": "SLACKLINE_ARENA",
+    "timeout": "SLACKLINE_TIMEOUT",
+    "tls": "SLACKLINE_TLS",
+}
 
 
 @pytest.mark.parametrize(("name", "first", "second"), DIFFERENT)
 def test_ranks_with_different_options_are_told_which_and_whose(
     name: str, first: Any, second: Any
 ) -> None:
-    options = [NicOptions(arena_bytes=16 << 20, **{name: value}) for value in (first, second)]
+    options = [NicOptions(**{"arena_bytes": 16 << 20, name: value}) for value in (first, second)]
     errors = failures_of(*options)
     shown = [list(value) if isinstance(value, tuple) else value for value in (first, second)]
+    variable = f" ({VARIABLES[name]})" if name in VARIABLES else ""
     for rank, error in enumerate(errors):
         assert str(error) == (
-            f"{name} is {shown[1 - rank]!r} on rank {1 - rank} but {shown[rank]!r} on rank {rank}: "
-            "every rank needs the same"
+            f"{name}{variable} is {shown[1 - rank]!r} on rank {1 - rank} but {shown[rank]!r} on "
+            f"rank {rank}: every rank needs the same"
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "shown"),
+    [
+        ("arena_bytes", (16 << 20, 1 << 30), ("16MiB", "1GiB")),
+        ("timeout", (None, timedelta(seconds=1.5)), ("the group's", "1500ms")),
+    ],
+)
+def test_a_rank_with_another_arena_or_timeout_is_named_with_both_values(
+    name: str,
+    values: tuple[Any, Any],
+    shown: tuple[str, str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    options = [
+        NicOptions(**{"arena_bytes": 16 << 20, name: value}) for value in (*values, values[0])
+    ]
+    run_ranks(3, lambda group: group.barrier(blocking=True), options=options.__getitem__)
+    usual, odd = shown
+    called = f"{name} ({VARIABLES[name]})"
+    assert {each.getMessage() for each in caplog.records} == {
+        f"{called} is {odd!r} on rank 1 but {usual!r} on rank 0: give every rank the same",
+        f"{called} is {usual!r} on rank 0 but {odd!r} on rank 1: give every rank the same",
+    }
+    assert len(caplog.records) == 2
 
 
 @pytest.mark.parametrize("rank", [-1, 2])

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from slackline.cli._job._limits import usable_cores
 from slackline.cli._job._program import Program
 from slackline.env import Environment
 from slackline.lab import LabOptions
@@ -31,5 +32,6 @@ def job_of(
         rate_bps=None if options is None else options.rate,
         switch=None if options is None else options.switch,
         faults=tuple(faults),
+        cores=usable_cores(),
         settings={name: environment[name] for name in names if environment.get(name)},
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import logging
 import os
 import secrets
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from typing import Any
 import slackline._native as _native
 from slackline._lazy import record
 from slackline.errors import UsageError
+from slackline.nic._options import LIMITS, variable_of
 from slackline.nic.connect._address_space import Mapper, new_arena
 from slackline.nic.connect._addresses import Interface, devices, from_rows, to_rows
 from slackline.nic.connect._opening_store import OpeningStore
@@ -39,6 +41,7 @@ __all__ = [
     "to_descriptor",
 ]
 
+_log = logging.getLogger("slackline.nic")
 
 _DIGITS = 4
 _MOST_NAMED = 3
@@ -298,15 +301,7 @@ def exchange_descriptors(
         except (KeyError, TypeError, ValueError) as error:
             raise _wrong(rank, peer, error) from error
     _check_engines(descriptors, rank)
-    for name, mine in descriptor.options.items():
-        for peer, other in enumerate(descriptors):
-            if other.options.get(name) != mine:
-                raise UsageError(
-                    f"{name} is {other.options.get(name)!r} on rank {peer} but {mine!r} on rank "
-                    f"{rank}: every rank needs the same",
-                    rank=rank,
-                    peer=peer,
-                )
+    _check_options(descriptors, rank)
     check_kernels([each.kernels for each in descriptors], rank)
     taken = reduce(or_, (each.taken for each in descriptors))
     free = [draw for draw in range(_DRAWS) if not taken >> draw & 1]
@@ -355,6 +350,27 @@ def _check_engines(descriptors: Sequence[EndpointDescriptor], rank: int) -> None
                 rank=rank,
                 peer=peer if first == rank else first,
             )
+
+
+def _check_options(descriptors: Sequence[EndpointDescriptor], rank: int) -> None:
+    """Raise UsageError if ranks differ in an option; log a warning if it is only a limit.
+
+    A rank other than rank 0 warns only of a difference from rank 0, so that one rank with a limit
+    of its own leads to two warnings and not to one on every rank.
+    """
+    for name, mine in descriptors[rank].options.items():
+        variable = variable_of(name)
+        called = f"{name} ({variable})" if variable else name
+        for peer, other in enumerate(descriptors):
+            theirs = other.options.get(name)
+            if theirs == mine:
+                continue
+            differs = f"{called} is {theirs!r} on rank {peer} but {mine!r} on rank {rank}"
+            if name not in LIMITS:
+                raise UsageError(f"{differs}: every rank needs the same", rank=rank, peer=peer)
+            if rank == 0 or peer == 0:
+                _log.warning("%s: give every rank the same", differs)
+                break
 
 
 def _wrong(rank: int, peer: int, error: Exception) -> UsageError:
