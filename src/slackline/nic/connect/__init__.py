@@ -6,10 +6,12 @@ _rendezvous            endpoint descriptors, exchanged through the store of a gr
                        of the ranks' kernels
 _paths, _rail_set      the rails that follow from the addresses of two engines
 _messages, _handshake, _handshake_channel   mutual authentication over one socket
+_packet_ladder         the trial of a path with packets of growing length
 _sockets               waits for sockets, their end in a forked child, TCP's congestion control
 _listener, _acceptor   listening sockets, and the admission of connections
 _peer, _links          accepted and dialled connections, by peer
 _address_space         sizes of registered memory that fit into limited address spaces
+_remedies              advice for rails that stay missing: MTU, NAT, loopback
 _admissions            the limit of unauthenticated connections
 _rail_handle           an authenticated connection becomes a rail of the engine
 _address_exchange      new addresses, told to a peer
