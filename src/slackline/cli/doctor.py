@@ -89,7 +89,8 @@ def doctor(
     if save is not None:
         found += _costs_saved(save)
     matrices: list[Matrix] = []
-    if ranks is not None and ranks > 1:
+    meets = all(each.name != "loopback" or each.level is Level.WELL for each in found)
+    if ranks is not None and ranks > 1 and meets:
         for kind in kinds:
             outcome = _measure(ranks, kind, budget_ns)
             if isinstance(outcome, Finding):
@@ -180,7 +181,7 @@ def _measure(ranks: int, kind: str, budget_ns: int) -> Matrix | Finding:
             ranks=ranks,
             program=Program(_ranks.__file__, (str(result), str(budget_ns))),
             environment={**os.environ, **settings},
-            place=on_this_machine(),
+            place=on_this_machine(ranks),
             shutdown=_SHUTDOWN,
         )
         try:

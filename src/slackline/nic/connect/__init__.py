@@ -7,6 +7,7 @@ _rendezvous            endpoint descriptors, exchanged through the store of a gr
 _paths, _rail_set      the rails that follow from the addresses of two engines
 _messages, _handshake, _handshake_channel   mutual authentication over one socket
 _packet_ladder         the trial of a path with packets of growing length
+_ports                 free ports, and the error where there are none
 _sockets               waits for sockets, their end in a forked child, TCP's congestion control
 _listener, _acceptor   listening sockets, and the admission of connections
 _peer, _links          accepted and dialled connections, by peer
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         wait_until,
     )
     from slackline.nic.connect._paths import Attempt
+    from slackline.nic.connect._ports import port_range, port_range_text
     from slackline.nic.connect._rendezvous import (
         EndpointDescriptor,
         Rendezvous,
@@ -68,6 +70,7 @@ else:
                 "OpeningStore absent_keys answering ranks_text tell_failure wait_until"
             ),
             "_paths": "Attempt",
+            "_ports": "port_range port_range_text",
             "_rendezvous": (
                 "EndpointDescriptor Rendezvous check_kernels exchange_descriptors read_key "
                 "to_descriptor"
@@ -103,6 +106,8 @@ __all__ = [
     "fresh_nonce",
     "is_named",
     "local_interfaces",
+    "port_range",
+    "port_range_text",
     "ranks_text",
     "read_key",
     "ready",

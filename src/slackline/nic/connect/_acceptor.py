@@ -20,6 +20,7 @@ from slackline.nic.connect._connection_manager import ConnectionManager
 from slackline.nic.connect._handshake_channel import HandshakeChannel
 from slackline.nic.connect._messages import Hello, parse
 from slackline.nic.connect._packet_ladder import LongPacketsLostError
+from slackline.nic.connect._ports import NoPortError
 from slackline.nic.connect._sockets import lacks_resources, ready
 
 __all__ = ["Acceptor", "Greet"]
@@ -107,7 +108,7 @@ class Acceptor:
         except TimeoutError:
             self.refusals.add(channel.sock, "it was not expected")
         except (OSError, SlacklineError, MemoryError) as error:
-            known = channel.proven or isinstance(error, LongPacketsLostError)
+            known = channel.proven or isinstance(error, LongPacketsLostError | NoPortError)
             if known or lacks_resources(error):
                 self._failures.add(channel.sock, str(error) or "no memory is left")
             elif not channel.left:  # A liveness connect closes at once and is no error.

@@ -23,6 +23,7 @@ from slackline.nic.connect._packet_ladder import (
     lacks_packets,
 )
 from slackline.nic.connect._paths import Attempt
+from slackline.nic.connect._ports import NoPortError, none_is_free, share_ports
 from slackline.nic.connect._sockets import closed_in_children, past, ready
 from slackline.wire import HEADER_BYTES, crc32c
 
@@ -142,9 +143,15 @@ async def _connect(
         if device:
             bind_to_device(sock, device)
         if source is not None:
+            share_ports(sock)
             sock.bind(source)
-        async with asyncio.timeout(timeout_s):
-            await asyncio.get_running_loop().sock_connect(sock, target)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.get_running_loop().sock_connect(sock, target)
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL and none_is_free(family):
+                raise NoPortError("this host" if source is None else str(source[0])) from error
+            raise
         sock.getpeername()  # Raises if a full backlog left the socket unconnected.
     except BaseException:
         sock.close()

@@ -28,6 +28,7 @@ from slackline.nic.connect._listener import Listener
 from slackline.nic.connect._messages import Hello
 from slackline.nic.connect._paths import RailPlan, plan_rails, why_no_path
 from slackline.nic.connect._peer import Peer
+from slackline.nic.connect._ports import NoPortError
 from slackline.nic.connect._rail_handle import LocalContext
 from slackline.nic.connect._rendezvous import EndpointDescriptor, Rendezvous
 
@@ -320,7 +321,7 @@ class Links:
             raise LinkError("it called another engine")
         try:
             await peer.answer(channel, code, first, hello)
-        except (OSError, MemoryError) as error:
+        except (OSError, MemoryError, NoPortError) as error:
             peer.starve(error)
             raise
         return True

@@ -44,6 +44,7 @@ from slackline.nic.connect._listener import unix_name
 from slackline.nic.connect._messages import Answer, Hello, TransportParameters
 from slackline.nic.connect._packet_ladder import LongPacketsLostError
 from slackline.nic.connect._paths import RailPlan, adopted, pair_of
+from slackline.nic.connect._ports import NoPortError
 from slackline.nic.connect._rail_handle import (
     LocalContext,
     NoSharedMemoryError,
@@ -213,11 +214,12 @@ class Peer:
                 rail.handle = None
 
     def starve(self, error: Exception) -> None:
-        """Fail a group that waits for the first rail if this process lacks descriptors or memory.
+        """Fail a group that waits for the first rail if descriptors, memory or ports lack here.
 
         The cause is here and not at the peer, and further attempts would wait for the deadline.
         """
-        if lacks_resources(error) and not self.first.done():
+        lacking = lacks_resources(error) or isinstance(error, NoPortError)
+        if lacking and not self.first.done():
             self.first.set_exception(error)
 
     def lost(self, index: int, reason: str) -> None:

@@ -27,6 +27,7 @@ from slackline.nic.connect._handshake import Session
 from slackline.nic.connect._messages import TransportParameters
 from slackline.nic.connect._packet_ladder import longest_packet
 from slackline.nic.connect._paths import RailPlan
+from slackline.nic.connect._ports import bind_to_free_port
 from slackline.nic.connect._sockets import AUTO, closed_in_children, control_congestion, ready
 from slackline.units import format_bytes
 
@@ -162,7 +163,7 @@ class ParametersMaker:
         device = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, _NAME_BYTES)
         if device.strip(b"\0") and not any(rest):
             self._udp.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device)
-        self._udp.bind((host, 0, *rest))
+        bind_to_free_port(self._udp, (host, 0, *rest))
         port = self._udp.getsockname()[1]
         packet_bytes = _packet_bytes(self._sock)
         return TransportParameters(port=port, packet_bytes=packet_bytes, padding=self._padding), ()
