@@ -33,7 +33,7 @@ def narrow(net: Wiring, *, towards: int) -> None:
     for host in range(2):
         net.ip(net.fabric, f"link set c{host} addrgenmode none master s{host} up")
     bucket = f"qdisc add dev c{1 - towards} root tbf rate 200mbit burst 1424 latency 50ms"
-    execute([Batch("tc", net.fabric, [bucket])])
+    execute([Batch("tc", net.fabric, (bucket,))])
 
 
 def opened(net: Wiring, rails: str) -> list[dict[str, str]]:

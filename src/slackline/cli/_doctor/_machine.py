@@ -1,5 +1,6 @@
 """All checks of this machine."""
 
+from slackline.cli._doctor._container import container
 from slackline.cli._doctor._finding import Finding
 from slackline.cli._doctor._lab import lab_findings
 from slackline.cli._doctor._network import network_findings
@@ -18,5 +19,5 @@ def machine(ranks: int, *, lab: bool = True) -> list[Finding]:
         *system_findings(ranks),
         *network_findings(),
         *path_findings(),
-        *(lab_findings() if lab else []),
+        *(lab_findings(container()) if lab else []),
     ]
