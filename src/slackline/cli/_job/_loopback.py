@@ -41,12 +41,12 @@ def loopback_address() -> str:
 def require_ports(address: str, ranks: int) -> None:
     """Check that a job of `ranks` ranks finds the ports that it needs at a loopback address.
 
-    The job's store listens at one port; each rank is connected to the store and listens itself.
-    Raises UsageError that names the kernel's range of ports.
+    The job's store listens at one port; torchrun and each rank are connected to the store, and each
+    rank listens itself. Raises UsageError that names the kernel's range of ports.
     """
     from slackline.nic.host import port_range, port_range_text  # Other commands need no engine.
 
-    needed = 2 * ranks + 1
+    needed = 2 * ranks + 2
     first, last = port_range()
     if last - first >= _PLENTY * needed:
         return

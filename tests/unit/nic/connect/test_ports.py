@@ -31,9 +31,9 @@ except SlacklineError as error:
     [
         (40015, "open\n"),
         (
-            40002,
-            "no port of 127.0.0.1 is free: the kernel takes ports from 40000 to 40002 "
-            "(net.ipv4.ip_local_port_range), which are 3: widen the range, as by sysctl -w "
+            40003,
+            "no port of 127.0.0.1 is free: the kernel takes ports from 40000 to 40003 "
+            "(net.ipv4.ip_local_port_range), which are 4: widen the range, as by sysctl -w "
             "net.ipv4.ip_local_port_range='32768 60999', or end programs that hold ports\n",
         ),
     ],
