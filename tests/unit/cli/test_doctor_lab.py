@@ -64,7 +64,7 @@ def test_a_container_is_recognized_by_the_signs_of_its_engine(
 ) -> None:
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_text(text)
-    assert container(tmp_path, environment) == engine
+    assert container(environment, tmp_path) == engine
 
 
 def test_no_module_is_to_be_loaded_in_a_container() -> None:

@@ -1,6 +1,5 @@
 """The question whether this process runs in a container, where some advice does not help."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,7 +16,7 @@ _WORDS = {
 """Parts of the names of control groups that container engines make, with the engines."""
 
 
-def container(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> str:
+def container(environment: Mapping[str, str], root: Path = Path("/")) -> str:
     """Return the name of the engine of the container that this process runs in; "" outside.
 
     The signs are the files that docker and podman make, the variable `container` that engines give

@@ -1,5 +1,7 @@
 """All checks of this machine."""
 
+import os
+
 from slackline.cli._doctor._container import container
 from slackline.cli._doctor._finding import Finding
 from slackline.cli._doctor._lab import lab_findings
@@ -19,5 +21,5 @@ def machine(ranks: int, *, lab: bool = True) -> list[Finding]:
         *system_findings(ranks),
         *network_findings(),
         *path_findings(),
-        *(lab_findings(container()) if lab else []),
+        *(lab_findings(container(os.environ)) if lab else []),
     ]

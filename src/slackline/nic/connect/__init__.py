@@ -7,8 +7,8 @@ _rendezvous            endpoint descriptors, exchanged through the store of a gr
 _paths, _rail_set      the rails that follow from the addresses of two engines
 _messages, _handshake, _handshake_channel   mutual authentication over one socket
 _packet_ladder         the trial of a path with packets of growing length
-_ports                 free ports, and the error where there are none
-_sockets               waits for sockets, their end in a forked child, TCP's congestion control
+_sockets               waits for sockets, their end in a forked child, free ports, TCP's congestion
+                       control
 _listener, _acceptor   listening sockets, and the admission of connections
 _peer, _links          accepted and dialled connections, by peer
 _address_space         sizes of registered memory that fit into limited address spaces
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
         wait_until,
     )
     from slackline.nic.connect._paths import Attempt
-    from slackline.nic.connect._ports import port_range, port_range_text
     from slackline.nic.connect._rendezvous import (
         EndpointDescriptor,
         Rendezvous,
@@ -53,7 +52,14 @@ if TYPE_CHECKING:
         read_key,
         to_descriptor,
     )
-    from slackline.nic.connect._sockets import check_congestion, control_congestion, is_named, ready
+    from slackline.nic.connect._sockets import (
+        check_congestion,
+        control_congestion,
+        is_named,
+        port_range,
+        port_range_text,
+        ready,
+    )
 else:
     __getattr__ = lazily(
         __name__,
@@ -70,12 +76,13 @@ else:
                 "OpeningStore absent_keys answering ranks_text tell_failure wait_until"
             ),
             "_paths": "Attempt",
-            "_ports": "port_range port_range_text",
             "_rendezvous": (
                 "EndpointDescriptor Rendezvous check_kernels exchange_descriptors read_key "
                 "to_descriptor"
             ),
-            "_sockets": "check_congestion control_congestion is_named ready",
+            "_sockets": (
+                "check_congestion control_congestion is_named port_range port_range_text ready"
+            ),
         },
     )
 

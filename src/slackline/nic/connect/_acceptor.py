@@ -19,9 +19,8 @@ from slackline.nic.connect._admissions import Admissions, Refusals, foreign_user
 from slackline.nic.connect._connection_manager import ConnectionManager
 from slackline.nic.connect._handshake_channel import HandshakeChannel
 from slackline.nic.connect._messages import Hello, parse
-from slackline.nic.connect._packet_ladder import LongPacketsLostError
-from slackline.nic.connect._ports import NoPortError
-from slackline.nic.connect._sockets import lacks_resources, ready
+from slackline.nic.connect._paths import LongPacketsLostError
+from slackline.nic.connect._sockets import NoPortError, lacks_resources, ready
 
 __all__ = ["Acceptor", "Greet"]
 

@@ -10,22 +10,25 @@ import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from slackline.errors import LinkError
 from slackline.nic.connect._addresses import SocketAddress, family_of, socket_address
 from slackline.nic.connect._handshake import Handshake, HandshakeMessage, Session
-from slackline.nic.connect._messages import MAX_PAYLOAD, frame, unframe
-from slackline.nic.connect._packet_ladder import (
-    LONGEST_TRIAL,
-    LongPacketsLostError,
-    PacketLadder,
-    bytes_arrived,
-    lacks_packets,
+from slackline.nic.connect._messages import LONGEST_PADDING, MAX_PAYLOAD, frame, unframe
+from slackline.nic.connect._paths import Attempt, LongPacketsLostError
+from slackline.nic.connect._sockets import (
+    NoPortError,
+    closed_in_children,
+    none_is_free,
+    past,
+    ready,
+    share_ports,
 )
-from slackline.nic.connect._paths import Attempt
-from slackline.nic.connect._ports import NoPortError, none_is_free, share_ports
-from slackline.nic.connect._sockets import closed_in_children, past, ready
 from slackline.wire import HEADER_BYTES, crc32c
+
+if TYPE_CHECKING:
+    from slackline.nic.connect._packet_ladder import PacketLadder
 
 __all__ = [
     "FDS",
@@ -232,6 +235,9 @@ class HandshakeChannel:
         If packets of a length vanish, the error at the end of the time limit says so. On one host
         there is no trial, and the padding is empty. Raises OSError if the connection has ended.
         """
+        # Here and not above: ranks that share memory try no path.
+        from slackline.nic.connect._packet_ladder import PacketLadder
+
         self._ladder = PacketLadder.of(self.sock)
         if self._ladder.packets:
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -275,7 +281,7 @@ class HandshakeChannel:
         the frame. Raises LinkError or FrameError if the frame is no valid HELLO.
         """
         self._received = 0
-        most = MAX_PAYLOAD if self._ladder is None else MAX_PAYLOAD + LONGEST_TRIAL
+        most = MAX_PAYLOAD if self._ladder is None else MAX_PAYLOAD + LONGEST_PADDING
         head = await self._read(HEADER_BYTES)
         header = unframe(head, most=most)
         payload = await self._read(header.length)
@@ -344,6 +350,8 @@ class HandshakeChannel:
         """Return the error that long packets of a trial have vanished; None if none have."""
         if self._ladder is None:
             return None
+        from slackline.nic.connect._packet_ladder import bytes_arrived, lacks_packets
+
         ours, theirs = ends_of(self.sock)
         if found := self._ladder.broken_at(bytes_arrived(self.sock, self._sent)):
             return LongPacketsLostError((ours, theirs), found)

@@ -28,9 +28,9 @@ from slackline.nic.connect._listener import Listener
 from slackline.nic.connect._messages import Hello
 from slackline.nic.connect._paths import RailPlan, plan_rails, why_no_path
 from slackline.nic.connect._peer import Peer
-from slackline.nic.connect._ports import NoPortError
 from slackline.nic.connect._rail_handle import LocalContext
 from slackline.nic.connect._rendezvous import EndpointDescriptor, Rendezvous
+from slackline.nic.connect._sockets import NoPortError
 
 if TYPE_CHECKING:
     from slackline.nic.connect._injector import Injector, RailDirection

@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from slackline.nic.connect._addresses import Interface, family_of, socket_address
-from slackline.nic.connect._ports import NoPortError, bind_to_free_port
-from slackline.nic.connect._sockets import closed_in_children
+from slackline.nic.connect._sockets import NoPortError, bind_to_free_port, closed_in_children
 
 if TYPE_CHECKING:
     from slackline.nic.connect._acceptor import Acceptor, Greet

@@ -16,6 +16,7 @@ from slackline.errors import FrameError, LinkError
 from slackline.wire import HEADER_BYTES, FrameKind, Header, crc32c, decode, encode
 
 __all__ = [
+    "LONGEST_PADDING",
     "MAC_BYTES",
     "MAX_PAYLOAD",
     "Answer",
@@ -31,6 +32,8 @@ __all__ = [
 
 MAX_PAYLOAD = 8192
 """The longest message in bytes, without padding."""
+LONGEST_PADDING = 1 << 17
+"""The longest padding in bytes."""
 MAC_BYTES = 32
 _NONCE = re.compile(r"[0-9a-f]{64}")
 _HEX = re.compile(r"(?:[0-9a-f]{2})*")

@@ -24,21 +24,15 @@ import sys
 import termios
 from collections.abc import Iterator
 
-from slackline._lazy import record
-from slackline.errors import LinkError
+from slackline.nic.connect._paths import LongestPassed
 
 __all__ = [
-    "LONGEST_TRIAL",
-    "LongPacketsLostError",
-    "LongestPassed",
     "PacketLadder",
     "bytes_arrived",
     "lacks_packets",
     "longest_packet",
 ]
 
-LONGEST_TRIAL = 1 << 17
-"""The most bytes of one trial."""
 _RUNGS = (576, 1000, 1280, 1400, 1450, 1492, 1500, 4000, 8000)
 """The lengths of IP packets that usual MTUs allow: the least that IPv4 and IPv6 promise, tunnels,
 PPPoE, Ethernet, and jumbo frames. The longest packet of the connection follows."""
@@ -54,26 +48,6 @@ _TIMEOUTS = 2
 """The timeouts in succession after which a packet counts as vanished, not as slow."""
 _SILENT_MS = 1500
 """The time without data, in milliseconds, after which the next packet counts as vanished."""
-
-
-@record(frozen=True, kw_only=True)
-class LongestPassed:
-    """The lengths of two IP packets in bytes, of which one has arrived and the other has not."""
-
-    arrived: int
-    vanished: int
-
-
-class LongPacketsLostError(LinkError):
-    """Short packets pass from one address to another, and long ones vanish."""
-
-    def __init__(self, ends: tuple[str, str], passed: LongestPassed) -> None:
-        """Make the error for packets from the first of `ends` to the second."""
-        self.ends, self.passed = ends, passed
-        super().__init__(
-            f"packets of up to {passed.arrived} bytes from {ends[0]} to {ends[1]} arrive, and "
-            f"packets of {passed.vanished} bytes vanish without an answer"
-        )
 
 
 class PacketLadder:

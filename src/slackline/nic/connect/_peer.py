@@ -42,9 +42,7 @@ from slackline.nic.connect._handshake_channel import (
 )
 from slackline.nic.connect._listener import unix_name
 from slackline.nic.connect._messages import Answer, Hello, TransportParameters
-from slackline.nic.connect._packet_ladder import LongPacketsLostError
-from slackline.nic.connect._paths import RailPlan, adopted, pair_of
-from slackline.nic.connect._ports import NoPortError
+from slackline.nic.connect._paths import LongPacketsLostError, RailPlan, adopted, pair_of
 from slackline.nic.connect._rail_handle import (
     LocalContext,
     NoSharedMemoryError,
@@ -54,9 +52,8 @@ from slackline.nic.connect._rail_handle import (
     secured,
 )
 from slackline.nic.connect._rail_set import AGAIN_S, MOST_CONNECT_S, PlanLink, RailSet, RailState
-from slackline.nic.connect._remedies import ANOTHER_MACHINE, behind_nat, reason
 from slackline.nic.connect._rendezvous import EndpointDescriptor
-from slackline.nic.connect._sockets import lacks_resources, past, ready
+from slackline.nic.connect._sockets import NoPortError, lacks_resources, past, ready
 
 __all__ = ["Peer"]
 
@@ -241,6 +238,8 @@ class Peer:
 
     def missing(self) -> str:
         """Return a text that lists the missing rails, each with the reason."""
+        from slackline.nic.connect._remedies import behind_nat  # As above: most rails come up.
+
         return self.rails.missing() + behind_nat(self.rails, self._context.interfaces(), self.rank)
 
     async def answer(
@@ -267,7 +266,7 @@ class Peer:
             engine=self._context.engine_name,
             nonce=fresh_nonce(),
             certificate=self._context.certificate.hex(),
-            padding="" if talks_only else channel.try_path(),
+            padding="" if talks_only or shared else channel.try_path(),
         )
         with ParametersMaker(self._context, hello.kind, channel.sock) as parameters:
             use = (self._refuse, map_nothing) if self._gone else (parameters.make, parameters.map)
@@ -423,6 +422,8 @@ class Peer:
                 return
             except (OSError, SlacklineError, MemoryError) as error:
                 rail.tries += 1
+                from slackline.nic.connect._remedies import doubt, reason  # Most rails come up.
+
                 rail.why = reason(error, rail, self.rails, self._context.interfaces())
                 rail.refused = isinstance(error, ConnectionRefusedError)
                 self.starve(error)
@@ -432,15 +433,11 @@ class Peer:
                 if not self.has_rail:
                     self._context.engine.hindered(self.link, self.missing())
                 if self.rails.peer_has_ended(time.monotonic()):
-                    self._give_up(f"its process has ended ({self.missing()}){self._doubt}")
+                    self._give_up(
+                        f"its process has ended ({self.missing()}){doubt(self.rails, self.shared)}"
+                    )
             if failed:
                 await asyncio.sleep(self.rails.pause_s(rail))
-
-    @property
-    def _doubt(self) -> str:
-        """The doubt that another machine, where shared memory leads nowhere, has the peer."""
-        never = self.shared and all(rail.proven_s is None for rail in self.rails)
-        return ANOTHER_MACHINE if never else ""
 
     def _path_is_too_narrow(self, rail: RailState) -> None:
         """Count a trial in which long packets vanished; after several, fail a waiting group."""
@@ -513,7 +510,7 @@ class Peer:
         took = time.monotonic() - begin
         channel = HandshakeChannel(sock, None if plan.kind == "shm" else _HANDSHAKE_S)
         try:
-            padding = "" if kind == "liveness" else channel.try_path()
+            padding = "" if kind in ("liveness", "shm") else channel.try_path()
             with ParametersMaker(context, kind, channel.sock, padding) as parameters:
                 code = self.code
                 session = await run_handshake(

@@ -25,10 +25,14 @@ from slackline.nic.connect._addresses import Interface, to_rows
 from slackline.nic.connect._connection_manager import ConnectionManager
 from slackline.nic.connect._handshake import Session
 from slackline.nic.connect._messages import TransportParameters
-from slackline.nic.connect._packet_ladder import longest_packet
 from slackline.nic.connect._paths import RailPlan
-from slackline.nic.connect._ports import bind_to_free_port
-from slackline.nic.connect._sockets import AUTO, closed_in_children, control_congestion, ready
+from slackline.nic.connect._sockets import (
+    AUTO,
+    bind_to_free_port,
+    closed_in_children,
+    control_congestion,
+    ready,
+)
 from slackline.units import format_bytes
 
 if TYPE_CHECKING:
@@ -294,6 +298,10 @@ def _shown(address: tuple[Any, ...]) -> str:
 
 def _packet_bytes(sock: socket.socket) -> int:
     """Return the largest UDP payload in bytes that the path of a TCP socket takes unfragmented."""
+    from slackline.nic.connect._packet_ladder import (
+        longest_packet,  # As for all rails of a network.
+    )
+
     level, option, headers = _MTU[socket.AddressFamily(sock.family)]
     most = sock.getsockopt(level, option)
     return max(0, min(_LONGEST_PACKET, most, longest_packet(sock) or most) - headers)

@@ -5,21 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slackline.nic.connect._addresses import Interface, loopback_fault
-from slackline.nic.connect._packet_ladder import LongPacketsLostError
+from slackline.nic.connect._paths import LongPacketsLostError
 from slackline.nic.connect._rail_set import RailSet, RailState
 
-__all__ = ["ANOTHER_MACHINE", "behind_nat", "reason"]
+__all__ = ["behind_nat", "doubt", "reason"]
 
-ANOTHER_MACHINE = (
+_ANOTHER_MACHINE = (
     "; or it runs on another machine with this machine's boot id, as machines cloned from one "
     "snapshot have: then set SLACKLINE_RAILS=tcp on all ranks"
 )
-"""The doubt whether a peer has ended that only shared memory was to lead to."""
 _NAT = (
     "may be behind NAT (address translation) or a firewall: set SLACKLINE_INTERFACE on that host "
     "to an interface whose address all hosts of the job reach, or start its container with the "
     "network of the host"
 )
+
+
+def doubt(rails: RailSet, shared: bool) -> str:
+    """Return, to be added to an error, the doubt whether a peer has ended; "" without a doubt.
+
+    `shared` says that the rails share memory, which may never have led to the peer.
+    """
+    never = shared and all(rail.proven_s is None for rail in rails)
+    return _ANOTHER_MACHINE if never else ""
 
 
 def reason(

@@ -2,7 +2,8 @@
 
 import pytest
 
-from slackline.nic.connect._packet_ladder import LongestPassed, LongPacketsLostError, PacketLadder
+from slackline.nic.connect._packet_ladder import PacketLadder
+from slackline.nic.connect._paths import LongestPassed, LongPacketsLostError
 
 ETHERNET = PacketLadder(headers=52, longest=1500)
 

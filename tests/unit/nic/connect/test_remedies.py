@@ -5,8 +5,7 @@ from functools import partial
 import pytest
 
 from slackline.nic.connect._addresses import Interface
-from slackline.nic.connect._packet_ladder import LongestPassed, LongPacketsLostError
-from slackline.nic.connect._paths import plan_rails
+from slackline.nic.connect._paths import LongestPassed, LongPacketsLostError, plan_rails
 from slackline.nic.connect._rail_set import RailSet
 from slackline.nic.connect._remedies import behind_nat, reason
 
