@@ -124,6 +124,9 @@ def _chief(errors: Sequence[BaseException | None]) -> BaseException:
 
 async def _try(attempt: Attempt, timeout_s: float) -> socket.socket:
     """Connect as `attempt` says, within `timeout_s`."""
+    # The trial of the path needs the module within the time limit of the handshake.
+    import slackline.nic.connect._packet_ladder  # noqa: F401
+
     target = socket_address(attempt.address, attempt.port, attempt.scope)
     family = family_of(attempt.address)
     source = None
