@@ -26,6 +26,7 @@ __all__ = [
     "SERVED",
     "Environment",
     "cache_folder",
+    "container_variables",
     "parse_circuit",
     "runtime_folders",
     "serves",
@@ -91,6 +92,13 @@ def parse_circuit(text: str) -> dict[str, int]:
             raise UsageError(f"a circuit's {name} must be a whole number, not {value!r}")
         found[name] = int(value)
     return found
+
+
+def container_variables(source: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables by which container engines and Kubernetes mark their processes."""
+    given = os.environ if source is None else source
+    marks = ("container", "KUBERNETES_SERVICE_HOST")
+    return {name: given[name] for name in marks if name in given}
 
 
 def cache_folder(source: Mapping[str, str] | None = None) -> Path:

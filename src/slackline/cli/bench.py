@@ -73,7 +73,7 @@ def bench(
     request = Request(
         program=Program("slackline.cli._bench.rank", (asked.as_word(),), module=True),
         ranks=count,
-        place=on_this_machine(),
+        place=on_this_machine(count),
         lab=options,
         chosen=Environment.read(),
         variables={},

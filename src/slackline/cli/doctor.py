@@ -15,6 +15,7 @@ as well if something must be fixed or a transfer failed.
 import json
 import os
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -34,7 +35,7 @@ from slackline.cli._job._launch import Job, on_this_machine
 from slackline.cli._job._limits import usable_cores
 from slackline.cli._job._program import Program
 from slackline.env import RAILS
-from slackline.errors import UsageError
+from slackline.errors import SlacklineError, UsageError
 from slackline.units import parse_duration_ns
 
 __all__ = ["doctor"]
@@ -88,7 +89,8 @@ def doctor(
     if save is not None:
         found += _costs_saved(save)
     matrices: list[Matrix] = []
-    if ranks is not None and ranks > 1:
+    meets = all(each.name != "loopback" or each.level is Level.WELL for each in found)
+    if ranks is not None and ranks > 1 and meets:
         for kind in kinds:
             outcome = _measure(ranks, kind, budget_ns)
             if isinstance(outcome, Finding):
@@ -117,7 +119,12 @@ def _one_of_many(budget_ns: int, *, as_json: bool) -> int:
 
     if not dist.is_torchelastic_launched():
         raise UsageError("--cluster is for ranks that torchrun starts; --ranks starts ranks itself")
-    result = _ranks.run(budget_ns, checks=machine)
+    try:
+        result = _ranks.run(budget_ns, checks=machine)
+    except UsageError:
+        raise
+    except SlacklineError as error:
+        return _unconnected(error, as_json=as_json)
     matrix = _matrix_of(result, "+".join(result["rails"]))
     found = {
         host: [Finding(**{**entry, "level": Level(entry["level"])}) for entry in entries]
@@ -132,6 +139,20 @@ def _one_of_many(budget_ns: int, *, as_json: bool) -> int:
     if result["rank"] == 0:
         _print(found, [matrix], as_json=as_json)
     return _exit_code([each for those in found.values() for each in those])
+
+
+def _unconnected(error: SlacklineError, *, as_json: bool) -> int:
+    """Print why the ranks cannot work together, with the checks of this host; return exit code 1.
+
+    The first rank of each host prints, since no rank has the results of another host.
+    """
+    if int(os.environ["LOCAL_RANK"]) == 0:
+        failed = Finding(
+            name="links between ranks", value="do not work", level=Level.MEND, advice=str(error)
+        )
+        here = machine(int(os.environ["LOCAL_WORLD_SIZE"]))
+        _print({"between ranks": [failed], socket.gethostname(): here}, [], as_json=as_json)
+    return 1
 
 
 def _check(ranks: int | None, kinds: Sequence[str], seconds: str) -> int:
@@ -160,7 +181,7 @@ def _measure(ranks: int, kind: str, budget_ns: int) -> Matrix | Finding:
             ranks=ranks,
             program=Program(_ranks.__file__, (str(result), str(budget_ns))),
             environment={**os.environ, **settings},
-            place=on_this_machine(),
+            place=on_this_machine(ranks),
             shutdown=_SHUTDOWN,
         )
         try:

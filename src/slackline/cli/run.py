@@ -285,7 +285,7 @@ def _place(
         return machines.place(ranks), machines.announcement(ranks)
     if of_torchrun is not None:
         return of_torchrun, f"node {torchrun.node} of {torchrun.nodes}"
-    return on_this_machine(), ""
+    return on_this_machine(ranks), ""
 
 
 def _check(program: Program, ranks: int, keep: Path | None) -> None:

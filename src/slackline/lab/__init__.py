@@ -21,7 +21,7 @@ from slackline.lab._lab import Lab
 from slackline.lab._options import SWITCHES, LabOptions, check_name
 from slackline.lab._ownership import Record, clean, records
 from slackline.lab._persistent import command, find, inject, stand_up, status, take_down
-from slackline.lab._system import require
+from slackline.lab._system import lacking_capabilities, require, trial
 
 __all__ = [
     "SWITCHES",
@@ -38,9 +38,11 @@ __all__ = [
     "command",
     "find",
     "inject",
+    "lacking_capabilities",
     "records",
     "require",
     "stand_up",
     "status",
     "take_down",
+    "trial",
 ]

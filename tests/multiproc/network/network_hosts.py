@@ -30,7 +30,7 @@ class Wiring:
     """Hosts and a namespace of switches and routers between them; a context manager."""
 
     def __init__(self, hosts: int, folder: Path) -> None:
-        self.hosts, self._folder = hosts, folder
+        self.hosts, self.folder = hosts, folder
         self._name = f"slackline-net-{os.getpid()}-{secrets.token_hex(2)}"
         self._stack = ExitStack()
         self._files: list[Path] = []
@@ -133,7 +133,7 @@ class Wiring:
         """Start a rank on each host and wait until their group is open."""
         self.ranks = [
             self._stack.enter_context(
-                Rank(self.host(number), number, self.hosts, self._folder, arguments)
+                Rank(self.host(number), number, self.hosts, self.folder, arguments)
             )
             for number in range(self.hosts)
         ]

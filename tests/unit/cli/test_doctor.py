@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,11 @@ def _interface(**changes: object) -> Interface:
     return Interface(**(facts | changes))  # type: ignore[arg-type]
 
 
+def _permissions(**changes: Any) -> Finding:
+    facts: dict[str, Any] = {"root": True, "missing_tools": [], "lacking": [], "failed": ""}
+    return _lab.permissions(**(facts | {"tun": True, "container": ""} | changes))
+
+
 @pytest.mark.parametrize(
     "finding",
     [
@@ -69,7 +75,7 @@ def _interface(**changes: object) -> Interface:
         _paths.used(_NICS),
         *_paths.one_subnet(_NICS[:1], "0"),
         *_paths.numa({"eth0": 1}, {4, 5}, _NODES),
-        _lab.permissions(True, [], tun=True, namespaces=True),
+        _permissions(),
         _lab.kernel_parts({"tbf": True, "netem": False}),
     ],
     ids=lambda finding: finding.name,
@@ -169,10 +175,11 @@ def test_what_is_to_be_mended_says_how(finding: Finding, advice: str, command: s
         _system.arena(8 << 30, "0", 4),
         _system.shared_files(64 << 20),
         _system.shared_files(None),
-        _lab.permissions(False, [], tun=True, namespaces=False),
-        _lab.permissions(True, ["tc"], tun=True, namespaces=True),
-        _lab.permissions(True, [], tun=True, namespaces=False),
-        _lab.permissions(True, [], tun=False, namespaces=True),
+        _permissions(root=False),
+        _permissions(missing_tools=["tc"]),
+        _permissions(lacking=["CAP_NET_ADMIN"]),
+        _permissions(failed="the lab cannot be built here"),
+        _permissions(tun=False),
         _lab.kernel_parts({"tbf": False, "netem": True}),
     ],
     ids=lambda finding: finding.name,
@@ -279,13 +286,3 @@ def test_a_mistake_in_the_call_is_one_line_and_code_2(
     captured = capsys.readouterr()
     assert captured.err.startswith(f"slackline: {message}")
     assert captured.out == ""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root has capabilities to give up")
-def test_root_without_the_capability_for_networks_can_have_no_lab() -> None:
-    asked = "from slackline.cli._doctor._lab import lab_findings; print(lab_findings()[0].value)"
-    without = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"]
-    found = subprocess.run(
-        [*without, sys.executable, "-c", asked], check=True, capture_output=True, text=True
-    )
-    assert found.stdout == "root, without CAP_NET_ADMIN\n"

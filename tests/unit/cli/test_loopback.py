@@ -54,3 +54,37 @@ def test_the_address_is_one_that_works(prepared: str, said: str) -> None:
         [*inside, sys.executable, "-c", _FIND], check=True, capture_output=True, text=True
     )
     assert found.stdout == said
+
+
+_REQUIRE = """
+from slackline.cli._job._loopback import require_ports
+from slackline.errors import UsageError
+try:
+    require_ports("127.0.0.1", 4)
+    print("enough")
+except UsageError as error:
+    print(error)
+"""
+
+
+@needs_namespaces
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        (40015, "enough\n"),
+        (
+            40007,
+            "a job of 4 ranks on this machine needs 10 free ports of 127.0.0.1, and 8 are free: "
+            "the kernel takes ports from 40000 to 40007 (net.ipv4.ip_local_port_range), which are "
+            "8: widen the range, as by sysctl -w net.ipv4.ip_local_port_range='32768 60999', or "
+            "end programs that hold ports\n",
+        ),
+    ],
+)
+def test_a_job_that_cannot_have_its_ports_is_refused_with_their_range(last: int, said: str) -> None:
+    prepared = f"ip link set lo up; echo 40000 {last} > /proc/sys/net/ipv4/ip_local_port_range"
+    inside = ["unshare", "--net", "sh", "-c", f'{prepared}; exec "$@"', "sh"]
+    found = subprocess.run(
+        [*inside, sys.executable, "-c", _REQUIRE], check=True, capture_output=True, text=True
+    )
+    assert found.stdout == said

@@ -52,7 +52,7 @@ def _samples(kind: str) -> dict[str, list[float]]:
             ranks=2,
             program=Program(_costs.__file__, (str(result),)),
             environment={**os.environ, "SLACKLINE_RAILS": kind, "OMP_NUM_THREADS": "1"},
-            place=on_this_machine(),
+            place=on_this_machine(2),
             shutdown=_SHUTDOWN,
         )
         try:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from slackline.cli._job._causes import Failure, cause_first, script_error
 from slackline.cli._job._limits import usable_cores
-from slackline.cli._job._loopback import loopback_address
+from slackline.cli._job._loopback import loopback_address, require_ports
 from slackline.cli._job._orphans import Orphans, children, environment_of
 from slackline.cli._job._output import Output, writing_to
 from slackline.cli._job._program import Program
@@ -88,15 +88,15 @@ class Place:
     """Variables for the ranks, each unless the job's environment has a value for it."""
 
 
-def on_this_machine() -> Place:
+def on_this_machine(ranks: int) -> Place:
     """Return the place of a job whose ranks all run on this machine, outside any lab.
 
     Neither the job's store nor its ranks listen at an address that other machines can reach. Raises
-    UsageError if the machine's loopback interface does not work.
+    UsageError if the machine's loopback interface does not work, or has too few free ports.
     """
-    return Place(
-        rendezvous=meeting_at(loopback_address()), settings={"SLACKLINE_LISTEN": "loopback"}
-    )
+    address = loopback_address()
+    require_ports(address, ranks)
+    return Place(rendezvous=meeting_at(address), settings={"SLACKLINE_LISTEN": "loopback"})
 
 
 def meeting_at(address: str) -> tuple[str, ...]:

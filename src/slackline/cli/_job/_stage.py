@@ -107,7 +107,7 @@ def open_stage(
     the number of ranks on all machines.
     """
     if options is None:
-        place = place or on_this_machine()
+        place = place or on_this_machine(ranks)
         plan.check(ranks, _ANY_NICS)
         settings = {"SLACKLINE_FAULTS": str(plan.of_network)} if plan else {}
         stage = Stage(place=place, settings=settings, no_group_ns=no_group_ns)

@@ -6,10 +6,13 @@ _rendezvous            endpoint descriptors, exchanged through the store of a gr
                        of the ranks' kernels
 _paths, _rail_set      the rails that follow from the addresses of two engines
 _messages, _handshake, _handshake_channel   mutual authentication over one socket
-_sockets               waits for sockets, their end in a forked child, TCP's congestion control
+_packet_ladder         the trial of a path with packets of growing length
+_sockets               waits for sockets, their end in a forked child, free ports, TCP's congestion
+                       control
 _listener, _acceptor   listening sockets, and the admission of connections
 _peer, _links          accepted and dialled connections, by peer
 _address_space         sizes of registered memory that fit into limited address spaces
+_remedies              advice for rails that stay missing: MTU, NAT, loopback
 _admissions            the limit of unauthenticated connections
 _rail_handle           an authenticated connection becomes a rail of the engine
 _address_exchange      new addresses, told to a peer
@@ -49,7 +52,14 @@ if TYPE_CHECKING:
         read_key,
         to_descriptor,
     )
-    from slackline.nic.connect._sockets import check_congestion, control_congestion, is_named, ready
+    from slackline.nic.connect._sockets import (
+        check_congestion,
+        control_congestion,
+        is_named,
+        port_range,
+        port_range_text,
+        ready,
+    )
 else:
     __getattr__ = lazily(
         __name__,
@@ -70,7 +80,9 @@ else:
                 "EndpointDescriptor Rendezvous check_kernels exchange_descriptors read_key "
                 "to_descriptor"
             ),
-            "_sockets": "check_congestion control_congestion is_named ready",
+            "_sockets": (
+                "check_congestion control_congestion is_named port_range port_range_text ready"
+            ),
         },
     )
 
@@ -101,6 +113,8 @@ __all__ = [
     "fresh_nonce",
     "is_named",
     "local_interfaces",
+    "port_range",
+    "port_range_text",
     "ranks_text",
     "read_key",
     "ready",

@@ -19,7 +19,8 @@ from slackline.nic.connect._admissions import Admissions, Refusals, foreign_user
 from slackline.nic.connect._connection_manager import ConnectionManager
 from slackline.nic.connect._handshake_channel import HandshakeChannel
 from slackline.nic.connect._messages import Hello, parse
-from slackline.nic.connect._sockets import lacks_resources, ready
+from slackline.nic.connect._paths import LongPacketsLostError
+from slackline.nic.connect._sockets import NoPortError, lacks_resources, ready
 
 __all__ = ["Acceptor", "Greet"]
 
@@ -106,7 +107,8 @@ class Acceptor:
         except TimeoutError:
             self.refusals.add(channel.sock, "it was not expected")
         except (OSError, SlacklineError, MemoryError) as error:
-            if channel.proven or lacks_resources(error):
+            known = channel.proven or isinstance(error, LongPacketsLostError | NoPortError)
+            if known or lacks_resources(error):
                 self._failures.add(channel.sock, str(error) or "no memory is left")
             elif not channel.left:  # A liveness connect closes at once and is no error.
                 self.refusals.add(channel.sock, str(error))

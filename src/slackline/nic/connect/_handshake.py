@@ -9,6 +9,9 @@
               <-  (descriptors)
       Mapped  proof over all five                         ->    over shared memory only
 
+Over a network, the first message of each end that the other end's message has answered, Answer
+and the caller's TransportParameters, also tries the path with long packets (_packet_ladder).
+
 A proof is HMAC-SHA256 under a key of this pair, over every byte sent so far and the role of the
 sender. A proof covers both nonces, so a replayed conversation fails. A proof also covers the role,
 so that a message cannot be reflected to its sender. The number in the field `job` of the
@@ -176,7 +179,7 @@ class _Transcript:
     """The running HMAC over all messages of a handshake, under the key of the pair."""
 
     def __init__(self, key: bytes) -> None:
-        self._mac = hmac.new(key, b"slackline handshake 3", hashlib.sha256)
+        self._mac = hmac.new(key, b"slackline handshake 4", hashlib.sha256)
 
     def add(self, payload: bytes) -> None:
         """Add a message's payload to the transcript."""

@@ -10,14 +10,25 @@ import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from slackline.errors import LinkError
 from slackline.nic.connect._addresses import SocketAddress, family_of, socket_address
 from slackline.nic.connect._handshake import Handshake, HandshakeMessage, Session
-from slackline.nic.connect._messages import frame, unframe
-from slackline.nic.connect._paths import Attempt
-from slackline.nic.connect._sockets import closed_in_children, past, ready
+from slackline.nic.connect._messages import LONGEST_PADDING, MAX_PAYLOAD, frame, unframe
+from slackline.nic.connect._paths import Attempt, LongPacketsLostError
+from slackline.nic.connect._sockets import (
+    NoPortError,
+    closed_in_children,
+    none_is_free,
+    past,
+    ready,
+    share_ports,
+)
 from slackline.wire import HEADER_BYTES, crc32c
+
+if TYPE_CHECKING:
+    from slackline.nic.connect._packet_ladder import PacketLadder
 
 __all__ = [
     "FDS",
@@ -113,6 +124,9 @@ def _chief(errors: Sequence[BaseException | None]) -> BaseException:
 
 async def _try(attempt: Attempt, timeout_s: float) -> socket.socket:
     """Connect as `attempt` says, within `timeout_s`."""
+    # The trial of the path needs the module within the time limit of the handshake.
+    import slackline.nic.connect._packet_ladder  # noqa: F401
+
     target = socket_address(attempt.address, attempt.port, attempt.scope)
     family = family_of(attempt.address)
     source = None
@@ -135,9 +149,15 @@ async def _connect(
         if device:
             bind_to_device(sock, device)
         if source is not None:
+            share_ports(sock)
             sock.bind(source)
-        async with asyncio.timeout(timeout_s):
-            await asyncio.get_running_loop().sock_connect(sock, target)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.get_running_loop().sock_connect(sock, target)
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL and none_is_free(family):
+                raise NoPortError("this host" if source is None else str(source[0])) from error
+            raise
         sock.getpeername()  # Raises if a full backlog left the socket unconnected.
     except BaseException:
         sock.close()
@@ -195,6 +215,10 @@ class HandshakeChannel:
     def __init__(self, sock: socket.socket, limit_s: float | None = None) -> None:
         sock.setblocking(False)
         self.sock = closed_in_children(sock)
+        self._ladder: PacketLadder | None = None
+        """The packets of growing length in which long messages travel; None without a trial."""
+        self._sent = self._received = 0
+        """The bytes of the frame that is sent, or received, at present."""
         self._fds: list[int] = []
         self._released = False
         self.until_s: float | None = None
@@ -207,6 +231,20 @@ class HandshakeChannel:
         """Whether the other end closed the connection between two frames, which is no error."""
         self.proven = False
         """Whether the other end has authenticated itself, as the side that accepts learns."""
+
+    def try_path(self) -> str:
+        """Try the path with long packets from now on; return the padding of the next message.
+
+        If packets of a length vanish, the error at the end of the time limit says so. On one host
+        there is no trial, and the padding is empty. Raises OSError if the connection has ended.
+        """
+        # Here and not above: ranks that share memory try no path.
+        from slackline.nic.connect._packet_ladder import PacketLadder
+
+        self._ladder = PacketLadder.of(self.sock)
+        if self._ladder.packets:
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return self._ladder.padding
 
     def trust(self) -> None:
         """Note that the other end has authenticated itself.
@@ -224,11 +262,14 @@ class HandshakeChannel:
         The message's descriptors follow the frame.
         """
         data = frame(message.payload, job)
-        while data:
-            try:
-                data = data[self.sock.send(data) :]
-            except BlockingIOError:
-                await self._wait(write=True)
+        self._sent = len(data)
+        for part in [data] if self._ladder is None else self._ladder.cut(data):
+            while part:
+                try:
+                    # The end of a record keeps the kernel from adding the next part to the packet.
+                    part = part[self.sock.send(part, socket.MSG_EOR) :]
+                except BlockingIOError:
+                    await self._wait(write=True)
         while message.fds:
             try:
                 socket.send_fds(self.sock, [_FDS_MARK], message.fds)
@@ -242,8 +283,10 @@ class HandshakeChannel:
         The field `job` is a number by which frames of another job are refused. Reads no byte beyond
         the frame. Raises LinkError or FrameError if the frame is no valid HELLO.
         """
+        self._received = 0
+        most = MAX_PAYLOAD if self._ladder is None else MAX_PAYLOAD + LONGEST_PADDING
         head = await self._read(HEADER_BYTES)
-        header = unframe(head)
+        header = unframe(head, most=most)
         payload = await self._read(header.length)
         if header.payload_checksum != crc32c(payload):
             raise LinkError("the checksum of a HELLO's payload is wrong")
@@ -297,13 +340,27 @@ class HandshakeChannel:
                 self.left = not data
                 raise LinkError("the connection was closed during the handshake")
             data += got
+            self._received += len(got)
         return data
 
     async def _wait(self, *, write: bool = False) -> None:
         """Wait until the socket may be tried again; raise LinkError once the time is over."""
         if past(self.until_s):
-            raise LinkError(self.late)
+            raise self._lost_long_packets() or LinkError(self.late)
         await ready(self.sock, write=write, until_s=self.until_s)
+
+    def _lost_long_packets(self) -> LongPacketsLostError | None:
+        """Return the error that long packets of a trial have vanished; None if none have."""
+        if self._ladder is None:
+            return None
+        from slackline.nic.connect._packet_ladder import bytes_arrived, lacks_packets
+
+        ours, theirs = ends_of(self.sock)
+        if found := self._ladder.broken_at(bytes_arrived(self.sock, self._sent)):
+            return LongPacketsLostError((ours, theirs), found)
+        if lacks_packets(self.sock) and (found := self._ladder.broken_at(self._received)):
+            return LongPacketsLostError((theirs, ours), found)
+        return None
 
 
 def _received_fds(sock: socket.socket) -> tuple[bytes, list[int], int]:

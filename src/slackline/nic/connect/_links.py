@@ -30,6 +30,7 @@ from slackline.nic.connect._paths import RailPlan, plan_rails, why_no_path
 from slackline.nic.connect._peer import Peer
 from slackline.nic.connect._rail_handle import LocalContext
 from slackline.nic.connect._rendezvous import EndpointDescriptor, Rendezvous
+from slackline.nic.connect._sockets import NoPortError
 
 if TYPE_CHECKING:
     from slackline.nic.connect._injector import Injector, RailDirection
@@ -40,6 +41,8 @@ _log = logging.getLogger("slackline.nic")
 
 _GRACE_S = 2.0
 """The time that a new group waits for the other rails of a link after the first rail is up."""
+_NOTICE_S = 10.0
+"""The time after which a new group that still waits for a rank says so in the log."""
 _MOST_DISMISSED = 256
 """The number of peers that are answered with the reason why their link was closed. A peer whose
 process lives dials again within a second, so that an older one has ended."""
@@ -282,19 +285,18 @@ class Links:
         `peers` are given by their ranks in the new group.
         """
         waits = [asyncio.ensure_future(self._settle(peer)) for peer in peers.values()]
+        notice = asyncio.get_running_loop().call_later(_NOTICE_S, _warn_of_missing, peers)
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
                 await asyncio.gather(*waits)
         except builtins.TimeoutError:
-            late = {other: peer for other, peer in peers.items() if not peer.has_rail}
-            if late:
-                names = ", ".join(
-                    f"rank {other} ({peer.missing()})" for other, peer in late.items()
-                )
+            if late := _missing(peers):
+                names = ", ".join(late.values())
                 raise TimeoutError(
                     f"the rendezvous Timed out waiting for {names}", rank=rank, peer=min(late)
                 ) from None
         finally:
+            notice.cancel()
             for wait in waits:
                 wait.cancel()
 
@@ -320,7 +322,7 @@ class Links:
             raise LinkError("it called another engine")
         try:
             await peer.answer(channel, code, first, hello)
-        except (OSError, MemoryError) as error:
+        except (OSError, MemoryError, NoPortError) as error:
             peer.starve(error)
             raise
         return True
@@ -349,6 +351,21 @@ class Links:
         self._by_link.pop(peer.link, None)
         if self._peers.get(peer.descriptor.engine) is peer:
             del self._peers[peer.descriptor.engine]
+
+
+def _missing(peers: Mapping[int, Peer]) -> dict[int, str]:
+    """Return the peers without a rail by their ranks, each as a text with the reason."""
+    return {
+        other: f"rank {other} ({peer.missing()})"
+        for other, peer in peers.items()
+        if not peer.has_rail
+    }
+
+
+def _warn_of_missing(peers: Mapping[int, Peer]) -> None:
+    """Log the ranks that a new group has waited for, so that nobody waits for the deadline."""
+    if late := _missing(peers):
+        _log.warning("after %g s the group still waits for %s", _NOTICE_S, ", ".join(late.values()))
 
 
 def _key(rendezvous: Rendezvous, one: EndpointDescriptor, other: EndpointDescriptor) -> bytes:

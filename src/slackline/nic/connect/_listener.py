@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from slackline.nic.connect._addresses import Interface, family_of, socket_address
-from slackline.nic.connect._sockets import closed_in_children
+from slackline.nic.connect._sockets import NoPortError, bind_to_free_port, closed_in_children
 
 if TYPE_CHECKING:
     from slackline.nic.connect._acceptor import Acceptor, Greet
@@ -32,7 +32,10 @@ class Listener:
     """
 
     def __init__(self, engine: str, interfaces: Sequence[Interface]) -> None:
-        """Listen on the addresses of `interfaces` only; raise OSError if an address is gone."""
+        """Listen on the addresses of `interfaces` only.
+
+        Raises OSError if an address is gone, and NoPortError if no port is free.
+        """
         self.unix_name = unix_name(engine)
         self.interfaces: tuple[Interface, ...] = ()
         """The addresses with their ports. A change replaces the tuple."""
@@ -86,7 +89,7 @@ class Listener:
                 continue
             try:
                 added.append(self._listened(each))
-            except OSError as error:  # The address has gone again meanwhile.
+            except (OSError, NoPortError) as error:  # The address may have gone again meanwhile.
                 _log.warning("cannot listen at %s of %s: %s", each.address, each.name, error)
         changed = bool(added) or len(kept) < len(self.interfaces)
         self.interfaces = (*kept, *added)
@@ -118,7 +121,7 @@ class Listener:
                 socket.socket(family_of(interface.address), socket.SOCK_STREAM)
             )
             self._sockets.append(sock)
-            sock.bind(socket_address(interface.address, 0, interface.scope))
+            bind_to_free_port(sock, socket_address(interface.address, 0, interface.scope))
             sock.listen(_BACKLOG)
             self._ports[where] = sock.getsockname()[1]
             if self._acceptor is not None:

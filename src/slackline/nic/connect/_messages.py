@@ -16,6 +16,7 @@ from slackline.errors import FrameError, LinkError
 from slackline.wire import HEADER_BYTES, FrameKind, Header, crc32c, decode, encode
 
 __all__ = [
+    "LONGEST_PADDING",
     "MAC_BYTES",
     "MAX_PAYLOAD",
     "Answer",
@@ -30,6 +31,9 @@ __all__ = [
 ]
 
 MAX_PAYLOAD = 8192
+"""The longest message in bytes, without padding."""
+LONGEST_PADDING = 1 << 17
+"""The longest padding in bytes."""
 MAC_BYTES = 32
 _NONCE = re.compile(r"[0-9a-f]{64}")
 _HEX = re.compile(r"(?:[0-9a-f]{2})*")
@@ -77,6 +81,8 @@ class Answer:
     engine: str
     nonce: str
     certificate: str = ""
+    padding: str = ""
+    """Text without meaning, with which the message tries the path with long packets."""
 
     def __post_init__(self) -> None:
         _require(_NONCE.fullmatch(self.nonce) is not None, "nonce")
@@ -105,6 +111,8 @@ class TransportParameters:
     """The reason why the listener has closed the link; empty while the link is open."""
     unmapped: str = ""
     """The reason why the sender cannot share memory with the receiver; empty if it can."""
+    padding: str = ""
+    """Text without meaning, with which the message tries the path with long packets."""
 
     def __post_init__(self) -> None:
         _require(0 <= self.port < 1 << 16, "port")
@@ -152,11 +160,14 @@ def frame(payload: bytes, job: int) -> bytes:
     return encode(header) + payload
 
 
-def unframe(head: bytes) -> Header:
-    """Return the header of a HELLO frame; raise FrameError or LinkError for any other bytes."""
+def unframe(head: bytes, *, most: int = MAX_PAYLOAD) -> Header:
+    """Return the header of a HELLO frame; raise FrameError or LinkError for any other bytes.
+
+    `most` is the longest payload in bytes that is allowed.
+    """
     header = decode(head[:HEADER_BYTES])
     if header.kind is not FrameKind.HELLO:
         raise LinkError(f"the frame must be a HELLO, not {header.kind.name}")
-    if header.length > MAX_PAYLOAD:
+    if header.length > most:
         raise FrameError(f"a HELLO of {header.length} bytes is too long")
     return header

@@ -18,10 +18,13 @@ from dataclasses import replace
 from itertools import count
 
 from slackline._lazy import record
+from slackline.errors import LinkError
 from slackline.nic.connect._addresses import Interface
 
 __all__ = [
     "Attempt",
+    "LongPacketsLostError",
+    "LongestPassed",
     "Path",
     "RailPlan",
     "adopted",
@@ -104,6 +107,26 @@ class RailPlan:
     def key(self) -> tuple[str, int, str]:
         """A name of the rail that stays the same when addresses change."""
         return self.kind, self.copy, "" if self.path is None else self.path.key
+
+
+@record(frozen=True, kw_only=True)
+class LongestPassed:
+    """The lengths of two IP packets in bytes, of which one has arrived and the other has not."""
+
+    arrived: int
+    vanished: int
+
+
+class LongPacketsLostError(LinkError):
+    """Short packets pass from one address to another, and long ones vanish."""
+
+    def __init__(self, ends: tuple[str, str], passed: LongestPassed) -> None:
+        """Make the error for packets from the first of `ends` to the second."""
+        self.ends, self.passed = ends, passed
+        super().__init__(
+            f"packets of up to {passed.arrived} bytes from {ends[0]} to {ends[1]} arrive, and "
+            f"packets of {passed.vanished} bytes vanish without an answer"
+        )
 
 
 def plan_rails(

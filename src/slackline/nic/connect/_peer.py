@@ -31,14 +31,8 @@ from functools import partial
 
 from slackline.errors import InternalError, LinkError, PeerError, SlacklineError
 from slackline.nic.connect._address_exchange import exchange, read_addresses
-from slackline.nic.connect._addresses import Interface, loopback_fault
-from slackline.nic.connect._handshake import (
-    Session,
-    call,
-    fresh_nonce,
-    listen,
-    map_nothing,
-)
+from slackline.nic.connect._addresses import Interface
+from slackline.nic.connect._handshake import Session, call, fresh_nonce, listen, map_nothing
 from slackline.nic.connect._handshake_channel import (
     HandshakeChannel,
     answer_from,
@@ -48,7 +42,7 @@ from slackline.nic.connect._handshake_channel import (
 )
 from slackline.nic.connect._listener import unix_name
 from slackline.nic.connect._messages import Answer, Hello, TransportParameters
-from slackline.nic.connect._paths import RailPlan, adopted, pair_of
+from slackline.nic.connect._paths import LongPacketsLostError, RailPlan, adopted, pair_of
 from slackline.nic.connect._rail_handle import (
     LocalContext,
     NoSharedMemoryError,
@@ -59,7 +53,7 @@ from slackline.nic.connect._rail_handle import (
 )
 from slackline.nic.connect._rail_set import AGAIN_S, MOST_CONNECT_S, PlanLink, RailSet, RailState
 from slackline.nic.connect._rendezvous import EndpointDescriptor
-from slackline.nic.connect._sockets import lacks_resources, past, ready
+from slackline.nic.connect._sockets import NoPortError, lacks_resources, past, ready
 
 __all__ = ["Peer"]
 
@@ -68,6 +62,8 @@ _log = logging.getLogger("slackline.nic")
 _HANDSHAKE_S = 3.0
 _REASON_LETTERS = 500
 _MOST_RAILS = 1024
+_TRIALS = 3
+"""The number of handshakes in which long packets vanish before the path counts as too narrow."""
 _MOST_MEETINGS = 64
 _TURN_S = 0.3
 """The time that the first call waits for a reply before it names another rendezvous, if any; each
@@ -215,11 +211,12 @@ class Peer:
                 rail.handle = None
 
     def starve(self, error: Exception) -> None:
-        """Fail a group that waits for the first rail if this process lacks descriptors or memory.
+        """Fail a group that waits for the first rail if descriptors, memory or ports lack here.
 
         The cause is here and not at the peer, and further attempts would wait for the deadline.
         """
-        if lacks_resources(error) and not self.first.done():
+        lacking = lacks_resources(error) or isinstance(error, NoPortError)
+        if lacking and not self.first.done():
             self.first.set_exception(error)
 
     def lost(self, index: int, reason: str) -> None:
@@ -232,6 +229,7 @@ class Peer:
             return  # A new connection has already replaced the lost connection.
         rail.handle.close()
         rail.handle, rail.tries, rail.why, rail.refused = None, 0, reason, False
+        rail.too_long = 0
         rail.lost_at = time.monotonic()
         rail.missing.set()
         _log.info("link to rank %d: rail %d (%s) lost: %s", *self._named(rail), reason)
@@ -240,7 +238,9 @@ class Peer:
 
     def missing(self) -> str:
         """Return a text that lists the missing rails, each with the reason."""
-        return self.rails.missing()
+        from slackline.nic.connect._remedies import behind_nat  # As above: most rails come up.
+
+        return self.rails.missing() + behind_nat(self.rails, self._context.interfaces(), self.rank)
 
     async def answer(
         self, channel: HandshakeChannel, code: int, first: bytes, hello: Hello
@@ -266,6 +266,7 @@ class Peer:
             engine=self._context.engine_name,
             nonce=fresh_nonce(),
             certificate=self._context.certificate.hex(),
+            padding="" if talks_only or shared else channel.try_path(),
         )
         with ParametersMaker(self._context, hello.kind, channel.sock) as parameters:
             use = (self._refuse, map_nothing) if self._gone else (parameters.make, parameters.map)
@@ -421,33 +422,32 @@ class Peer:
                 return
             except (OSError, SlacklineError, MemoryError) as error:
                 rail.tries += 1
-                told = "no memory is left" if isinstance(error, MemoryError) else str(error)
-                rail.why = (told or "no answer in time") + self._fault_of_this_host(rail)
+                from slackline.nic.connect._remedies import doubt, reason  # Most rails come up.
+
+                rail.why = reason(error, rail, self.rails, self._context.interfaces())
                 rail.refused = isinstance(error, ConnectionRefusedError)
                 self.starve(error)
+                if isinstance(error, LongPacketsLostError):
+                    self._path_is_too_narrow(rail)
                 self._check_complete()
                 if not self.has_rail:
                     self._context.engine.hindered(self.link, self.missing())
                 if self.rails.peer_has_ended(time.monotonic()):
-                    self._give_up(f"its process has ended ({self.missing()}){self._doubt()}")
+                    self._give_up(
+                        f"its process has ended ({self.missing()}){doubt(self.rails, self.shared)}"
+                    )
             if failed:
                 await asyncio.sleep(self.rails.pause_s(rail))
 
-    def _doubt(self) -> str:
-        """Return what else may be true where shared memory never led to the peer; else ""."""
-        if not self.shared or any(rail.proven_s is not None for rail in self.rails):
-            return ""
-        return (
-            "; or it runs on another machine with this machine's boot id, as machines cloned from "
-            "one snapshot have: then set SLACKLINE_RAILS=tcp on all ranks"
-        )
-
-    def _fault_of_this_host(self, rail: RailState) -> str:
-        """Return, to be added to an error, that a rail needs the loopback device, which is down."""
-        ours = {each.address for each in self._context.interfaces()}
-        here = any(each.address in ours for each in self.rails.all_attempts())
-        fault = loopback_fault() if here and rail.plan.kind != "shm" else ""
-        return f"; {fault}" if fault else ""
+    def _path_is_too_narrow(self, rail: RailState) -> None:
+        """Count a trial in which long packets vanished; after several, fail a waiting group."""
+        rail.too_long += 1
+        if rail.too_long != _TRIALS:
+            return
+        _log.warning("link to rank %d: rail %d (%s): %s", *self._named(rail), rail.why)
+        if not (self.has_rail or self.first.done()):
+            text = f"no long message passes to or from rank {self.rank}: {rail.why}"
+            self.first.set_exception(LinkError(text, peer=self.rank))
 
     async def _prove(self, rail: RailState) -> None:
         """Connect once to the peer's listener, to learn that the network allows such connections.
@@ -510,7 +510,8 @@ class Peer:
         took = time.monotonic() - begin
         channel = HandshakeChannel(sock, None if plan.kind == "shm" else _HANDSHAKE_S)
         try:
-            with ParametersMaker(context, kind, channel.sock) as parameters:
+            padding = "" if kind in ("liveness", "shm") else channel.try_path()
+            with ParametersMaker(context, kind, channel.sock, padding) as parameters:
                 code = self.code
                 session = await run_handshake(
                     channel,

@@ -26,7 +26,13 @@ from slackline.nic.connect._connection_manager import ConnectionManager
 from slackline.nic.connect._handshake import Session
 from slackline.nic.connect._messages import TransportParameters
 from slackline.nic.connect._paths import RailPlan
-from slackline.nic.connect._sockets import AUTO, closed_in_children, control_congestion, ready
+from slackline.nic.connect._sockets import (
+    AUTO,
+    bind_to_free_port,
+    closed_in_children,
+    control_congestion,
+    ready,
+)
 from slackline.units import format_bytes
 
 if TYPE_CHECKING:
@@ -113,10 +119,13 @@ class ParametersMaker:
     called. The peer's arena that `map` has mapped stays mapped as long as a rail uses it.
     """
 
-    def __init__(self, context: LocalContext, kind: str, sock: socket.socket) -> None:
+    def __init__(
+        self, context: LocalContext, kind: str, sock: socket.socket, padding: str = ""
+    ) -> None:
+        """Make parameters for a rail of this kind; `padding` is added to those over a network."""
         self._engine, self._manager = context.engine, context.manager
         self._interfaces = context.interfaces
-        self._kind, self._sock = kind, sock
+        self._kind, self._sock, self._padding = kind, sock, padding
         self._udp: socket.socket | None = None
         self._ring: tuple[int, socket.socket] | None = None
         self._arena: _native.PeerArena | None = None
@@ -152,15 +161,16 @@ class ParametersMaker:
         if self._kind == "news":
             return TransportParameters(interfaces=json.dumps(to_rows(self._interfaces()))), ()
         if self._kind != "udp":
-            return TransportParameters(), ()
+            return TransportParameters(padding=self._padding), ()
         host, _, *rest = self._sock.getsockname()
         self._udp = closed_in_children(socket.socket(self._sock.family, socket.SOCK_DGRAM))
         device = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, _NAME_BYTES)
         if device.strip(b"\0") and not any(rest):
             self._udp.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device)
-        self._udp.bind((host, 0, *rest))
+        bind_to_free_port(self._udp, (host, 0, *rest))
         port = self._udp.getsockname()[1]
-        return TransportParameters(port=port, packet_bytes=_packet_bytes(self._sock)), ()
+        packet_bytes = _packet_bytes(self._sock)
+        return TransportParameters(port=port, packet_bytes=packet_bytes, padding=self._padding), ()
 
     def map(self, theirs: TransportParameters, fds: tuple[int, ...]) -> str:
         """Map the arena that the peer has sent; return why this process cannot, "" if it can.
@@ -288,8 +298,13 @@ def _shown(address: tuple[Any, ...]) -> str:
 
 def _packet_bytes(sock: socket.socket) -> int:
     """Return the largest UDP payload in bytes that the path of a TCP socket takes unfragmented."""
+    from slackline.nic.connect._packet_ladder import (
+        longest_packet,  # As for all rails of a network.
+    )
+
     level, option, headers = _MTU[socket.AddressFamily(sock.family)]
-    return max(0, min(_LONGEST_PACKET, sock.getsockopt(level, option)) - headers)
+    most = sock.getsockopt(level, option)
+    return max(0, min(_LONGEST_PACKET, most, longest_packet(sock) or most) - headers)
 
 
 async def _free_ring(engine: _native.Engine, ring: int, sock: socket.socket) -> None:

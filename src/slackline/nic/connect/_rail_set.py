@@ -56,6 +56,8 @@ class RailState:
     """The number of failed attempts to connect since the rail was lost."""
     why: str = "it was not tried yet"
     """The reason why the last attempt failed, or why the rail was lost."""
+    too_long: int = 0
+    """The number of attempts since the rail was lost that failed because long packets vanish."""
     refused: bool = False
     """Whether the last attempt was refused because no process listens at the address."""
     proven_s: float | None = None
@@ -85,7 +87,7 @@ class RailSet:
 
     def __init__(self, plan: Plan, *, calls: bool, anywhere: bool = True) -> None:
         self._plan: Plan | None = plan
-        self._calls = calls
+        self.calls = calls
         self._seen: set[str] | None = None if anywhere else set()
         """The addresses that this end may connect to; None for all."""
         self._rails = dict[int, RailState]()
@@ -136,7 +138,7 @@ class RailSet:
         """
         if sure := [rail for rail in self if not rail.plan.trial]:
             return all(rail.handle for rail in sure)
-        return self.any_up and all(rail.added or rail.tries or not self._calls for rail in self)
+        return self.any_up and all(rail.added or rail.tries or not self.calls for rail in self)
 
     @property
     def telling(self) -> list[RailState]:
@@ -193,7 +195,7 @@ class RailSet:
             return ()
         spare = not self.any_up
         return tuple(
-            each for each in (path.there if self._calls else path.back) if spare or not each.spare
+            each for each in (path.there if self.calls else path.back) if spare or not each.spare
         )
 
     def _allowed(self, attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
@@ -216,7 +218,7 @@ class RailSet:
         learns of a new rail when its connection comes in.
         """
         known = {rail.plan.key: rail for rail in self}
-        if not self._calls:
+        if not self.calls:
             for plan in plans:
                 if plan.key in known:
                     known[plan.key].plan = replace(plan, index=known[plan.key].plan.index)

@@ -89,7 +89,7 @@ def _differing(one: str, other: str) -> list[tuple[int, int]]:
     return [pair for pair, place in zip(pairs, places, strict=True) if one[place] != other[place]]
 
 
-_PROTOCOL = 9
+_PROTOCOL = 10
 _SHORTEST_KEY = 16
 _TYPES = {
     "engine": str,
