@@ -20,6 +20,7 @@ from types import MappingProxyType
 
 from slackline.errors import ClosedError, LinkError, PeerError, SlacklineError, TimeoutError
 from slackline.nic._interface import Store
+from slackline.units import show_time
 
 __all__ = [
     "OpeningStore",
@@ -107,7 +108,8 @@ class OpeningStore:
                 return [self._store.get(name) for name in names]
             late = self._absent(needs) or self._absent(keys) or list(keys)
         raise TimeoutError(
-            f"the rendezvous Timed out after {self._limit_s:g} s, at {step}: rank {self.rank} "
+            f"the rendezvous Timed out after {show_time(1e9 * self._limit_s)}, at {step}: rank "
+            f"{self.rank} "
             f"waits for {ranks_text(late)}",
             rank=self.rank,
             peer=late[0],

@@ -15,7 +15,7 @@ from rich.table import Table
 from slackline.causes import Watch
 from slackline.history import Job, Rank
 from slackline.records import MedianStep
-from slackline.units import decimal_bytes
+from slackline.units import count, show_bytes, show_number, show_percent, show_time
 from slackline.views._summary import summary_of
 from slackline.views.terminal._pipeline_steps import pace, pipeline_table
 
@@ -84,7 +84,7 @@ class Report:
         """Return the job's progress as one line."""
         elapsed = timedelta(seconds=round(monotonic() - self._start_s))
         ranks = self.ranks
-        head = f"{len(ranks)} {'rank' if len(ranks) == 1 else 'ranks'}, {elapsed}"
+        head = f"{count(len(ranks), 'rank')}, {elapsed}"
         steps = min(rank.step_count for rank in ranks)
         if not steps:
             if not (least := min(rank.pipeline_count for rank in ranks)):
@@ -95,8 +95,8 @@ class Report:
         wall_ns = statistics.median(each.wall_ns for each in recently)
         exposed_ns = statistics.median(each.exposed_ns for each in recently)
         return (
-            f"{head}: step {steps}, {1e9 / max(wall_ns, 1):.1f} steps/s, "
-            f"{exposed_ns / 1e6:.2f} ms exposed a step ({_share(exposed_ns, wall_ns)})"
+            f"{head}: step {steps}, {show_number(1e9 / max(wall_ns, 1))} steps/s, "
+            f"{show_time(exposed_ns)} exposed a step ({_share(exposed_ns, wall_ns)})"
         )
 
     def table(self) -> Table | None:
@@ -139,13 +139,13 @@ def _row(rank: Rank) -> tuple[str, ...]:
     steps = MedianStep(rank.steps)
     return (
         str(rank.step_count),
-        f"{1e9 / max(steps.wall_ns, 1):.1f}",
-        decimal_bytes(rank.reduced_bytes),
-        f"{steps.exposed_ns / 1e6:.2f} ms",
+        show_number(1e9 / max(steps.wall_ns, 1)),
+        show_bytes(rank.reduced_bytes),
+        show_time(steps.exposed_ns),
         _share(steps.exposed_ns, steps.wall_ns),
         "+".join(rank.rails) or "-",
     )
 
 
 def _share(part_ns: float, whole_ns: float) -> str:
-    return f"{part_ns / max(whole_ns, 1):.1%}"
+    return show_percent(part_ns / max(whole_ns, 1))

@@ -19,7 +19,7 @@ from random import Random
 
 from slackline.errors import UsageError
 from slackline.plan.pipeline._plan import PipelinePlan, plan_of_orders
-from slackline.plan.pipeline._scenario import PS_PER_MS, Scenario
+from slackline.plan.pipeline._scenario import Scenario
 from slackline.plan.pipeline.orders import (
     KINDS,
     Knobs,
@@ -37,6 +37,7 @@ from slackline.plan.pipeline.orders import (
 )
 from slackline.plan.pipeline.search._anneal import anneal, timed
 from slackline.plan.pipeline.search._descent import Found, descend, settings
+from slackline.units import show_percent, show_time
 
 __all__ = ["AutoPlan", "auto", "ready_plan"]
 
@@ -87,14 +88,14 @@ def auto(
     search = _Search(scenario, effort, stop or _never)
     search.run()
     best = search.best
-    shown = f"auto: {best.makespan / PS_PER_MS:.6g} ms by {search.source}"
+    shown = f"auto: {show_time(best.makespan / 1000)} by {search.source}"
     if best.makespan == search.floor:
         reason = f"{shown}; no order is shorter"
     else:
-        above = 100 * (best.makespan - search.floor) / search.floor
+        above = (best.makespan - search.floor) / search.floor
         reason = (
             f"{shown}, the best of {search.tried} candidates, "
-            f"at most {above:.2g} % above the optimum"
+            f"at most {show_percent(above)} above the optimum"
         )
     return AutoPlan(
         plan=_plan("auto", best.orders),
