@@ -187,7 +187,7 @@ def show_number(value: float) -> str:
 
 def show_time(nanoseconds: float) -> str:
     """Return a duration for people: "850 ns", "12.3 us", "1.5 ms", "90 s", "20 min", "10 h"."""
-    return _show(nanoseconds, _TIMES)
+    return _show(nanoseconds, _TIMES) if nanoseconds else "0 s"
 
 
 def show_moment(nanoseconds: int) -> str:

@@ -92,7 +92,7 @@ def _cause(job: Job, rank: Rank, reason: str, now_ns: int, *, at_once: bool) -> 
         if at_once
         else (
             f"rank {rank.number}: it is dead or stands still: {reason}, and it has written "
-            f"nothing since {show_time(now_ns - rank.seen_ns)}"
+            f"nothing for {show_time(now_ns - rank.seen_ns)}"
         ),
     )
 

@@ -5,6 +5,7 @@ from statistics import median
 
 from slackline.causes import Kind, Recurrence, Watch, hosts_of, recurrences, sites_of
 from slackline.history import Job, OperationTotals, Promised, Rank, disturbances
+from slackline.records import Decision
 from slackline.units import count, show_bytes, show_number, show_percent, show_time
 
 __all__ = ["Line", "summary_of"]
@@ -159,12 +160,16 @@ def _deaths(job: Job, named: list[Recurrence]) -> str:
 
 
 def _decisions(job: Job) -> str:
-    latest = {each.subject: each.choice for each in job.decisions}
-    return _few([_choice(subject, choice) for subject, choice in latest.items()])
+    latest = {each.subject: each for each in job.decisions}
+    return _few([_choice(each) for each in latest.values()])
 
 
-def _choice(subject: str, choice: str) -> str:
-    return choice if choice.startswith(subject) else f"{subject}: {choice}"
+def _choice(each: Decision) -> str:
+    """Return a choice with the first part of its reason, which ends at a semicolon."""
+    named = each.choice.startswith(each.subject)
+    choice = each.choice if named else f"{each.subject}: {each.choice}"
+    why = each.reason.partition(";")[0]
+    return f"{choice} ({why})" if why else choice
 
 
 def _promised(job: Job) -> str:

@@ -93,7 +93,10 @@ class Trial:
             f"{each.update.plan.name} {show_time(each.median_ns)}"
             for each in sorted(candidates, key=lambda each: (each is not winner, each.median_ns))
         ]
-        self.reason = f"a trial, step times: {', '.join(told)}"
+        how = "a trial"
+        if any(each.median_ns < winner.median_ns for each in candidates):
+            how = "the fastest in most rounds of a trial"
+        self.reason = f"{how}, step times: {', '.join(told)}"
         while True:
             yield winner, False
 

@@ -13,7 +13,7 @@ from time import monotonic, time_ns
 from rich.table import Table
 
 from slackline.causes import Watch
-from slackline.history import Job, Rank
+from slackline.history import Finding, Job, Rank
 from slackline.records import MedianStep
 from slackline.units import count, show_bytes, show_number, show_percent, show_time
 from slackline.views._summary import summary_of
@@ -23,6 +23,10 @@ __all__ = ["Report"]
 
 _RECENT = 50
 """The number of recent steps that the progress line covers."""
+
+_HELD_NS = 2_000_000_000
+"""The time for which a message about a link is held back: the cause that explains the messages
+about several links, such as a NIC, is named about a second after the first of them."""
 
 _MOST_PROBLEMS = 5
 """The largest number of sentences about telemetry that could not be read."""
@@ -50,6 +54,8 @@ class Report:
         self.watch = Watch(self.job)
         """The job with the causes that were named in it."""
         self._unix = unix
+        self._held: list[Finding] = []
+        """The messages about links that a cause may yet explain."""
 
     @property
     def ranks(self) -> list[Rank]:
@@ -72,13 +78,28 @@ class Report:
         """
         if ended:
             self.job.finish()
-        told = [finding.sentence for finding in self.job.findings]
-        self.job.findings.clear()
+        told = self._unexplained(ended=ended)
         # The messages about a single link are those about its cause and about its end already.
         causes = self.watch.take_named()
         told += [f"cause: {each.sentence}" for each in causes if not each.told_by_verdicts]
         over = self.watch.take_ended()
         return told + [f"over: {each.ending}" for each in over if not each.cause.told_by_verdicts]
+
+    def _unexplained(self, *, ended: bool) -> list[str]:
+        """Return the messages that no named cause explains, once they have waited for one."""
+        found = [*self._held, *self.job.findings]
+        self.job.findings.clear()
+        self._held.clear()
+        spells = [each for each in self.watch.spells if not each.cause.told_by_verdicts]
+        told = []
+        for finding in found:
+            if any(each.explains(finding) for each in spells if not each.explained_by):
+                continue
+            if finding.link is None or ended or self._unix() - finding.time_ns >= _HELD_NS:
+                told.append(finding.sentence)
+            else:
+                self._held.append(finding)
+        return told
 
     def progress(self) -> str:
         """Return the job's progress as one line."""

@@ -57,7 +57,7 @@ def test_of_near_equals_the_ring_is_taken_where_it_is_preferred() -> None:
 def test_the_reason_tells_what_each_took() -> None:
     tried = [timing("direct", 1000, 9000), timing("mesh", 2000, 3024)]
     choice = fastest(tried, 1088, {"direct": 1.0, "mesh": 1.0})
-    assert choice.reason == "mesh 3.02 us for 1088B, as tried; direct 9 us"
+    assert choice.reason == "mesh 3.02 us for 1.06 KiB, as tried; direct 9 us"
 
 
 def test_nothing_tried_is_an_error() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from slackline.overlap.exchange import Average
 from slackline.overlap.reduction.tuning._turns import Lengths, take_turns
-from slackline.units import show_bytes, show_time
+from slackline.units import show_bytes, show_percent, show_time
 
 __all__ = ["LENGTHS", "WARM_UP", "Candidate", "Outcome", "Trial", "Variant"]
 
@@ -74,7 +74,10 @@ class Outcome:
             return "the only way"
         (_, best_ns), *others = self.times_ns
         told = [f"{variant} {show_time(ns)}" for variant, ns in others]
-        return "; ".join([f"{show_time(best_ns)} a step", *told])
+        why = ""
+        if any(ns < best_ns for _, ns in others):
+            why = f", within {show_percent(NEARLY - 1)} of the fastest and with the fewest groups"
+        return "; ".join([f"{show_time(best_ns)} a step{why}", *told])
 
     def __str__(self) -> str:
         separator = ":" if self.times_ns else ","

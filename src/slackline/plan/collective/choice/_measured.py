@@ -77,6 +77,20 @@ def fastest(
     told = [f"{timing.name} {show_time(timing.at(nbytes))}" for timing in ranked]
     best, *others = told
     reason = f"{best} for {show_bytes(nbytes)}, {how}"
+    reason += _why_not_the_fastest(ranked, nbytes, products)
     if others:
         reason += "; " + ", ".join(others)
     return Choice(ranked[0].name, reason)
+
+
+def _why_not_the_fastest(
+    ranked: Sequence[Timing], nbytes: int, products: Mapping[str, float]
+) -> str:
+    """Return why the first plan is chosen although another one took less; "" if none did."""
+    chosen = ranked[0]
+    fastest = min(ranked, key=lambda timing: timing.at(nbytes))
+    if fastest.at(nbytes) >= chosen.at(nbytes):
+        return ""
+    if products[chosen.name] > min(products.values()):
+        return ", within the noise of the best plan and preferred here"
+    return f", where the cost model, which counts alike, is against {fastest.name}"

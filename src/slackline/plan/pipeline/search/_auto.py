@@ -20,6 +20,7 @@ from random import Random
 from slackline.errors import UsageError
 from slackline.plan.pipeline._plan import PipelinePlan, plan_of_orders
 from slackline.plan.pipeline._scenario import Scenario
+from slackline.plan.pipeline._validate import check
 from slackline.plan.pipeline.orders import (
     KINDS,
     Knobs,
@@ -101,7 +102,7 @@ def auto(
         plan=_plan("auto", best.orders),
         makespan_ps=best.makespan,
         lower_bound_ps=search.floor,
-        reason=reason,
+        reason=reason + search.shorter_without_caps(),
     )
 
 
@@ -116,6 +117,8 @@ class _Search:
         self.budget = int((1 if self.endless else effort) * max(_LEAST, share))
         self.random = Random(0)
         self.tried = 0
+        self.too_large: dict[str, PipelinePlan] = {}
+        """The named schedules that the memory caps rule out."""
         self.source = "plain readiness"
         self.best = self._listed(Knobs.plain(scenario.stages))
 
@@ -136,6 +139,18 @@ class _Search:
             else:
                 found.append(self._descend(min(found, key=_makespan), self.budget))
 
+    def shorter_without_caps(self) -> str:
+        """Return which named schedule is shorter but does not fit the caps; "" if none is."""
+        shorter: list[tuple[int, str, PipelinePlan]] = []
+        for name, plan in self.too_large.items():
+            found = timed(self.work, _orders(plan))
+            if found is not None and found.makespan < self.best.makespan:
+                shorter.append((found.makespan, name, plan))
+        if not shorter:
+            return ""
+        makespan, name, plan = min(shorter, key=lambda each: each[:2])
+        return f"; {name} takes {show_time(makespan / 1000)}, but {check(plan, self.scenario)}"
+
     def _fixed(self) -> None:
         """Try every named schedule that has one stage on each rank."""
         scenario = self.scenario
@@ -153,8 +168,10 @@ class _Search:
             if self.best.makespan <= self.floor:
                 return
             self.tried += 1
-            orders = _orders(make())
+            plan = make()
+            orders = _orders(plan)
             if not _fits(self.work, orders):
+                self.too_large[name] = plan
                 continue
             found = timed(self.work, orders)
             assert found is not None, "named schedules run to their end"
