@@ -272,7 +272,11 @@ class Monitor:
 
         A rail that is cut after it was silent has one warning: the second line has level INFO.
         """
-        rail = min(verdict.source, verdict.target), max(verdict.source, verdict.target), verdict.rail
+        rail = (
+            min(verdict.source, verdict.target),
+            max(verdict.source, verdict.target),
+            verdict.rail,
+        )
         broken = verdict.condition.value in WHOLE_RAIL
         level = logging.WARNING
         if verdict.condition is Condition.BACK or (broken and rail in self._broken):
