@@ -162,7 +162,8 @@ def test_a_failure_names_the_members(wrap, chain, batch):
     group.transfers[1].error = PeerError("gone", rank=0, peer=1)
     with pytest.raises(PeerError) as caught:
         model.synchronize()
-    assert caught.value.__notes__[-1:] == ["while the gradients of '0.bias' and 1 more were reduced"]
+    note = "while the gradients of '0.bias' and 1 more were reduced"
+    assert caught.value.__notes__[-1] == note
     group.transfers[1].error = None
     optimizer.zero_grad()
 
