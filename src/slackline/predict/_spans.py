@@ -18,7 +18,7 @@ from slackline.errors import UsageError
 from slackline.predict._calibrate import calibrate
 from slackline.predict._model import covered_ns
 from slackline.predict._run import Computation, Group, Link, Run, Step
-from slackline.units import count, show_time
+from slackline.units import count, show_bytes, show_time
 
 __all__ = ["NOTES", "Reduction", "Trace", "run_of_traces", "steps_of_traces"]
 
@@ -107,8 +107,9 @@ def _check_alike(first: Trace, trace: Trace) -> None:
         sizes = [[reduction.nbytes for reduction in step] for step in (mine, theirs)]
         if sizes[0] != sizes[1]:
             raise UsageError(
-                f"{trace.name}: the all_reduces of step {number} have {sizes[0]} bytes, and those "
-                f"of {first.name} have {sizes[1]}"
+                f"{trace.name}: the {count(len(sizes[0]), 'all_reduce')} of step {number} have "
+                f"{show_bytes(sum(sizes[0]))} in all, and those of {first.name}, {len(sizes[1])}, "
+                f"have {show_bytes(sum(sizes[1]))}, or other sizes in their order"
             )
 
 

@@ -1,6 +1,6 @@
 """Records as lines on stderr, while the program runs: SLACKLINE_LOG=info, or rail=debug,plan=info.
 
-    slackline rank 1 plan: mesh for all_reduce of at most 2097152 bytes: 105 us, as tried
+    slackline rank 1 plan: mesh for all_reduce of at most 2 MiB: 105 us, as tried
     slackline rank 1 rail: rail 0 to rank 2 is lost: Connection reset by peer
 
 A kind of record belongs to a subsystem, and has the level from which on it is shown.
@@ -28,6 +28,10 @@ from slackline.records._records import (
 from slackline.units import count, show_bytes, show_time
 
 __all__ = ["RecordLog", "log_of"]
+
+
+_MOST_MEMBERS = 32
+"""The most members of a group that a line names."""
 
 
 def log_of(environment: Environment) -> "RecordLog | None":
@@ -74,7 +78,9 @@ class RecordLog:
 
 
 def _opened(record: GroupOpened) -> list[str]:
-    members = ", ".join(map(str, record.members))
+    members = ", ".join(map(str, record.members[:_MOST_MEMBERS]))
+    if record.size > _MOST_MEMBERS:
+        members += ", …"
     return [f"group {record.epoch} of {count(record.size, 'rank')} is open: {members}"]
 
 

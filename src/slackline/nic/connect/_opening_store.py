@@ -31,6 +31,9 @@ __all__ = [
     "wait_until",
 ]
 
+_MOST_NAMED = 12
+"""The most ranks that a message names."""
+
 _FAILURE = "slackline/failed"
 _SHORTEST_PAUSE_S = 200e-6
 _LONGEST_PAUSE_S = 0.02
@@ -246,7 +249,12 @@ def absent_keys(store: Store, keys: list[str]) -> list[str]:
 
 
 def ranks_text(ranks: list[int]) -> str:
-    """Return the names of ranks: "rank 3", "ranks 1 and 3", "ranks 1, 2 and 3"."""
+    """Return the names of ranks: "rank 3", "ranks 1 and 3", "ranks 1, 2 and 3".
+
+    Of more than 12 ranks the text has the number and the first 12.
+    """
+    if len(ranks) > _MOST_NAMED:
+        return f"{len(ranks)} ranks, {', '.join(map(str, ranks[:_MOST_NAMED]))} and others"
     *others, last = map(str, ranks)
     return f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
 
