@@ -56,7 +56,6 @@ class SlacklineError(RuntimeError):
         sequence: int | None = None,
     ) -> None:
         super().__init__(message)
-        self.add_note(f"slackline help {type(self).__name__}: what is dead now, and what to do")
         self.rank = rank
         self.peer = peer
         self.tag = tag

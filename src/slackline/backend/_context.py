@@ -17,6 +17,7 @@ from weakref import WeakSet
 from slackline._process_end import process_end
 from slackline.backend._debug_answers import links_of, register_answers
 from slackline.backend._group import SlacklineGroup
+from slackline.backend._help_note import point_to_help
 from slackline.backend._store_prefix import agree_on_prefix, first_membership
 from slackline.backend._torch import BackendOptions, PrefixStore, Store, time_limit
 from slackline.env import Environment
@@ -307,6 +308,7 @@ create = Context(open_native)
 # Every rank that can open a group answers: torch's debug server asks all ranks, and not only those
 # whose programs have imported slackline's pages.
 register_answers(create)
+point_to_help()
 
 
 def links() -> dict[str, Any]:

@@ -28,4 +28,4 @@ def test_errors_of_further_steps_are_notes_of_the_first() -> None:
 
     with pytest.raises(ValueError, match=r"^first\n") as caught:
         run_all([lambda: fail("first"), lambda: fail("second")])
-    assert caught.value.__notes__[-1:] == ["the clean-up failed too: ValueError: second"]
+    assert caught.value.__notes__ == ["the clean-up failed too: ValueError: second"]

@@ -162,8 +162,7 @@ def test_a_failure_names_the_members(wrap, chain, batch):
     group.transfers[1].error = PeerError("gone", rank=0, peer=1)
     with pytest.raises(PeerError) as caught:
         model.synchronize()
-    note = "while the gradients of '0.bias' and 1 more were reduced"
-    assert caught.value.__notes__[-1] == note
+    assert caught.value.__notes__ == ["while the gradients of '0.bias' and 1 more were reduced"]
     group.transfers[1].error = None
     optimizer.zero_grad()
 
