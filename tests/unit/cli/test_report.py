@@ -6,7 +6,7 @@ from pathlib import Path
 
 import made_records
 import pytest
-from made_records import link
+from made_records import START_NS, link
 from rich.console import Console
 
 from slackline.records import (
@@ -227,6 +227,35 @@ def test_verdicts_of_all_ranks_are_told_once_and_summed_up(tmp_path: Path) -> No
     report.update()
     assert report.news(ended=True) == ["link 0>1 is back"]
     assert _fact(report, "disturbed") == "link 0>1 slow 3 s"
+
+
+def test_the_cut_of_a_nic_is_one_line_and_its_end_another(tmp_path: Path) -> None:
+    second = 1_000_000_000
+    others = {rank: [peer for peer in range(4) if peer != rank] for rank in range(4)}
+    for rank in range(4):
+        opened = GroupOpened(rank=rank, time_ns=START_NS, size=4, epoch=7, members=(0, 1, 2, 3))
+        made_records.write(tmp_path, rank, made_records.header(rank), opened)
+    now_ns = START_NS
+    report = Report(tmp_path, ranks=4, unix=lambda: now_ns)
+    told = []
+    for quarter in range(4 * 40):
+        now_ns = START_NS + quarter * second // 4
+        at_ns = now_ns - START_NS
+        for rank in range(4):
+            if quarter % 4 == 0:
+                made_records.write(tmp_path, rank, *(link(rank, x, at_ns) for x in others[rank]))
+            condition = {80: "silent", 100: "back"}.get(quarter)
+            for peer in others[rank] if condition else ():
+                if 2 in (rank, peer):
+                    changed = made_records.verdict(rank, rank, peer, at_ns, str(condition))
+                    made_records.write(tmp_path, rank, changed)
+        report.update()
+        told += report.news()
+    assert told + report.news(ended=True) == [
+        "cause: NIC 0 of host host2: all 3 links in use over it are silent, and links between "
+        "other hosts are not",
+        "over: NIC 0 of host host2 is as usual again after 5 s",
+    ]
 
 
 def test_a_rail_that_flaps_is_summed_up_once_for_both_directions(tmp_path: Path) -> None:

@@ -5,7 +5,14 @@ import torch
 from torch import nn, optim
 
 from slackline.overlap import DataParallel
-from slackline.overlap.reduction.tuning._trial import LENGTHS, WARM_UP, Candidate, Trial, Variant
+from slackline.overlap.reduction.tuning._trial import (
+    LENGTHS,
+    WARM_UP,
+    Candidate,
+    Outcome,
+    Trial,
+    Variant,
+)
 
 FIRST = 1 << 20
 
@@ -174,3 +181,12 @@ def test_ranks_switch_together_and_the_bits_are_those_of_one_group_each(ranks, r
     assert {group_bytes for group_bytes, _ in found} < {0, 3 * (65 + 9) * 4}
     for _, mine in found:
         assert all(torch.equal(a, b) for a, b in zip(mine, expected, strict=True))
+
+
+def test_the_reason_says_why_the_variant_is_not_the_fastest_one():
+    times = ((variant(1 << 20), 20_200_000.0), (variant(0), 20_000_000.0))
+    outcome = Outcome(variant=variant(1 << 20), times_ns=times)
+    assert outcome.reason == (
+        "20.2 ms a step, within 2% of the fastest and with the fewest groups; "
+        "one parameter each 20 ms"
+    )
