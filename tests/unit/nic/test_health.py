@@ -124,7 +124,7 @@ def test_news_goes_to_the_log_and_to_telemetry(
     assert [level for level, _ in said] == ["WARNING", "INFO"]
     assert said[0][1].startswith("link 5>3 is slow since 9.")
     assert said[0][1].endswith(
-        " s: 30 ms over its usual 0.1 ms; nothing more than usual waits at the sender"
+        " s: 30 ms over its usual 100 us; nothing more than usual waits at the sender"
     )
     assert said[1][1].startswith("link 5>3 is back at 12.")
     written = list(read_file(file_of(tmp_path, 5)))
