@@ -14,7 +14,6 @@
     flight/         the latest operations, for torch's analyser of hangs
     _flight_dump    the dump of these operations that a program asks for
     _debug          pages in torch's debug server: _debug_pages at rank 0, _debug_answers on ranks
-    _help_note      the last line of a traceback: the command that explains slackline's error
     _failures       recovery of slackline's errors from errors of torch
     _torch          the adapter to torch: untyped interfaces, Works that live as long as torch's C++
                     code refers to them, time limits

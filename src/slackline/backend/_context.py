@@ -4,6 +4,7 @@ The engine is opened with the first group and closed with the last.
 """
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,13 +12,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from slackline import errors
 from slackline._process_end import process_end
 from slackline.backend._debug_answers import links_of, register_answers
 from slackline.backend._group import SlacklineGroup
-from slackline.backend._help_note import point_to_help
 from slackline.backend._store_prefix import agree_on_prefix, first_membership
 from slackline.backend._torch import BackendOptions, PrefixStore, Store, time_limit
 from slackline.env import Environment
@@ -301,6 +303,28 @@ def open_native(options: NicOptions | None) -> Nic:
     except BaseException as error:
         clean_up(error, nic.close)
         raise
+
+
+def point_to_help() -> None:
+    """Have the hook for uncaught exceptions add a note to each error of slackline.
+
+    The note names the command that explains the error. Errors that torch's C++ code has passed on
+    as RuntimeErrors get it too; an error that the script catches keeps its text.
+    """
+    former = sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        # Here and not above: most ranks meet no error.
+        from slackline.backend._failures import failure_of
+
+        found = failure_of(error)
+        if found is not None:
+            kinds = (each.__name__ for each in type(found).__mro__)
+            name = next(each for each in kinds if each in errors.__all__)
+            error.add_note(f"slackline help {name}: what is dead now, and what to do")
+        former(kind, error, trace)
+
+    sys.excepthook = show
 
 
 create = Context(open_native)

@@ -24,7 +24,6 @@ from slackline.detect import (
     Tracker,
     Verdict,
 )
-from slackline.detect._verdict import WHOLE_RAIL
 from slackline.nic._link_reports import Counted, LinkReports
 from slackline.records import ClockOffset, LinkReport, LinkVerdict
 
@@ -277,7 +276,7 @@ class Monitor:
             max(verdict.source, verdict.target),
             verdict.rail,
         )
-        broken = verdict.condition.value in WHOLE_RAIL
+        broken = verdict.condition in (Condition.SILENT, Condition.CUT)
         level = logging.WARNING
         if verdict.condition is Condition.BACK or (broken and rail in self._broken):
             level = logging.INFO

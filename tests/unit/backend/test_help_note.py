@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from slackline import errors
-from slackline.backend._help_note import point_to_help
+from slackline.backend._context import point_to_help
 
 KINDS = [getattr(errors, name) for name in errors.__all__]
 
