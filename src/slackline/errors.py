@@ -11,8 +11,8 @@
         ├── TimeoutError (TimeoutError)  an operation was not done in time
         └── InternalError                slackline broke its own invariant
 
-The docstring of each error says what is dead after it and what may be used again. The native core
-uses the same names.
+The docstring of each error says what is dead after it, what may be used again, and what to do;
+`slackline help PeerError` prints it. The native core uses the same names.
 """
 
 import builtins
@@ -34,6 +34,7 @@ class SlacklineError(RuntimeError):
     """The base class of all errors that slackline raises.
 
     Dead afterwards: see the subclass. An attribute that does not apply to an error is None.
+    Remedy: see the subclass; after a job, `slackline why DIRECTORY` names the first cause.
     """
 
     rank: int | None
@@ -70,6 +71,7 @@ class UsageError(SlacklineError, ValueError):
 
     Dead afterwards: nothing; the operation was never posted.
     May be used again: everything.
+    Remedy: correct the value that the message names, and call again.
     """
 
 
@@ -78,6 +80,9 @@ class MismatchError(UsageError):
 
     Dead afterwards: the operation; its targets hold undefined bytes.
     May be used again: the group, as long as all ranks go on with the same operation.
+    Remedy: make all ranks call the same operations in the same order, with equal sizes and types;
+    the message names the rank and the difference. SLACKLINE_FLIGHT_RECORDER=DIR writes the latest
+    operations of every rank.
     """
 
 
@@ -86,6 +91,8 @@ class ClosedError(UsageError):
 
     Dead afterwards: nothing beyond the group or nic that was closed before.
     May be used again: any group or nic that is still open; open a new group to go on.
+    Remedy: keep the group open until its last operation, or open a new one. If the program has not
+    closed the group, look for the error that came before: an error ends the group.
     """
 
 
@@ -94,6 +101,9 @@ class PeerError(SlacklineError):
 
     Dead afterwards: the group, on every rank; buffers of unfinished operations are undefined.
     May be used again: the nic and every group that does not contain the dead rank.
+    Remedy: look at the output of the rank that the message names, which ended first; `slackline why
+    DIRECTORY` names the cause. To go on without the rank, call slackline.elastic.shrink() on all
+    others.
     """
 
 
@@ -102,6 +112,8 @@ class LinkError(SlacklineError):
 
     Dead afterwards: the link and the group; buffers of unfinished operations are undefined.
     May be used again: the nic and every group that does not cross the link.
+    Remedy: check the network between the two hosts: `slackline doctor` on both, cables, switch
+    ports, firewall. More NICs give a link more rails; a longer timeout outlasts a longer cut.
     """
 
 
@@ -112,6 +124,8 @@ class FrameError(LinkError):
     May be used again: the nic and the other rails. The frame's bytes may already be in the target
     of an operation that has not ended; the sender repeats the frame over another rail before that
     operation ends.
+    Remedy: install one version of slackline on all hosts, and let nothing else write to its ports.
+    If frames are still corrupt, test the memory, the NICs and the cables of the two hosts.
     """
 
 
@@ -122,6 +136,8 @@ class TimeoutError(SlacklineError, builtins.TimeoutError):
     May be used again: the group, as long as all ranks go on with the same operation. The buffers
     may be used again once the group is closed; until then a peer on this host may read registered
     buffers.
+    Remedy: find out what the rank that the message names does instead: `slackline why DIRECTORY`
+    shows its stack. If it only needs longer, as for a checkpoint, give the group a longer timeout.
     """
 
 
@@ -130,4 +146,6 @@ class InternalError(SlacklineError):
 
     Dead afterwards: the nic and all its groups.
     May be used again: nothing of this process's nic; a new process may join a new group.
+    Remedy: start the processes again, and report the message with the files of
+    `slackline run --keep DIRECTORY`. Where the message names a device, look at the device first.
     """

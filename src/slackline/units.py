@@ -1,13 +1,16 @@
-"""Sizes, rates and durations in readable form ("64KiB", "1Gbit", "30ms"), as integers in code.
+"""Quantities as text: exact settings ("64KiB", "30ms"), and rounded figures ("1.5 MiB", "12.3 ms").
 
-Percentages and factors ("1%", "2x") become the nearest float.
+`parse_` and `format_` read and write settings. `show_` writes figures for people: three significant
+digits, a space before the unit, SI units for times and rates, IEC units for bytes, no exponents.
 
-A quantity is a number and a unit, with no sign and no space between them. A fraction is accepted
+A setting is a number and a unit, with no sign and no space between them. A fraction is accepted
 where the result is a whole number of the base unit: "1.5KiB" is 1536 bytes, "0.3B" is an error.
 Formatting picks the largest unit that divides the value, so parsing the text gives the same integer
-back. Every function raises UsageError for a value that it cannot parse or format.
+back. Percentages and factors ("1%", "2x") become the nearest float. These functions raise
+UsageError for a value that they cannot parse or format.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
@@ -16,7 +19,7 @@ from fractions import Fraction
 from slackline.errors import UsageError
 
 __all__ = [
-    "decimal_bytes",
+    "count",
     "format_bytes",
     "format_duration_ns",
     "format_factor",
@@ -27,6 +30,13 @@ __all__ = [
     "parse_factor",
     "parse_percent",
     "parse_rate",
+    "show_byte_rate",
+    "show_bytes",
+    "show_moment",
+    "show_number",
+    "show_percent",
+    "show_rate",
+    "show_time",
 ]
 
 _BYTES = {
@@ -48,6 +58,38 @@ _DURATIONS = {
     "s": 10**9,
     "min": 60 * 10**9,
     "h": 3600 * 10**9,
+}
+_ENDLESS = float("inf")
+_TIMES = {
+    "ns": (1.0, 1000.0),
+    "us": (1e3, 1000.0),
+    "ms": (1e6, 1000.0),
+    "s": (1e9, 600.0),
+    "min": (60e9, 600.0),
+    "h": (3600e9, _ENDLESS),
+}
+"""The size of each unit of figures, and the first value in this unit for which the next one is
+used."""
+_BINARY = {
+    "B": (1.0, 1024.0),
+    "KiB": (2.0**10, 1024.0),
+    "MiB": (2.0**20, 1024.0),
+    "GiB": (2.0**30, 1024.0),
+    "TiB": (2.0**40, _ENDLESS),
+}
+_BIT_RATES = {
+    "bit/s": (1.0, 1000.0),
+    "kbit/s": (1e3, 1000.0),
+    "Mbit/s": (1e6, 1000.0),
+    "Gbit/s": (1e9, 1000.0),
+    "Tbit/s": (1e12, _ENDLESS),
+}
+_BYTE_RATES = {
+    "B/s": (1.0, 1000.0),
+    "kB/s": (1e3, 1000.0),
+    "MB/s": (1e6, 1000.0),
+    "GB/s": (1e9, 1000.0),
+    "TB/s": (1e12, _ENDLESS),
 }
 _QUANTITY = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)([A-Za-z]+)", re.ASCII)
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)%", re.ASCII)
@@ -119,14 +161,66 @@ def format_factor(value: float) -> str:
     return f"{_plain(Decimal(repr(value)))}x"
 
 
-def decimal_bytes(number: int) -> str:
-    """Format a size in decimal units for people, with three digits: 1234567 is "1.23 MB"."""
-    size = float(number)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{number} B" if unit == "B" else f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: count(1, "rank") is "1 rank", count(4, "rank") "4 ranks".
+
+    `plural` is the noun's plural where it does not end in "s" alone: "processes".
+    """
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def show_number(value: float) -> str:
+    """Round a number to three significant digits: 0.01234 is "0.0123", 1234.6 is "1235".
+
+    Numbers from 1000 on keep their whole digits. There is no exponent and no zero at the end of a
+    fraction.
+    """
+    if not math.isfinite(value):
+        return str(value)
+    if value == 0:
+        return "0"
+    digits = 2 - math.floor(math.log10(abs(value)))
+    if digits > 0:
+        value = round(value, digits)
+    return _plain(Decimal(f"{value:.{max(0, digits)}f}"))
+
+
+def show_time(nanoseconds: float) -> str:
+    """Return a duration for people: "850 ns", "12.3 us", "1.5 ms", "90 s", "20 min", "10 h"."""
+    return _show(nanoseconds, _TIMES) if nanoseconds else "0 s"
+
+
+def show_moment(nanoseconds: int) -> str:
+    """Return the time since a beginning, in seconds with one decimal: "12.3 s"."""
+    return f"{nanoseconds / 1e9:.1f} s"
+
+
+def show_bytes(number: float) -> str:
+    """Return an amount of memory or data for people: "512 B", "64 KiB", "6.38 MiB"."""
+    return _show(number, _BINARY)
+
+
+def show_rate(bits_per_second: float) -> str:
+    """Return the rate of a link for people: "940 Mbit/s", "12.9 Gbit/s"."""
+    return _show(bits_per_second, _BIT_RATES)
+
+
+def show_byte_rate(bytes_per_second: float) -> str:
+    """Return a rate in bytes for people, as benchmarks of collectives have it: "1.23 GB/s"."""
+    return _show(bytes_per_second, _BYTE_RATES)
+
+
+def show_percent(share: float) -> str:
+    """Return a share as a percentage for people: show_percent(0.1234) is "12.3%"."""
+    return f"{show_number(share * 100)}%"
+
+
+def _show(value: float, units: Mapping[str, tuple[float, float]]) -> str:
+    """Return a value in the first unit in which it is less than the unit's limit when rounded."""
+    if not math.isfinite(value):
+        return f"{value} {next(iter(units))}"
+    shown = ((show_number(value / size), unit, limit) for unit, (size, limit) in units.items())
+    return next(f"{text} {unit}" for text, unit, limit in shown if abs(Decimal(text)) < limit)
 
 
 def _plain(value: Decimal) -> str:

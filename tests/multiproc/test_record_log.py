@@ -43,10 +43,10 @@ def test_each_rank_says_what_it_does(tmp_path: Path, with_file: bool) -> None:
             r"group: group \d+ of 2 ranks is open: 0, 1",
             r"setting: rails = tcp \(environment\)",
             r"plan: \S+ for all_reduce of at most \d+ bytes: ",
-            r"operation: all_reduce \d+ of group \d+: 4 kB by \S+ over 0 in ",
+            r"operation: all_reduce \d+ of group \d+: 4 KiB by \S+ over 0 in ",
             r"rail: the rank closes its engine",
             r"group: the engine has ended: .*tcp_frames_sent",
         ):
             assert [line for line in mine if re.match(pattern, line)], (pattern, mine)
-        operations = [line for line in mine if re.match(r"operation: all_reduce .*: 4 kB ", line)]
+        operations = [line for line in mine if re.match(r"operation: all_reduce .*: 4 KiB ", line)]
         assert len(operations) == 1, "the operation of the program is told once"

@@ -1,11 +1,15 @@
 import builtins
+import inspect
 import pickle
+from pathlib import Path
 
 import pytest
 
 from slackline import errors
+from slackline.cli import main
 from slackline.errors import SlacklineError
 
+PAGE = Path(__file__).parents[2] / "docs/errors.md"
 KINDS = [getattr(errors, name) for name in errors.__all__]
 
 
@@ -34,6 +38,30 @@ def test_every_error_says_what_is_dead_and_what_lives(kind: type[SlacklineError]
     text = kind.__doc__ or ""
     assert "Dead afterwards:" in text
     assert "May be used again:" in text or kind is SlacklineError
+    assert "Remedy:" in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_error_is_explained_by_the_command_and_has_a_row_on_the_page(
+    kind: type[SlacklineError], capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = kind.__name__
+    assert main(["help", name]) == 0
+    assert capsys.readouterr().out == f"{name}: {inspect.getdoc(kind)}\n"
+    assert f"| `{name}` |" in PAGE.read_text() or kind is SlacklineError
+
+
+def test_the_command_lists_all_errors_and_refuses_other_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == errors.__all__
+    assert main(["help", "KeyError"]) == 2
+    assert capsys.readouterr().err == (
+        f"slackline: there is no error 'KeyError'; there are {', '.join(errors.__all__)}; "
+        "for a command, give the command --help\n"
+    )
 
 
 def test_an_error_is_caught_by_the_names_that_callers_know() -> None:

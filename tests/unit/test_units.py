@@ -135,3 +135,46 @@ def test_parts_and_factors_out_of_range_are_refused() -> None:
         units.parse_factor("2")
     with pytest.raises(UsageError, match=r"^a factor must be finite and at least 0, not -1\.0$"):
         units.format_factor(-1.0)
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (units.show_time(0), "0 s"),
+        (units.show_time(850), "850 ns"),
+        (units.show_time(999.6), "1 us"),
+        (units.show_time(1_490_000), "1.49 ms"),
+        (units.show_time(-2_500_000), "-2.5 ms"),
+        (units.show_time(599_000_000_000), "599 s"),
+        (units.show_time(600_000_000_000), "10 min"),
+        (units.show_time(1e14), "27.8 h"),
+        (units.show_moment(1_234_560_000_000), "1234.6 s"),
+        (units.show_bytes(1023), "1023 B"),
+        (units.show_bytes(6_687_648), "6.38 MiB"),
+        (units.show_bytes(8 << 20), "8 MiB"),
+        (units.show_bytes(1023.9 * 1024), "1 MiB"),
+        (units.show_rate(12_910_000_000), "12.9 Gbit/s"),
+        (units.show_rate(0), "0 bit/s"),
+        (units.show_byte_rate(1_234_567_890), "1.23 GB/s"),
+        (units.show_percent(0.1234), "12.3%"),
+        (units.show_percent(0.0000123), "0.00123%"),
+        (units.show_number(123456.7), "123457"),
+        (units.show_number(float("inf")), "inf"),
+        (units.count(1, "rank"), "1 rank"),
+        (units.count(0, "rank"), "0 ranks"),
+        (units.count(2, "microbatch", "microbatches"), "2 microbatches"),
+    ],
+)
+def test_figures_for_people_have_three_digits_and_a_unit(shown: str, text: str) -> None:
+    assert shown == text
+
+
+@given(st.floats(1e-3, 1e20))
+def test_a_figure_has_no_exponent_and_no_more_digits_than_three_or_those_before_the_point(
+    value: float,
+) -> None:
+    for show in (units.show_time, units.show_bytes, units.show_rate, units.show_byte_rate):
+        number, _, unit = show(value).partition(" ")
+        assert re.fullmatch(r"\d+(\.\d+)?", number)
+        assert unit
+        assert "." not in number or len(number.replace(".", "").lstrip("0")) <= 3

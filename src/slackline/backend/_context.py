@@ -4,6 +4,7 @@ The engine is opened with the first group and closed with the last.
 """
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,9 +12,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from slackline import errors
 from slackline._process_end import process_end
 from slackline.backend._debug_answers import links_of, register_answers
 from slackline.backend._group import SlacklineGroup
@@ -302,11 +305,34 @@ def open_native(options: NicOptions | None) -> Nic:
         raise
 
 
+def point_to_help() -> None:
+    """Have the hook for uncaught exceptions add a note to each error of slackline.
+
+    The note names the command that explains the error. Errors that torch's C++ code has passed on
+    as RuntimeErrors get it too; an error that the script catches keeps its text.
+    """
+    former = sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        # Here and not above: most ranks meet no error.
+        from slackline.backend._failures import failure_of
+
+        found = failure_of(error)
+        if found is not None:
+            kinds = (each.__name__ for each in type(found).__mro__)
+            name = next(each for each in kinds if each in errors.__all__)
+            error.add_note(f"slackline help {name}: what is dead now, and what to do")
+        former(kind, error, trace)
+
+    sys.excepthook = show
+
+
 create = Context(open_native)
 """The factory that torch calls for each new group of this process; owner of the engine."""
 # Every rank that can open a group answers: torch's debug server asks all ranks, and not only those
 # whose programs have imported slackline's pages.
 register_answers(create)
+point_to_help()
 
 
 def links() -> dict[str, Any]:

@@ -13,6 +13,7 @@ from slackline.causes._cause import Cause, Kind
 from slackline.causes._hosts import Layout
 from slackline.detect import Condition
 from slackline.history import Job, Rank, read_dumps
+from slackline.units import show_time
 
 __all__ = ["FOUND_NS", "dead_ranks"]
 
@@ -91,7 +92,7 @@ def _cause(job: Job, rank: Rank, reason: str, now_ns: int, *, at_once: bool) -> 
         if at_once
         else (
             f"rank {rank.number}: it is dead or stands still: {reason}, and it has written "
-            f"nothing since {(now_ns - rank.seen_ns) / 1e9:.1f} s"
+            f"nothing for {show_time(now_ns - rank.seen_ns)}"
         ),
     )
 

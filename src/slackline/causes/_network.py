@@ -15,6 +15,7 @@ from slackline.causes._cause import Cause, Kind
 from slackline.causes._hosts import Direction, Layout
 from slackline.causes._round_trips import RoundTrips
 from slackline.detect import Condition, Episode
+from slackline.units import count, show_time
 
 __all__ = ["BROKEN", "explain"]
 
@@ -205,7 +206,10 @@ def _switch(disturbed: _Open, plan: Layout, *, several: bool, calm: int = 0) -> 
     hosts = len({host for key in disturbed for host in _places(key, plan)})
     name = f"the switch of rail {rail}" if several else "the switch"
     links = len(_ranks(disturbed))
-    reason = f"all {links} links in use between {hosts} hosts are {_conditions(disturbed)}"
+    reason = (
+        f"all {count(links, 'link')} in use between {count(hosts, 'host')} are "
+        f"{_conditions(disturbed)}"
+    )
     if calm:
         reason = (
             f"{links} links in use are {_conditions(disturbed)}, and the round trips of the other "
@@ -241,7 +245,7 @@ def _late_host(mine: _Open, host: int, plan: Layout, *, into: bool) -> Cause:
         Kind.HOST,
         plan.names[host],
         mine,
-        f"it {verb} late, {over_ns[len(over_ns) // 2] / 1e6:.1f} ms more than usual on all "
+        f"it {verb} late, {show_time(over_ns[len(over_ns) // 2])} more than usual on all "
         f"{len(mine)} links in use {way} it and on no other link",
         ranks=plan.hosts[host],
     )

@@ -24,7 +24,6 @@ from slackline.causes._unlike import (
     LEAST_HOSTS,
     Found,
     Readings,
-    in_ms,
     of_links,
     readings_of,
     sites,
@@ -32,6 +31,7 @@ from slackline.causes._unlike import (
 )
 from slackline.history import Job
 from slackline.records import SCHEMA_VERSION, FileHeader, LinkReport
+from slackline.units import show_time
 
 __all__ = ["REPORTED_NS", "Peers", "compare_links", "sites_of"]
 
@@ -208,13 +208,15 @@ def _of_ranks(paces: Mapping[int, Pace], factor: float = _OWN) -> list[Found]:
     found = []
     for rank, own_ns, others_ns in _longer(own, paces, _OWN_NS, _OWN_SHARE, factor):
         how = "it is slower than the others"
-        peers = f"it computes {in_ms(own_ns)} a step, the others {in_ms(others_ns)}"
+        peers = f"it computes {show_time(own_ns)} a step, the others {show_time(others_ns)}"
         found.append(Found(Kind.RANK, f"rank {rank}", (rank,), None, frozenset(), how, peers))
     pauses = {rank: pace.pause_ns for rank, pace in paces.items()}
     for rank, pause_ns, others_ns in _longer(pauses, paces, _PAUSE_NS, _PAUSE_SHARE, factor):
         name = f"the data loader of rank {rank}"
         how = "it is slower than the others"
-        peers = f"it takes {in_ms(pause_ns)} between two steps, the others {in_ms(others_ns)}"
+        peers = (
+            f"it takes {show_time(pause_ns)} between two steps, the others {show_time(others_ns)}"
+        )
         found.append(Found(Kind.LOADER, name, (rank,), None, frozenset(), how, peers))
     return found
 

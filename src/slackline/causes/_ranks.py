@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from slackline.causes._cause import Cause, Kind
 from slackline.causes._hosts import Layout
 from slackline.causes._pace import Pace, Quantity
+from slackline.units import show_time
 
 __all__ = ["changed_together", "slow_ranks"]
 
@@ -106,8 +107,9 @@ def _loader(rank: int, pace: Pace) -> Cause:
         ranks=(rank,),
         since_ns=pause.cusum.since_ns,
         sentence=(
-            f"the data loader of rank {rank}: {_ms(pause.excess_ns)} more between two steps than "
-            f"the usual {_ms(pause.usual_ns)}, while the rank computes as usual"
+            f"the data loader of rank {rank}: {show_time(pause.excess_ns)} more between two steps "
+            f"than "
+            f"the usual {show_time(pause.usual_ns)}, while the rank computes as usual"
         ),
     )
 
@@ -117,18 +119,16 @@ def _waits(waiting: list[int], paces: Mapping[int, Pace]) -> str:
     pace = paces[rank]
     took = f"computes {_longer(rank, paces)}"
     if not pace.compute.cusum.active:
-        took = f"takes {_ms(pace.pause.excess_ns)} more between two steps than usual"
-    return f"{_numbers(waiting)} {took} and waits {_ms(pace.waits.excess_ns)} more for a core"
+        took = f"takes {show_time(pace.pause.excess_ns)} more between two steps than usual"
+    return f"{_numbers(waiting)} {took} and waits {show_time(pace.waits.excess_ns)} more for a core"
 
 
 def _longer(rank: int, paces: Mapping[int, Pace]) -> str:
     compute = paces[rank].compute
-    return f"{_ms(compute.excess_ns)} a step longer than its usual {_ms(compute.usual_ns)}"
+    return (
+        f"{show_time(compute.excess_ns)} a step longer than its usual {show_time(compute.usual_ns)}"
+    )
 
 
 def _numbers(ranks: list[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"each of ranks {', '.join(map(str, ranks))}"
-
-
-def _ms(ns: float) -> str:
-    return f"{ns / 1e6:.0f} ms" if ns >= 10e6 else f"{ns / 1e6:.1f} ms"

@@ -7,6 +7,7 @@ from typing import Any
 from slackline.causes._cause import Cause, Kind
 from slackline.causes._hosts import Direction
 from slackline.history import Finding
+from slackline.units import show_time
 
 __all__ = ["Recurrence", "Spell", "recurrences"]
 
@@ -69,7 +70,7 @@ class Spell:
         if self.explained_by:
             return f"{name} is no cause of its own: {self.explained_by} explains it"
         state = "writes" if self.cause.kind is Kind.DEAD else "is as usual"
-        return f"{name} {state} again after {self.lasted_ns / 1e9:.1f} s"
+        return f"{name} {state} again after {show_time(self.lasted_ns)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,7 @@ class Recurrence:
     @property
     def total(self) -> str:
         """The total time in words: "2.3 s", "2.3 s, then to the end", or "to the end"."""
-        lasted = f"{self.lasted_ns / 1e9:.1f} s"
+        lasted = f"{show_time(self.lasted_ns)}"
         if self.until_ns is not None:
             return lasted
         return f"{lasted}, then to the end" if self.times > 1 else "to the end"

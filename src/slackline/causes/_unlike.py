@@ -12,12 +12,12 @@ from statistics import median
 from slackline.causes._cause import Kind
 from slackline.causes._hosts import Direction, Layout
 from slackline.history import Job, Link
+from slackline.units import show_percent, show_rate, show_time
 
 __all__ = [
     "LEAST_HOSTS",
     "Found",
     "Readings",
-    "in_ms",
     "of_links",
     "readings_of",
     "sites",
@@ -220,10 +220,10 @@ class _Rail:
         sure = {way for way in losing if resent[way] >= _RESENT}
 
         def how(ways: Collection[_Pair]) -> str:
-            return f"it loses {100 * median(lost[way] for way in ways):.2g} % of its packets"
+            return f"it loses {show_percent(median(lost[way] for way in ways))} of its packets"
 
         rest = [share for way, share in lost.items() if way not in losing]
-        peers = f"the other links lose {100 * max(rest, default=0):.2g} % at most"
+        peers = f"the other links lose {show_percent(max(rest, default=0))} at most"
         return self._named(losing, lost, how, lambda _: peers, sure=sure)
 
     def sites(self) -> str:
@@ -240,7 +240,7 @@ class _Rail:
             for hosts in sites
         ]
         between = [trips[ends] for ends in far if len({places[h] for h in self._hosts(ends)}) == 2]
-        return f"hosts {' and hosts '.join(names)} are {in_ms(median(between) / 2)} apart"
+        return f"hosts {' and hosts '.join(names)} are {show_time(median(between) / 2)} apart"
 
     def _distances(self) -> tuple[dict[_Pair, int], set[_Pair], dict[int, int]]:
         """Return the shortest round trip of each link, the far links, and the site of each host.
@@ -275,8 +275,12 @@ class _Rail:
         def peers(some: Collection[_Pair]) -> str:
             least = min(trips[_ends(*way)] for way in some)
             longest = max(self._readings[way].longest_ns or 0 for way in some)
-            span = f"{in_ms(least)} to {in_ms(longest)}" if longest > 2 * least else in_ms(least)
-            return f"a round trip takes {span}, on the other links {in_ms(median(near))}"
+            span = (
+                f"{show_time(least)} to {show_time(longest)}"
+                if longest > 2 * least
+                else show_time(least)
+            )
+            return f"a round trip takes {span}, on the other links {show_time(median(near))}"
 
         found = self._named(ways, self._readings, lambda _: "its delay is longer", peers, both=True)
         excess_ns = max((trips[_ends(*way)] for way in ways), default=0)
@@ -299,7 +303,7 @@ class _Rail:
         found = []
 
         def how(ways: Collection[_Pair]) -> str:
-            return f"it carries {_rate(median(rates[way] for way in ways))} while data waits"
+            return f"it carries {show_rate(median(rates[way] for way in ways))} while data waits"
 
         fastest = max(rates.values())
         for host, several in self._by_host(rates):
@@ -312,7 +316,7 @@ class _Rail:
                 rest = [rates[way] for way in others]
                 low = len(rest) >= _LEAST_PAIRS and most < limit * median(rest)
                 if low and self._queued(ways, others):
-                    peers = f"links between other hosts carry {_rate(median(rest))}"
+                    peers = f"links between other hosts carry {show_rate(median(rest))}"
                     found.append(self._nic(host, ways, how(ways), peers))
                     self._left -= set(ways)
                     limit = carried**2
@@ -330,7 +334,7 @@ class _Rail:
             slow = [way for way in mine if rates[way] < limit * median(rest)]
             if slow and self._queued(slow, [way for way in rates if way not in mine]):
                 slow = self._waiting(slow)
-                peers = f"the other links carry {_rate(median(rest))}"
+                peers = f"the other links carry {show_rate(median(rest))}"
                 found.append(self._link(slow, how(slow), peers))
                 self._left -= set(mine)
         return found
@@ -351,9 +355,9 @@ class _Rail:
             ]
             if not slow:
                 continue
-            how = f"it carries {_rate(median(rates[way] for way in slow))} while data waits"
+            how = f"it carries {show_rate(median(rates[way] for way in slow))} while data waits"
             others = median(each.rate for way in slow if (each := fastest[way]) and each.rate)
-            found.append(self._of_two(slow, how, f"another rail carries {_rate(others)}"))
+            found.append(self._of_two(slow, how, f"another rail carries {show_rate(others)}"))
             self._left -= set(mine)
         return found
 
@@ -487,7 +491,7 @@ class _Rail:
         others = median(rates.values()) if rates else 0
         if not mine or mine >= others:
             return ""
-        return f"; it has negotiated {_rate(mine)}, other NICs {_rate(others)}"
+        return f"; it has negotiated {show_rate(mine)}, other NICs {show_rate(others)}"
 
     def _link(self, ways: Sequence[_Pair], how: str, peers: str) -> Found:
         low, high = sorted(ways[0])
@@ -542,13 +546,3 @@ def _best_quarter(values: Collection[float]) -> float:
 
 def _ends(one: int, other: int) -> _Pair:
     return min(one, other), max(one, other)
-
-
-def in_ms(ns: float) -> str:
-    return f"{ns / 1e6:.0f} ms" if ns >= 10e6 else f"{ns / 1e6:.2g} ms"
-
-
-def _rate(bits_per_second: float) -> str:
-    if bits_per_second >= 1e9:
-        return f"{bits_per_second / 1e9:.3g} Gbit/s"
-    return f"{bits_per_second / 1e6:.3g} Mbit/s"

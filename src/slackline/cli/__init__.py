@@ -6,6 +6,7 @@
     _bench/       its ranks
     top.py        `slackline top`: a job on a terminal, on a page, or as metrics
     why.py        `slackline why`: why a job failed, why it was slow, and the run in ten lines
+    help.py       `slackline help`: the meaning of an error, and what to do after it
     trace.py      `slackline trace`: a run as a trace for Perfetto, Chrome or OpenTelemetry
     tune.py       `slackline tune`: find settings with which a script's steps are shorter
     _tune/        the search for these settings
@@ -41,6 +42,7 @@ from slackline.cli import (
     bench,
     circuit,
     doctor,
+    help,
     lab,
     plan,
     reproduce,
@@ -80,6 +82,7 @@ app.command("bench", rich_help_panel=_NETWORK)(bench.bench)
 app.add_typer(lab.app, name="lab", rich_help_panel=_NETWORK)
 app.command("top", rich_help_panel=_LOOK)(top.top)
 app.command("why", rich_help_panel=_LOOK)(why.why)
+app.command("help", rich_help_panel=_LOOK)(help.explain)
 app.command("trace", rich_help_panel=_LOOK)(trace.trace)
 app.command("what-if", rich_help_panel=_STUDY)(what_if.what_if)
 app.add_typer(plan.app, name="plan", rich_help_panel=_STUDY)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from slackline.units import format_bytes, parse_bytes
+from slackline.units import count, parse_bytes, show_bytes
 
 __all__ = ["aggregate"]
 
@@ -111,8 +111,8 @@ def aggregate(
         how += f", sums by the {nic}"
     keyed = "with a key" if key else "without a key: whoever reaches it may use it"
     print(
-        f"listening at {show_address(host, port)} for groups of up to {workers} workers, "
-        f"{format_bytes(parse_bytes(memory))} each, {how}, {keyed}",
+        f"listening at {show_address(host, port)} for groups of up to {count(workers, 'worker')}, "
+        f"{show_bytes(parse_bytes(memory))} each, {how}, {keyed}",
         flush=True,
     )
     over.wait()

@@ -36,7 +36,7 @@ from slackline.cli._job._limits import usable_cores
 from slackline.cli._job._program import Program
 from slackline.env import RAILS
 from slackline.errors import SlacklineError, UsageError
-from slackline.units import parse_duration_ns
+from slackline.units import count, parse_duration_ns, show_number
 
 __all__ = ["doctor"]
 
@@ -108,7 +108,10 @@ def _costs_saved(path: Path) -> list[Finding]:
 
     costs = save(path)
     return [
-        Finding(name=f"cost {name}", value=f"{spread.p50:.4g}, {spread.p95:.4g} at P95")
+        Finding(
+            name=f"cost {name}",
+            value=f"{show_number(spread.p50)}, {show_number(spread.p95)} at P95",
+        )
         for name, spread in costs.spreads().items()
     ]
 
@@ -204,7 +207,7 @@ def _failed(job: Job, kind: str, *, ended: bool) -> Finding:
         name=f"transfers over {kind}",
         value="failed",
         level=Level.MEND,
-        advice=f"{len(failures)} of {job.ranks} ranks failed over {kind}: {why}",
+        advice=f"{len(failures)} of {count(len(job.ranks), 'rank')} failed over {kind}: {why}",
         command=f"SLACKLINE_RAILS={kind} slackline run --keep FOLDER SCRIPT",
     )
 

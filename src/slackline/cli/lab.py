@@ -15,7 +15,7 @@ import typer
 
 from slackline.errors import UsageError
 from slackline.faults import parse_all
-from slackline.units import format_rate, parse_bytes, parse_rate
+from slackline.units import count, parse_bytes, parse_rate, show_rate
 
 __all__ = ["HELP", "app"]
 
@@ -190,5 +190,5 @@ def down(
 
 
 def _shape(hosts: int, nics: int, rate: int | None) -> str:
-    speed = "unlimited" if rate is None else format_rate(rate)
-    return f"{hosts} hosts with {nics} {'NIC' if nics == 1 else 'NICs'} of {speed}"
+    speed = "unlimited" if rate is None else show_rate(rate)
+    return f"{count(hosts, 'host')} with {count(nics, 'NIC')} of {speed}"

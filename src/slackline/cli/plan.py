@@ -22,7 +22,7 @@ from slackline.plan.collective import (
     names,
     split,
 )
-from slackline.units import format_bytes, parse_bytes
+from slackline.units import parse_bytes, show_bytes
 
 __all__ = ["app", "run"]
 
@@ -105,7 +105,7 @@ def _print_plan(plan: CollectivePlan, nbytes: int | None) -> None:
         print(f"{name}: {figure}")
     if nbytes is not None:
         parts = plan.ranks if plan.collective is Collective.ALL_TO_ALL else plan.chunks
-        sizes = [format_bytes(size) for _, size in split(nbytes, parts, 1, plan.weights)]
+        sizes = [show_bytes(size) for _, size in split(nbytes, parts, 1, plan.weights)]
         print(f"chunks: {', '.join(sizes)}")
 
 
@@ -123,4 +123,4 @@ def _figures(plan: CollectivePlan, nbytes: int | None) -> tuple[str, ...]:
     figures = (str(cost.steps), str(cost.messages), "yes" if plan.rank_ordered else "no")
     if nbytes is None:
         return figures
-    return (*figures, format_bytes(cost.port_bytes), format_bytes(cost.reduced_bytes))
+    return (*figures, show_bytes(cost.port_bytes), show_bytes(cost.reduced_bytes))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slackline.errors import LinkError, PeerError, TimeoutError, UsageError
+from slackline.units import count, show_number, show_percent
 
 if TYPE_CHECKING:
     from slackline.reproduce import ComparedRow, Comparison
@@ -114,9 +115,12 @@ def accuracy(
     if as_json:
         print(json.dumps({**asdict(found), "unchanged": found.unchanged}))
     else:
-        print(f"{script}: {found.ranks} ranks, {found.epochs} epochs")
+        print(f"{script}: {count(found.ranks, 'rank')}, {count(found.epochs, 'epoch')}")
         for each in found.networks:
-            print(f"  {each.name}: accuracy {each.accuracy:.2%}, parameters {each.parameters}")
+            print(
+                f"  {each.name}: accuracy {show_percent(each.accuracy)}, parameters "
+                f"{each.parameters}"
+            )
         print("  all bits are equal" if found.unchanged else "  the trained networks differ")
     return 0 if found.unchanged else 1
 
@@ -175,8 +179,8 @@ def _cells(each: "ComparedRow") -> tuple[str, ...]:
     row, error = each.row, each.error
     return (
         row.label,
-        "" if row.published is None else f"{row.published:.4g} {row.unit}",
-        f"{each.ours:.4g} {row.unit}",
+        "" if row.published is None else f"{show_number(row.published)} {row.unit}",
+        f"{show_number(each.ours)} {row.unit}",
         "" if error is None else f"{error:+.1%}",
         "deviates" if each.deviates else "" if row.given or error is None else "fitted",
     )

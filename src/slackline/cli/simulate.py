@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slackline.errors import LinkError, PeerError, TimeoutError, UsageError
-from slackline.units import format_bytes
+from slackline.units import show_bytes, show_number, show_rate, show_time
 
 if TYPE_CHECKING:
     from slackline.sim import Costs, Experiment
@@ -20,7 +20,6 @@ __all__ = ["simulate"]
 
 _WIDTH = 200
 """The columns of a terminal that a table may use: long names stay in one line."""
-_UNITS = (("s", 10**12), ("ms", 10**9), ("us", 10**6), ("ns", 10**3))
 
 
 def simulate(
@@ -119,7 +118,7 @@ def _collective_row(figures: dict[str, Any]) -> tuple[str, ...]:
     return (
         _time(time_ps),
         *compared,
-        format_bytes(max(figures["sent_bytes"])),
+        show_bytes(max(figures["sent_bytes"])),
         "" if figures["frames"] is None else str(figures["frames"]),
         str(figures["resent_packets"]),
     )
@@ -130,7 +129,7 @@ def _training_row(figures: dict[str, Any]) -> tuple[str, ...]:
         _time(figures["mean_step_ps"]),
         _time(figures["compute_ps"]),
         _time(figures["mean_exposed_ps"]),
-        format_bytes(max(figures["sent_bytes"])),
+        show_bytes(max(figures["sent_bytes"])),
     )
 
 
@@ -140,7 +139,7 @@ def _pipeline_row(figures: dict[str, Any]) -> tuple[str, ...]:
         _time(max(figures["pipeline_ps"])),
         f"{max(figures['bubble_share']):.0%}",
         _time(max(figures["reduced_ps"])),
-        format_bytes(max(figures["sent_bytes"])),
+        show_bytes(max(figures["sent_bytes"])),
     )
 
 
@@ -149,7 +148,7 @@ def _iteration_row(figures: dict[str, Any]) -> tuple[str, ...]:
         _time(figures["time_ps"]),
         f"{figures['bubble_share']:.0%}",
         _time(max(figures["blocked_ps"])),
-        f"{figures['most_activations']:g}",
+        show_number(figures["most_activations"]),
     )
 
 
@@ -162,18 +161,14 @@ def _node_row(figures: dict[str, Any]) -> tuple[str, ...]:
     return (
         _time(figures["first_ps"]),
         _time(figures["last_ps"]),
-        f"{figures['bits_per_second'] / 1e9:.4g} Gbit/s",
+        show_rate(figures["bits_per_second"]),
         _time(figures["starved_ps"]),
         str(figures["most_buffered"]),
     )
 
 
 def _time(time_ps: int) -> str:
-    """Return a time as text with four digits, in the largest unit not above it: "1.234 ms"."""
-    for unit, size in _UNITS:
-        if time_ps >= size:
-            return f"{time_ps / size:.4g} {unit}"
-    return f"{time_ps} ps"
+    return show_time(time_ps / 1000)
 
 
 _TIMES = {"collective": "time_ps", "training": "mean_step_ps", "pipeline": "makespan_ps"}

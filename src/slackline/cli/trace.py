@@ -11,6 +11,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from slackline.errors import UsageError
+from slackline.units import count
 
 __all__ = ["trace"]
 
@@ -59,23 +60,28 @@ def trace(
             text = TextIOWrapper(file, encoding="utf-8", write_through=True)
             spans = write_spans(recording, text)
             text.detach()
-            print(f"{len(recording.headers)} ranks, {spans} spans", file=sys.stderr)
+            print(
+                f"{count(len(recording.headers), 'rank')}, {count(spans, 'span')}", file=sys.stderr
+            )
             _warn(str(flaws))
             return 0
         totals = write_trace(recording, file, TraceFormat(form))
     print(
-        f"{totals.ranks} ranks, {totals.operations} operations, {totals.arrows} arrows",
+        f"{count(totals.ranks, 'rank')}, {count(totals.operations, 'operation')}, "
+        f"{count(totals.arrows, 'arrow')}",
         file=sys.stderr,
     )
     _warn(str(flaws))
     if totals.alone:
         _warn(
-            f"{totals.alone} operations have no arrows: records of another rank of their group "
+            f"no arrows for {count(totals.alone, 'operation')}: records of another rank of their "
+            f"group "
             "are missing"
         )
     if totals.contradictions:
         _warn(
-            f"{totals.contradictions} collectives have no arrows: by the compared clocks one rank "
+            f"no arrows for {count(totals.contradictions, 'collective')}: by the compared clocks "
+            f"one rank "
             "ended them before another rank had posted them"
         )
     return 0

@@ -10,6 +10,7 @@ import typer
 
 from slackline.cli._apply import changed_job, job_of_words, measure
 from slackline.errors import UsageError
+from slackline.units import count, show_bytes, show_rate, show_time
 
 if TYPE_CHECKING:
     from slackline.predict import Change, Job, Prediction, Run
@@ -198,17 +199,17 @@ def _warning(phrase: str) -> str:
 
 
 def _heading(run: "Run") -> str:
-    from slackline.units import format_bytes
-
     nbytes = sum(group.nbytes for group in run.groups)
     plans = ", ".join(sorted({group.plan for group in run.groups}))
-    carrier = "memory" if run.hosts == 1 else f"each of {run.nics} NIC{'s' * (run.nics > 1)} a host"
+    carrier = "memory" if run.hosts == 1 else f"each of {count(run.nics, 'NIC')} a host"
     return (
-        f"{run.ranks} ranks on {run.hosts} host{'s' * (run.hosts > 1)}, {len(run.steps)} steps, "
-        f"{len(run.groups)} groups of {format_bytes(nbytes)} in all by {plans}; {carrier} carries "
-        f"{run.link.rate_bps / 1e6:.4g} Mbit/s, a message takes {_time(run.link.one_way_ns)}"
+        f"{count(run.ranks, 'rank')} on {count(run.hosts, 'host')}, "
+        f"{count(len(run.steps), 'step')}, "
+        f"{count(len(run.groups), 'group')} of {show_bytes(nbytes)} in all by {plans}; {carrier} "
+        f"carries "
+        f"{show_rate(run.link.rate_bps)}, a message takes {_time(run.link.one_way_ns)}"
     )
 
 
 def _time(time_ns: int | None) -> str:
-    return "" if time_ns is None else f"{time_ns / 1e6:.4g} ms"
+    return "" if time_ns is None else show_time(time_ns)

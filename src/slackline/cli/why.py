@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slackline.cli.top import Directory, job_directory
+from slackline.units import count
 
 if TYPE_CHECKING:
     from slackline.causes import Answer, Recurrence
@@ -65,7 +66,7 @@ def _when(each: "Recurrence", first_ns: int) -> str:
     """Return the times of a cause in seconds from the Unix time `first_ns`, the first record's."""
     since_s, named_s = max(0, each.first_ns - first_ns) / 1e9, (each.named_ns - first_ns) / 1e9
     if each.times > 1:
-        span = f"{each.times} times from {since_s:.1f} s on, {each.total}"
+        span = f"{count(each.times, 'time')} from {since_s:.1f} s on, {each.total}"
         span += " in all" if each.until_ns is not None else ""
     elif each.until_ns is None:
         span = f"since {since_s:.1f} s"

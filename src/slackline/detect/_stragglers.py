@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from slackline.units import show_time
+
 __all__ = ["Side", "Straggler", "find_stragglers", "network_reason"]
 
 _LEAST_RANKS = 3
@@ -54,14 +56,14 @@ def network_reason(ranks: int, over_ns: Mapping[tuple[int, int], int]) -> str:
         return ""
     middle_ns = sorted(over_ns.values())[len(over_ns) // 2]
     return (
-        f"the network is slow: {middle_ns / 1e6:.1f} ms over the usual on all links between "
+        f"the network is slow: {show_time(middle_ns)} over the usual on all links between "
         f"{ranks} ranks; no single rank, NIC or link is slow"
     )
 
 
 def _sentence(rank: int, side: Side, over_ns: list[int]) -> str:
     """Return the sentence that explains why a rank is reported as late."""
-    baseline = f"{over_ns[len(over_ns) // 2] / 1e6:.1f} ms over the usual"
+    baseline = f"{show_time(over_ns[len(over_ns) // 2])} over the usual"
     if side is Side.ANSWERS:
         return (
             f"rank {rank} answers late: {baseline} on all {len(over_ns)} links into it; "

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from slackline.detect._state import DirectionState, Shift
+from slackline.detect._state import DirectionState
+from slackline.units import show_moment, show_percent, show_rate, show_time
 
 __all__ = [
     "WHOLE_RAIL",
@@ -81,13 +82,13 @@ def judge(
     if state.cut_since_ns is not None:
         name = direction_name(state, alone=alone, between="-")
         why = f": {state.why}" if state.why else ""
-        since = _seconds(state.cut_since_ns - start_ns)
+        since = show_moment(state.cut_since_ns - start_ns)
         return Judgement(Condition.CUT, f"{name} is cut since {since}{why}")
     if state.silent_since_ns is not None:
         name = direction_name(state, alone=alone, between="-")
-        quiet = _seconds(state.silent_since_ns - start_ns)
+        quiet = show_moment(state.silent_since_ns - start_ns)
         lasting_ns = now_ns - state.silent_since_ns
-        lasting = f": no answer for {_duration(lasting_ns)}" if lasting_ns else ""
+        lasting = f": no answer for {show_time(lasting_ns)}" if lasting_ns else ""
         if state.why:
             lasting = f": {state.why}"
         return Judgement(Condition.SILENT, f"{name} is silent since {quiet}{lasting}")
@@ -96,18 +97,19 @@ def judge(
         return Judgement(Condition.LEARNING, f"{name} is being measured")
     parts = []
     if state.latency is not None:
-        over = _duration(state.latency.now - state.latency.baseline)
-        parts.append(f"{over} over its usual {_duration(state.latency.baseline)}")
+        over = show_time(state.latency.now - state.latency.baseline)
+        parts.append(f"{over} over its usual {show_time(state.latency.baseline)}")
     if state.bandwidth is not None:
-        now, baseline = _rates(state.bandwidth)
+        now = show_rate(8 * state.bandwidth.now)
+        baseline = show_rate(8 * state.bandwidth.baseline)
         parts.append(f"carries {now} of its usual {baseline}")
     if state.loss is not None:
-        parts.append(f"loses {_percent(state.loss.now)} of packets")
+        parts.append(f"loses {show_percent(state.loss.now)} of packets")
     if not parts:
         return Judgement(
-            Condition.WELL, f"{name} is well: {_duration(state.baseline_ns)} one way as usual"
+            Condition.WELL, f"{name} is well: {show_time(state.baseline_ns)} one way as usual"
         )
-    since = f"since {_seconds(_since_ns(state) - start_ns)}"
+    since = f"since {show_moment(_since_ns(state) - start_ns)}"
     if state.latency is None and state.bandwidth is None:
         return Judgement(Condition.LOSING, f"{name} {parts[0]} {since}")
     cause = f"; {_where(state)}" if state.queueing is not None else ""
@@ -118,10 +120,10 @@ def recovered(
     now_ns: int, state: DirectionState, since_ns: int, *, start_ns: int, alone: bool
 ) -> str:
     """Return the sentence that reports the end of a direction's problem, begun at `since_ns`."""
-    baseline = f"{_duration(state.baseline_ns)} one way" if state.known else "its peer answers"
-    lasting = _duration(now_ns - since_ns)
+    baseline = f"{show_time(state.baseline_ns)} one way" if state.known else "its peer answers"
+    lasting = show_time(now_ns - since_ns)
     return (
-        f"{direction_name(state, alone=alone)} is back at {_seconds(now_ns - start_ns)}: "
+        f"{direction_name(state, alone=alone)} is back at {show_moment(now_ns - start_ns)}: "
         f"{baseline}, after {lasting}"
     )
 
@@ -153,33 +155,3 @@ def _where(state: DirectionState) -> str:
     if state.queueing:
         return "queueing at the sender's NIC"
     return "nothing more than usual waits at the sender"
-
-
-def _seconds(ns: int) -> str:
-    return f"{ns / 1e9:.1f} s"
-
-
-def _duration(ns: float) -> str:
-    """Return a duration with about two digits: "0.2 ms", "31 ms", "1.5 s"."""
-    for limit, unit, size in ((1e3, "ns", 1.0), (1e5, "us", 1e3), (1e9, "ms", 1e6)):
-        if ns < limit:
-            return f"{_short(ns / size)} {unit}"
-    return f"{_short(ns / 1e9)} s"
-
-
-def _rates(shift: Shift) -> tuple[str, str]:
-    """Return present and baseline rate in the baseline's unit: ("210 Mbit/s", "940 Mbit/s")."""
-    baseline = shift.baseline * 8
-    unit, size = next(
-        (named for named in (("Gbit/s", 1e9), ("Mbit/s", 1e6)) if baseline >= named[1]),
-        ("kbit/s", 1e3),
-    )
-    return f"{_short(shift.now * 8 / size)} {unit}", f"{_short(baseline / size)} {unit}"
-
-
-def _percent(share: float) -> str:
-    return f"{_short(share * 100)} %"
-
-
-def _short(value: float) -> str:
-    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"

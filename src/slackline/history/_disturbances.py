@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from slackline.detect import Condition, Episode
+from slackline.units import show_time
 
 __all__ = ["Disturbance", "disturbances"]
 
@@ -43,8 +44,8 @@ class Disturbance:
     def total(self) -> str:
         """The total time in words: "2.3 s", "2.3 s, then to the end", or "to the end"."""
         if not self.lasts:
-            return f"{self.lasted_ns / 1e9:.1f} s"
-        return f"{self.lasted_ns / 1e9:.1f} s, then to the end" if self.times > 1 else "to the end"
+            return show_time(self.lasted_ns)
+        return f"{show_time(self.lasted_ns)}, then to the end" if self.times > 1 else "to the end"
 
 
 def disturbances(

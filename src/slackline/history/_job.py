@@ -35,6 +35,7 @@ from slackline.records import (
     Setting,
     StepSummary,
 )
+from slackline.units import count
 
 __all__ = ["Finding", "Job", "verdict_of"]
 
@@ -268,7 +269,7 @@ class Job:
             case Gap():
                 rank.lost += record.lost
                 self.problems.append(
-                    f"rank {record.rank}: {record.lost} records are missing: {record.reason}"
+                    f"rank {record.rank}: {count(record.lost, 'record')} missing: {record.reason}"
                 )
             case _:
                 pass

@@ -16,6 +16,7 @@ from slackline.history._align import Alignment, align
 from slackline.history._files import LineReader, files_of, telemetry_of
 from slackline.history._times import written_ns
 from slackline.records import ClockOffset, FileHeader, GroupOpened, Record
+from slackline.units import count
 
 __all__ = ["Found", "Recording"]
 
@@ -133,7 +134,7 @@ class Recording:
             missing = sorted(set(group.members) - set(self._paths))
             if missing:
                 raise UsageError(
-                    f"{place}: the group of {group.size} ranks has rank {missing[0]}, and "
+                    f"{place}: the group of {count(group.size, 'rank')} has rank {missing[0]}, and "
                     f"{self.directory} has no file of that rank"
                 )
 

@@ -10,6 +10,7 @@ from typing import Self
 from slackline.errors import UsageError
 from slackline.faults import Effects, NetworkState, Plan, Scheduler
 from slackline.lab._ranks import Processes, Ranks
+from slackline.units import show_time
 
 __all__ = ["Executor", "Injection", "Warn"]
 
@@ -187,7 +188,7 @@ class Executor:
             for fault in state.left_out:
                 injection._warn(
                     f"the fault {str(fault)!r} is left out: the thread that starts faults was late "
-                    f"by {(state.at_ns - fault.start_ns) / 1e6:.1f} ms"
+                    f"by {show_time(state.at_ns - fault.start_ns)}"
                 )
             network |= state.network
             if injection._ranks is not None:

@@ -39,6 +39,7 @@ from slackline.nic.collectives import (
     Selected,
 )
 from slackline.plan.collective import Collective
+from slackline.units import show_bytes
 from slackline.wire import DType, ReduceOp
 
 if TYPE_CHECKING:
@@ -287,14 +288,15 @@ class NativeGroup(Operations):
         address = self._engine.allocate(nbytes)
         if address == 0:
             withheld = "".join(
-                f"; {held} bytes are freed but withheld, because {peer} may still write to them: "
+                f"; {show_bytes(held)} are freed but withheld, because {peer} may still write to "
+                f"them: "
                 "it has not noticed yet that an operation has failed"
                 for peer, held in self._engine.withheld().items()
                 if held
             )
             raise UsageError(
-                f"the arena of {self._engine.arena_bytes} bytes has no room for {nbytes} more"
-                + withheld
+                f"the arena of {show_bytes(self._engine.arena_bytes)} has no room for "
+                f"{show_bytes(nbytes)} more" + withheld
             )
         return address
 

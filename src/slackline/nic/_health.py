@@ -134,6 +134,8 @@ class Monitor:
         self._lock = threading.Lock()
         self._lost: dict[tuple[int, int], str] = {}
         """The reasons for which rails were lost, by link and rail, until they are up again."""
+        self._broken = set[tuple[int, int, int]]()
+        """The rails that a warning has named as silent or cut: the two ranks and the rail."""
         self._woken = threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -265,8 +267,23 @@ class Monitor:
             wait_s = _pause_s(busy, spent_s)
 
     def _tell(self, verdict: Verdict) -> None:
-        """Log a verdict (a change of a condition), and write the verdict to the telemetry."""
-        level = logging.INFO if verdict.condition is Condition.BACK else logging.WARNING
+        """Log a verdict (a change of a condition), and write the verdict to the telemetry.
+
+        A rail that is cut after it was silent has one warning: the second line has level INFO.
+        """
+        rail = (
+            min(verdict.source, verdict.target),
+            max(verdict.source, verdict.target),
+            verdict.rail,
+        )
+        broken = verdict.condition in (Condition.SILENT, Condition.CUT)
+        level = logging.WARNING
+        if verdict.condition is Condition.BACK or (broken and rail in self._broken):
+            level = logging.INFO
+        if broken:
+            self._broken.add(rail)
+        else:
+            self._broken.discard(rail)
         _log.log(level, "%s", verdict.reason)
         if self._write is not None:
             self._write(

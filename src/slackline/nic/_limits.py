@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from slackline.errors import SlacklineError, UsageError
+from slackline.units import show_bytes
 
 __all__ = ["clean_up", "limits_named", "require_descriptors", "run_all"]
 
@@ -119,7 +120,8 @@ def _threads_error(error: BaseException, rank: int) -> UsageError:
     limited = ""
     if space != resource.RLIM_INFINITY:
         limited = (
-            f"; or its stack has no room, since RLIMIT_AS is {space} bytes: raise it (ulimit -v)"
+            f"; or its stack has no room, since RLIMIT_AS is {show_bytes(space)}: raise it "
+            "(ulimit -v)"
         )
     return UsageError(
         f"the group cannot open: {error}: the process may have no more threads; RLIMIT_NPROC is "
@@ -131,7 +133,7 @@ def _threads_error(error: BaseException, rank: int) -> UsageError:
 
 def _memory_error(error: BaseException, rank: int) -> UsageError:
     most, _ = resource.getrlimit(resource.RLIMIT_AS)
-    shown = "unlimited" if most == resource.RLIM_INFINITY else f"{most} bytes"
+    shown = "unlimited" if most == resource.RLIM_INFINITY else show_bytes(most)
     return UsageError(
         f"the group cannot open: {error}: no more memory; RLIMIT_AS is {shown}: raise it "
         "(ulimit -v), or ask for a smaller arena (SLACKLINE_ARENA)",
@@ -143,7 +145,7 @@ def _size_error(error: BaseException, rank: int) -> UsageError:
     most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     return UsageError(
         f"the group cannot open: {error}: registered memory is a file without a name, and "
-        f"RLIMIT_FSIZE is {most} bytes: raise it (ulimit -f)",
+        f"RLIMIT_FSIZE is {show_bytes(most)}: raise it (ulimit -f)",
         rank=rank,
     )
 

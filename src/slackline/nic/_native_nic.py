@@ -31,7 +31,7 @@ from slackline.nic.connect import (
     exchange_descriptors,
 )
 from slackline.plan.collective import Collective, generate
-from slackline.units import format_bytes
+from slackline.units import show_bytes
 
 if TYPE_CHECKING:
     from slackline.nic._records import Records
@@ -396,8 +396,8 @@ def _new_engine(options: NicOptions, arena_bytes: int, *, crowded: bool) -> _nat
             "registered memory is limited to %s in place of %s, because this rank or another one "
             "of its host may map no more (ulimit -v, ulimit -f): lift the limit, or set "
             "SLACKLINE_ARENA to a smaller size",
-            format_bytes(engine.arena_bytes),
-            format_bytes(options.arena_bytes),
+            show_bytes(engine.arena_bytes),
+            show_bytes(options.arena_bytes),
         )
     return engine
 

@@ -9,6 +9,7 @@ from slackline.env import DELEGATIONS
 from slackline.errors import UsageError
 from slackline.pipeline._policy import POLICIES
 from slackline.pipeline._record import StepRecord
+from slackline.units import show_time
 
 __all__ = ["ScheduleConfig"]
 
@@ -91,13 +92,13 @@ class ScheduleConfig:
                 if value // _MICROSECOND < least:
                     raise UsageError(
                         f"stage_times: {name} of stage {stage} must be at least "
-                        f"{least} us, not {value / _MICROSECOND:g} us"
+                        f"{least} us, not {show_time(1000 * (value / _MICROSECOND))}"
                     )
         for link, delay in enumerate(self.link_delays or ()):
             if delay < timedelta():
                 raise UsageError(
                     f"link_delays: the delay of link {link} must be at least 0 us, "
-                    f"not {delay / _MICROSECOND:g} us"
+                    f"not {show_time(1000 * (delay / _MICROSECOND))}"
                 )
         if self.link_delays is not None and self.stage_times is None:
             raise UsageError("link_delays need stage_times: only their ratio to the times matters")

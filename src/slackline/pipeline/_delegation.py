@@ -12,6 +12,7 @@ from statistics import median
 from slackline.env import DELEGATIONS
 from slackline.errors import UsageError
 from slackline.pipeline._record import StepRecord
+from slackline.units import show_time
 
 __all__ = ["Delegation"]
 
@@ -78,7 +79,9 @@ class Delegation:
         delay = round(median(delays)) if delays else 0
         if delay > _FAST * forward:
             known.chosen = False
-            known.reason = f"delegated: {_us(delay)} under way, a forward takes {_us(forward)}"
+            known.reason = (
+                f"delegated: {show_time(delay)} under way, a forward takes {show_time(forward)}"
+            )
             return
         if known.trials < _TRIALS:
             known.trials += len(known.delegated) >= _TRIALS
@@ -88,10 +91,6 @@ class Delegation:
         ours, engines = median(known.inline or (0,)), median(known.delegated)
         known.chosen = bool(known.inline) and ours <= _BETTER * engines
         known.reason = (
-            f"{'inline' if known.chosen else 'delegated'}: a send costs {_us(ours)} inline, "
-            f"{_us(engines)} delegated"
+            f"{'inline' if known.chosen else 'delegated'}: a send costs {show_time(ours)} inline, "
+            f"{show_time(engines)} delegated"
         )
-
-
-def _us(value_ns: float) -> str:
-    return f"{value_ns / 1e3:.0f} us"

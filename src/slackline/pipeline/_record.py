@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from slackline.plan.pipeline import Instruction, Kind
 from slackline.records import CoreTimes, PipelineStep
+from slackline.units import show_number, show_time
 
 __all__ = ["Came", "Sent", "Span", "StepRecord", "Wait", "overview", "telemetry_of"]
 
@@ -162,34 +163,30 @@ class StepRecord:
 
     def __str__(self) -> str:
         lines = [
-            f"rank {self.rank}, step {self.step}: {_ms(self.wall_ns)}, computing "
-            f"{_ms(self.computing_ns)}, waiting {_ms(self.waiting_ns)} "
+            f"rank {self.rank}, step {self.step}: {show_time(self.wall_ns)}, computing "
+            f"{show_time(self.computing_ns)}, waiting {show_time(self.waiting_ns)} "
             f"({self.plan}, policy {self.policy})"
         ]
         if self.change:
             lines.append(f"  changed: {self.change}")
         for stage, most in self.peak_held:
-            forward, backward, weights = map(_ms, self.times_ns(stage))
+            forward, backward, weights = map(show_time, self.times_ns(stage))
             lines.append(
                 f"  stage {stage}: F {forward}, B {backward}, W {weights}, "
-                f"at most {most:g} activations"
+                f"at most {show_number(most)} activations"
             )
             for towards, name in ((False, "activations"), (True, "gradients")):
                 delay = self.delay_ns(stage, backward=towards)
                 if delay is not None:
                     above = stage + 1 if towards else stage - 1
-                    lines.append(f"    {name} from stage {above} under way for {_ms(delay)}")
+                    lines.append(f"    {name} from stage {above} under way for {show_time(delay)}")
         longest = sorted(self.waits, key=lambda wait: wait.start_ns - wait.end_ns)[:3]
         lines += [
-            f"  waited {_ms(wait.end_ns - wait.start_ns)} for {wait.before}, "
-            f"from {_ms(wait.start_ns)}"
+            f"  waited {show_time(wait.end_ns - wait.start_ns)} for {wait.before}, "
+            f"from {show_time(wait.start_ns)}"
             for wait in longest
         ]
         return "\n".join(lines)
-
-
-def _ms(value_ns: int) -> str:
-    return f"{value_ns / 1e6:.3f} ms"
 
 
 def telemetry_of(record: StepRecord, rank: int) -> PipelineStep:
@@ -221,8 +218,9 @@ def overview(records: Sequence[StepRecord]) -> str:
     lines = []
     for record in records:
         line = (
-            f"step {record.step}: {_ms(record.wall_ns)}, computing {_ms(record.computing_ns)}, "
-            f"waiting {_ms(record.waiting_ns)}, {record.plan}"
+            f"step {record.step}: {show_time(record.wall_ns)}, computing "
+            f"{show_time(record.computing_ns)}, "
+            f"waiting {show_time(record.waiting_ns)}, {record.plan}"
         )
         lines.append(f"{line}; changed: {record.change}" if record.change else line)
     return "\n".join(lines)

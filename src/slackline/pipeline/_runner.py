@@ -68,6 +68,20 @@ class Inputs:
     """The keyword arguments of the loss function in every microbatch; None computes no loss."""
 
 
+@dataclass(slots=True)
+class _Log:
+    """The notes of a step that runs; times count from `begin_ns`."""
+
+    begin_ns: int
+    unix_ns: int
+    peak: dict[int, int]
+    """The peak of activations held by each stage, in the units of `held_after`."""
+    spans: list[Span] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+    came: list[Came] = field(default_factory=list)
+    sends: list[Sent] = field(default_factory=list)
+
+
 class LaunchThrottle(Protocol):
     """A launch throttle, which keeps the host from running far ahead of the device."""
 
@@ -142,24 +156,16 @@ class Runner:
         With `keeps_outputs`, the last stage's worker holds the outputs until they are taken. Blocks
         until this rank's instructions are done. Errors carry a note with the instruction.
         """
-        plan = config.plan
-        throttle, transport, scenario = self._throttle, self._transport, config.scenario
-        if throttle is not None:
-            throttle.begin()
-        begin, unix = time.monotonic_ns(), time.time_ns()
+        if self._throttle is not None:
+            self._throttle.begin()
+        log = _Log(time.monotonic_ns(), time.time_ns(), dict.fromkeys(self._workers, 0))
         read_core_times = self._read_core_times()
         before = None if read_core_times is None else read_core_times()
-        self._begin_ns = begin
+        self._begin_ns = log.begin_ns
         self._reductions.clear()
-        spans: list[Span] = []
-        waits: list[Wait] = []
-        came: list[Came] = []
-        sends: list[Sent] = []
-        held, peak = dict.fromkeys(self._workers, 0), dict.fromkeys(self._workers, 0)
-        idle_since: int | None = None
         for worker in self._workers.values():
             worker.begin(
-                plan,
+                config.plan,
                 training=training,
                 keeps_outputs=keeps_outputs,
                 loss_keywords=inputs.loss_keywords,
@@ -167,70 +173,31 @@ class Runner:
         try:
             if training and len(self._workers) > 1:
                 check_apart(self._workers.values())
-            form = (plan, config.order, training)
-            if form != self._form or self._program is None:
-                self._form = form
-                self._orders = self._channels(config, training=training)
-                self._program = RankProgram.of(plan, self._rank)
-            dispatcher = Dispatcher(plan, self._rank, scenario, config.order, program=self._program)
-            transport.begin(step, self._orders)
-            while True:
-                if throttle is not None:
-                    throttle.catch_up()
-                came += [self._note(each, dispatcher, begin) for each in transport.poll()]
-                instruction, left_ns = self._next(dispatcher, config, idle_since)
-                if instruction is None:
-                    if dispatcher.finished:
-                        break
-                    if idle_since is None:
-                        idle_since = time.monotonic_ns()
-                    arrivals = self._wait(dispatcher, left_ns)
-                    came += [self._note(each, dispatcher, begin) for each in arrivals]
-                    continue
-                start = time.monotonic_ns()
-                if idle_since is not None:
-                    waits.append(Wait(idle_since - begin, start - begin, str(instruction)))
-                    idle_since = None
-                stage = instruction.stage
-                change = held_after(instruction, scenario)
-                if instruction.kind is Kind.F:
-                    held[stage] += change
-                    peak[stage] = max(peak[stage], held[stage])
-                if throttle is not None:
-                    throttle.starting()
-                message = self._compute(instruction, inputs, training=training)
-                if throttle is not None:
-                    throttle.started()
-                end = time.monotonic_ns()
-                spans.append(Span(instruction, start - begin, end - begin))
-                if message is not None:
-                    sends += self._send(instruction, message, plan, end)
-                if instruction.kind is not Kind.F:
-                    held[stage] += change
-                dispatcher.done(instruction)
+            self._run_instructions(step, config, inputs, log, training=training)
             if training:
                 for worker in self._workers.values():
                     worker.complete()
         finally:
             for worker in self._workers.values():
                 worker.end()
-        memory = scenario.memory
+        throttle, spans = self._throttle, log.spans
         if throttle is not None and (times := throttle.times_ns()) is not None:
             spans = [Span(each.instruction, *when) for each, when in zip(spans, times, strict=True)]
+        memory = config.scenario.memory
         return StepRecord(
             rank=self._rank,
             step=step,
-            time_ns=unix,
-            wall_ns=time.monotonic_ns() - begin,
-            plan=plan.name,
+            time_ns=log.unix_ns,
+            wall_ns=time.monotonic_ns() - log.begin_ns,
+            plan=config.plan.name,
             policy=config.policy,
             order=config.order,
             spans=tuple(spans),
-            waits=tuple(waits),
-            came=tuple(came),
-            sends=tuple(sends),
+            waits=tuple(log.waits),
+            came=tuple(log.came),
+            sends=tuple(log.sends),
             peak_held=tuple(
-                (stage, float(memory[stage].activations(most))) for stage, most in peak.items()
+                (stage, float(memory[stage].activations(most))) for stage, most in log.peak.items()
             ),
             reductions_ns=tuple(sorted(self._reductions.items())),
             change=config.change,
@@ -240,6 +207,56 @@ class Runner:
                 else read_core_times().since(before)
             ),
         )
+
+    def _run_instructions(
+        self, step: int, config: StepConfig, inputs: Inputs, log: _Log, *, training: bool
+    ) -> None:
+        """Compute this rank's instructions of a step as they become ready, and send the results."""
+        plan, scenario = config.plan, config.scenario
+        throttle, transport, begin = self._throttle, self._transport, log.begin_ns
+        held = dict.fromkeys(self._workers, 0)
+        idle_since: int | None = None
+        form = (plan, config.order, training)
+        if form != self._form or self._program is None:
+            self._form = form
+            self._orders = self._channels(config, training=training)
+            self._program = RankProgram.of(plan, self._rank)
+        dispatcher = Dispatcher(plan, self._rank, scenario, config.order, program=self._program)
+        transport.begin(step, self._orders)
+        while True:
+            if throttle is not None:
+                throttle.catch_up()
+            log.came += [self._note(each, dispatcher, begin) for each in transport.poll()]
+            instruction, left_ns = self._next(dispatcher, config, idle_since)
+            if instruction is None:
+                if dispatcher.finished:
+                    break
+                if idle_since is None:
+                    idle_since = time.monotonic_ns()
+                arrivals = self._wait(dispatcher, left_ns)
+                log.came += [self._note(each, dispatcher, begin) for each in arrivals]
+                continue
+            start = time.monotonic_ns()
+            if idle_since is not None:
+                log.waits.append(Wait(idle_since - begin, start - begin, str(instruction)))
+                idle_since = None
+            stage = instruction.stage
+            change = held_after(instruction, scenario)
+            if instruction.kind is Kind.F:
+                held[stage] += change
+                log.peak[stage] = max(log.peak[stage], held[stage])
+            if throttle is not None:
+                throttle.starting()
+            message = self._compute(instruction, inputs, training=training)
+            if throttle is not None:
+                throttle.started()
+            end = time.monotonic_ns()
+            log.spans.append(Span(instruction, start - begin, end - begin))
+            if message is not None:
+                log.sends += self._send(instruction, message, plan, end)
+            if instruction.kind is not Kind.F:
+                held[stage] += change
+            dispatcher.done(instruction)
 
     def _compute(
         self, instruction: Instruction, inputs: Inputs, *, training: bool

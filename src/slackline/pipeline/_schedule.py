@@ -108,25 +108,11 @@ class Schedule:
         self._telemetry = PlanTelemetry(self._job_rank)
         forecaster = None
         if config.forecast:
-            forecaster = forecaster_for(
-                self._policy, count - 1, self._job_rank, self._telemetry.write
-            )
+            links, write = count - 1, self._telemetry.write
+            forecaster = forecaster_for(self._policy, links, self._job_rank, write)
         scenario = scenario_for(count, n_microbatches, memory, config)
-        parameters = RankParameters(
-            num_stages=count,
-            microbatches=n_microbatches,
-            schedule=schedule if isinstance(schedule, str) else repr(schedule),
-            policy=self._policy.name,
-            memory=str(memory),
-            stage_times=str(config.stage_times),
-            link_delays=str(config.link_delays),
-            has_loss=loss_fn is not None,
-            full_backward=config.full_backward,
-            effort=config.plan_effort,
-            forecast=config.forecast,
-            split=config.split_backward,
-            mine=tuple(stage.stage_index for stage in mine),
-            clock=clock_name(),
+        parameters = _parameters(
+            mine, n_microbatches, schedule, memory, config, self._policy, loss_fn
         )
         placement, clocks, joins = agree(parameters, mine[0].group)
         plan = plan_for(schedule, placement, scenario, config)
@@ -182,6 +168,13 @@ class Schedule:
         self._step = 0
         self._records: list[StepRecord] = []
         self._ended = ""
+        self._open_telemetry(schedule, settings, environment)
+
+    def _open_telemetry(
+        self, schedule: str | PipelinePlan, settings: Settings, environment: Environment
+    ) -> None:
+        """Begin the telemetry with the values of the settings, and with the choice of the plan."""
+        config = self._config
         directory = config.telemetry or environment.telemetry
         limit = environment.telemetry_limit or DEFAULT_LIMIT_BYTES
         if directory is not None:
@@ -191,7 +184,7 @@ class Schedule:
         how = "is the default" if settings.origins["schedule"] == "default" else "was asked for"
         asked = f'"{schedule}" {how}' if isinstance(schedule, str) else "the plan was given"
         why = "follows from the schedule" if config.policy is None else "was asked for"
-        self._telemetry.decided(plan, f'{asked}; the policy "{self._policy.name}" {why}')
+        self._telemetry.decided(self._plan, f'{asked}; the policy "{self._policy.name}" {why}')
 
     @property
     def plan(self) -> PipelinePlan:
@@ -420,3 +413,31 @@ class Schedule:
                 here = f"rank {self._nic.rank} has left step {step} of a pipeline: "
                 self._nic.abort(f"{'' if isinstance(error, PeerError) else here}{error}")
             raise
+
+
+def _parameters(
+    mine: Sequence[Any],
+    microbatches: int,
+    schedule: str | PipelinePlan,
+    memory: Memory,
+    config: ScheduleConfig,
+    policy: Policy,
+    loss_fn: LossFunction | None,
+) -> RankParameters:
+    """Return the parameters on which the ranks must agree, and the stages of this rank."""
+    return RankParameters(
+        num_stages=mine[0].num_stages,
+        microbatches=microbatches,
+        schedule=schedule if isinstance(schedule, str) else repr(schedule),
+        policy=policy.name,
+        memory=str(memory),
+        stage_times=str(config.stage_times),
+        link_delays=str(config.link_delays),
+        has_loss=loss_fn is not None,
+        full_backward=config.full_backward,
+        effort=config.plan_effort,
+        forecast=config.forecast,
+        split=config.split_backward,
+        mine=tuple(stage.stage_index for stage in mine),
+        clock=clock_name(),
+    )

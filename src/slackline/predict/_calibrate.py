@@ -7,6 +7,7 @@ from slackline.errors import UsageError
 from slackline.predict._model import busy_ns, replay
 from slackline.predict._run import Link, Run
 from slackline.predict._setting import setting_of
+from slackline.units import show_rate, show_time
 
 __all__ = ["calibrate"]
 
@@ -50,8 +51,8 @@ def calibrate(run: Run) -> Run:
         low = min(low, high)
     if simulated_ns(max(1, round(low))) < wanted_ns:
         raise UsageError(
-            f"{run.name}: its reductions take {wanted_ns / 1e6:.3g} ms of a step, longer than on "
-            f"NICs of {low / 1e6:.3g} Mbit/s; do all ranks train the same steps?"
+            f"{run.name}: its reductions take {show_time(wanted_ns)} of a step, longer than on "
+            f"NICs of {show_rate(low)}; do all ranks train the same steps?"
         )
     rate_bps = _search(lambda rate_bps: simulated_ns(rate_bps) / wanted_ns - 1.0, low, high)
     link = Link(rate_bps=rate_bps, one_way_ns=run.link.one_way_ns)

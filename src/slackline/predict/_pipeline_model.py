@@ -12,7 +12,7 @@ from slackline.plan.pipeline import SCHEDULES, Options, Order, PipelinePlan, gen
 from slackline.predict._changes import Change, Compute, FaultChange, Latency, Schedule
 from slackline.predict._pipeline import Cap, PipelineRun, PipelineTimes, peaks_of
 from slackline.sim import Run, simulate
-from slackline.units import format_duration_ns
+from slackline.units import show_number, show_time
 
 __all__ = ["PipelineOutcome", "PipelineSetting", "apply_to_pipeline", "simulate_pipeline"]
 
@@ -85,14 +85,13 @@ def _changed(
     match change:
         case Compute():
             if max(change.factor, 1 / change.factor) > _FAR:
-                warnings.append(f"computation changes by a factor of {change.factor:g}")
+                warnings.append(f"computation changes by a factor of {show_number(change.factor)}")
             return replace(setting, computing=(change.factor,) * run.plan.stages)
         case Latency():
             low, high = sorted((change.one_way_ns, run.delay_ns))
             if high >= _FAR * max(1, low):
                 warnings.append(
-                    f"the latency is {format_duration_ns(change.one_way_ns)}, far from the "
-                    "measured delays"
+                    f"the latency is {show_time(change.one_way_ns)}, far from the measured delays"
                 )
             return replace(setting, latency_ns=change.one_way_ns)
         case FaultChange():

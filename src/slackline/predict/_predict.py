@@ -15,6 +15,7 @@ from slackline.predict._pipeline_model import (
 )
 from slackline.predict._run import Run
 from slackline.predict._setting import Setting, apply, setting_of
+from slackline.units import show_time
 
 __all__ = ["DEFAULT_SAMPLES", "Prediction", "explain", "predict"]
 
@@ -172,18 +173,14 @@ def _effect(before: Outcome, after: Outcome, changes: Sequence[Change]) -> str:
     what = "; ".join(map(str, changes))
     if abs(ratio - 1) < _ALIKE:
         return f'"{what}" changes the step by less than {_ALIKE:.0%}.'
-    waits = f"{_milliseconds(before.exposed_ns)} to {_milliseconds(after.exposed_ns)}"
+    waits = f"{show_time(before.exposed_ns)} to {show_time(after.exposed_ns)}"
     sentence = f'With "{what}" the step is {_by(ratio)}: the waits for gradients go from {waits}'
     if any(isinstance(change, Nics | Rate) for change in changes):
         sentence += f", and the wire is busy {after.wire_share:.0%} of the step"
     elif any(isinstance(change, Compute) for change in changes):
-        computing = f"{_milliseconds(before.computing_ns)} to {_milliseconds(after.computing_ns)}"
+        computing = f"{show_time(before.computing_ns)} to {show_time(after.computing_ns)}"
         sentence += f", and the computation from {computing}"
     return sentence + "."
-
-
-def _milliseconds(time_ns: int) -> str:
-    return f"{time_ns / 1e6:.3g} ms"
 
 
 def _prediction(outcome: Outcome, reason: str, warnings: tuple[str, ...]) -> Prediction:

@@ -22,7 +22,7 @@ from slackline.predict._changes import (
     Schedule,
 )
 from slackline.predict._run import Group, Run
-from slackline.units import format_bytes, format_duration_ns
+from slackline.units import show_bytes, show_number, show_rate, show_time
 
 __all__ = ["Setting", "apply", "setting_of"]
 
@@ -121,7 +121,7 @@ def _rate(run: Run, setting: Setting, change: Rate) -> _Result:
     if not run.nominal_bps:
         said.append("the nominal rate of the run's NICs is not known: data get the full new rate")
     base = run.nominal_bps or run.link.rate_bps
-    said += _far("rate", change.rate_bps, base, _rate_text)
+    said += _far("rate", change.rate_bps, base, show_rate)
     return replace(
         setting,
         rate_bps=max(1, round(change.rate_bps * carried)),
@@ -130,13 +130,9 @@ def _rate(run: Run, setting: Setting, change: Rate) -> _Result:
     ), said
 
 
-def _rate_text(rate_bps: int) -> str:
-    return f"{rate_bps / 1e6:.4g} Mbit/s"
-
-
 def _latency(run: Run, setting: Setting, change: Latency) -> _Result:
     _needs_network(setting)
-    said = _far("latency", change.one_way_ns, run.link.one_way_ns, format_duration_ns)
+    said = _far("latency", change.one_way_ns, run.link.one_way_ns, show_time)
     # A lab can delay packets in its user-space switch only, which has no token bucket.
     return replace(setting, one_way_ns=change.one_way_ns, burst_bytes=0), said
 
@@ -196,12 +192,12 @@ def _bucket(run: Run, setting: Setting, change: Bucket) -> _Result:
     if cut:
         least = min(group.nbytes for group in setting.groups)
         said.append(
-            f"gradients inside the measured groups, the smallest of {format_bytes(least)}, are not "
+            f"gradients inside the measured groups, the smallest of {show_bytes(least)}, are not "
             "known: each longer group is cut into equal parts"
         )
     elif groups:
         longest = max(group.nbytes for group in setting.groups)
-        said += _far("longest group", max(each.nbytes for each in groups), longest, format_bytes)
+        said += _far("longest group", max(each.nbytes for each in groups), longest, show_bytes)
     new = replace(
         setting, groups=tuple(groups), parts=tuple(map(tuple, parts)), shares=tuple(shares)
     )
@@ -210,7 +206,7 @@ def _bucket(run: Run, setting: Setting, change: Bucket) -> _Result:
 
 def _compute(run: Run, setting: Setting, change: Compute) -> _Result:
     factor = max(change.factor, 1 / change.factor)
-    said = [f"computation changes by a factor of {factor:g}"] if factor > _FAR else []
+    said = [f"computation changes by a factor of {show_number(factor)}"] if factor > _FAR else []
     return replace(setting, computing=change.factor), said
 
 

@@ -18,6 +18,7 @@ from slackline.errors import UsageError
 from slackline.predict._calibrate import calibrate
 from slackline.predict._model import covered_ns
 from slackline.predict._run import Computation, Group, Link, Run, Step
+from slackline.units import count, show_bytes, show_time
 
 __all__ = ["NOTES", "Reduction", "Trace", "run_of_traces", "steps_of_traces"]
 
@@ -99,14 +100,16 @@ def _check_alike(first: Trace, trace: Trace) -> None:
     """Raise UsageError where a trace has other reductions than the first trace."""
     if len(trace.steps) != len(first.steps):
         raise UsageError(
-            f"{trace.name} has {len(trace.steps)} steps, and {first.name} has {len(first.steps)}"
+            f"{trace.name} has {count(len(trace.steps), 'step')}, and {first.name} has "
+            f"{len(first.steps)}"
         )
     for number, (mine, theirs) in enumerate(zip(trace.steps, first.steps, strict=True)):
         sizes = [[reduction.nbytes for reduction in step] for step in (mine, theirs)]
         if sizes[0] != sizes[1]:
             raise UsageError(
-                f"{trace.name}: the all_reduces of step {number} have {sizes[0]} bytes, and those "
-                f"of {first.name} have {sizes[1]}"
+                f"{trace.name}: the {count(len(sizes[0]), 'all_reduce')} of step {number} have "
+                f"{show_bytes(sum(sizes[0]))} in all, and those of {first.name}, {len(sizes[1])}, "
+                f"have {show_bytes(sum(sizes[1]))}, or other sizes in their order"
             )
 
 
@@ -124,7 +127,7 @@ def _check_clocks(traces: Sequence[Trace]) -> None:
             if spans[late].start_ns > spans[early].end_ns + error_ns:
                 raise UsageError(
                     f"{traces[early].name}: all_reduce {group} of step {number} ends "
-                    f"{(spans[late].start_ns - spans[early].end_ns) / 1e6:.3g} ms before it begins "
+                    f"{show_time(spans[late].start_ns - spans[early].end_ns)} before it begins "
                     f"in {traces[late].name}: the clocks of the ranks disagree"
                 )
 

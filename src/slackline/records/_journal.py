@@ -28,6 +28,7 @@ from slackline.records._records import (
     RailChange,
     Written,
 )
+from slackline.units import show_bytes
 
 __all__ = ["DEFAULT_LIMIT_BYTES", "Journal", "journal_of"]
 
@@ -222,7 +223,7 @@ class Journal:
                     self._append(batch)
                     batch, length = [], 0
                 with self._lock:
-                    self._lose(f"the file has reached its limit of {self._limit_bytes} bytes")
+                    self._lose(f"the file has reached its limit of {show_bytes(self._limit_bytes)}")
                 self._warn(f"{self._path}: the file has reached its limit; records are left out")
                 continue
             batch.append(line)

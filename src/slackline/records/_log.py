@@ -1,6 +1,6 @@
 """Records as lines on stderr, while the program runs: SLACKLINE_LOG=info, or rail=debug,plan=info.
 
-    slackline rank 1 plan: mesh for all_reduce of at most 2097152 bytes: 105 us, as tried
+    slackline rank 1 plan: mesh for all_reduce of at most 2 MiB: 105 us, as tried
     slackline rank 1 rail: rail 0 to rank 2 is lost: Connection reset by peer
 
 A kind of record belongs to a subsystem, and has the level from which on it is shown.
@@ -25,9 +25,13 @@ from slackline.records._records import (
     StepSummary,
     Written,
 )
-from slackline.units import decimal_bytes
+from slackline.units import count, show_bytes, show_time
 
 __all__ = ["RecordLog", "log_of"]
+
+
+_MOST_MEMBERS = 32
+"""The most members of a group that a line names."""
 
 
 def log_of(environment: Environment) -> "RecordLog | None":
@@ -74,8 +78,10 @@ class RecordLog:
 
 
 def _opened(record: GroupOpened) -> list[str]:
-    members = ", ".join(map(str, record.members))
-    return [f"group {record.epoch} of {record.size} ranks is open: {members}"]
+    members = ", ".join(map(str, record.members[:_MOST_MEMBERS]))
+    if record.size > _MOST_MEMBERS:
+        members += ", …"
+    return [f"group {record.epoch} of {count(record.size, 'rank')} is open: {members}"]
 
 
 def _counters(record: Counters) -> list[str]:
@@ -96,27 +102,27 @@ def _rail(record: RailChange) -> list[str]:
 
 
 def _report(record: LinkReport) -> list[str]:
-    seconds = record.interval_ns / 1e9
-    sent, received = decimal_bytes(record.sent_bytes), decimal_bytes(record.received_bytes)
+    sent, received = show_bytes(record.sent_bytes), show_bytes(record.received_bytes)
     return [
-        f"{record.kind} rail {record.rail} to rank {record.peer}: in {seconds:.3g} s "
+        f"{record.kind} rail {record.rail} to rank {record.peer}: in "
+        f"{show_time(record.interval_ns)} "
         f"{sent} sent, {received} received, "
         f"{record.resent} of {record.packets} packets again, round trip "
-        f"{record.round_trip_ns / 1e6:.3g} ms, {decimal_bytes(record.unconfirmed_bytes)} on the way"
+        f"{show_time(record.round_trip_ns)}, {show_bytes(record.unconfirmed_bytes)} on the way"
     ]
 
 
 def _step(record: StepSummary) -> list[str]:
     return [
-        f"step {record.step} of optimizer {record.optimizer}: {record.wall_ns / 1e6:.4g} ms, "
-        f"exposed {record.exposed_ns / 1e6:.3g} ms"
+        f"step {record.step} of optimizer {record.optimizer}: {show_time(record.wall_ns)}, "
+        f"exposed {show_time(record.exposed_ns)}"
     ]
 
 
 def _pipeline_step(record: PipelineStep) -> list[str]:
     return [
-        f"step {record.step} by the plan {record.plan}: {record.wall_ns / 1e6:.4g} ms, computed "
-        f"{record.computing_ns / 1e6:.4g} ms, waited {record.waiting_ns / 1e6:.3g} ms"
+        f"step {record.step} by the plan {record.plan}: {show_time(record.wall_ns)}, computed "
+        f"{show_time(record.computing_ns)}, waited {show_time(record.waiting_ns)}"
     ]
 
 
@@ -129,15 +135,15 @@ def _operations(record: OperationsText) -> list[str]:
         with_peer = f" with rank {each.peer}" if each.peer >= 0 else ""
         by_plan = f" by {each.plan_name}" if each.plan_name else ""
         over = f" over {', '.join(each.rail_names)}" if each.rails else ""
-        took = f"{(each.ended_ns - each.posted_ns) / 1e3:.4g} us"
-        waited = f", waited {each.waited_ns / 1e3:.4g} us" if each.waited_ns else ""
+        took = f"{show_time(each.ended_ns - each.posted_ns)}"
+        waited = f", waited {show_time(each.waited_ns)}" if each.waited_ns else ""
         failed = ", FAILED" if each.failed else ""
         lines.append(
             f"{each.kind} {each.sequence} of group {each.group}{with_peer}: "
-            f"{decimal_bytes(each.bytes)}{by_plan}{over} in {took}{waited}{failed}"
+            f"{show_bytes(each.bytes)}{by_plan}{over} in {took}{waited}{failed}"
         )
     if record.lost:
-        lines.append(f"{record.lost} operations are not shown: there were too many")
+        lines.append(f"{count(record.lost, 'operation')} not shown: there were too many")
     return lines
 
 

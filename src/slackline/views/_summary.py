@@ -5,7 +5,8 @@ from statistics import median
 
 from slackline.causes import Kind, Recurrence, Watch, hosts_of, recurrences, sites_of
 from slackline.history import Job, OperationTotals, Promised, Rank, disturbances
-from slackline.units import decimal_bytes
+from slackline.records import Decision
+from slackline.units import count, show_bytes, show_number, show_percent, show_time
 
 __all__ = ["Line", "summary_of"]
 
@@ -53,11 +54,11 @@ def summary_of(watch: Watch) -> list[Line]:
 
 def _size(job: Job) -> str:
     ranks = list(job.ranks.values())
-    size = f"{_count(job.world_size, 'rank')} on {_count(len(hosts_of(job)), 'host')}"
-    lasted_s = (max(rank.seen_ns for rank in ranks) - job.begun_ns) / 1e9
+    size = f"{count(job.world_size, 'rank')} on {count(len(hosts_of(job)), 'host')}"
+    lasted_ns = max(rank.seen_ns for rank in ranks) - job.begun_ns
     ended = sum(rank.ended for rank in ranks)
     state = "ended" if ended == job.world_size else f"{ended} of {job.world_size} ended"
-    return f"{size}, {lasted_s:.1f} s{f', {state}' if ended else ''}"
+    return f"{size}, {show_time(lasted_ns)}{f', {state}' if ended else ''}"
 
 
 def _steps(job: Job) -> str:
@@ -68,7 +69,9 @@ def _steps(job: Job) -> str:
     least, most = min(counts), max(counts)
     number = f"{most}" if least == most else f"{least} to {most}"
     wall_ns = median(walls)
-    return f"{number}, {wall_ns / 1e6:.1f} ms each at the median ({1e9 / wall_ns:.1f} a second)"
+    return (
+        f"{number}, {show_time(wall_ns)} each at the median ({show_number(1e9 / wall_ns)} a second)"
+    )
 
 
 def _exposed(job: Job) -> str:
@@ -78,7 +81,7 @@ def _exposed(job: Job) -> str:
     exposed_ns = median(each for _, each in paces)
     share = median(each / wall_ns for wall_ns, each in paces)
     waited = "communication" if any(rank.steps for rank in job.ranks.values()) else "other stages"
-    return f"{exposed_ns / 1e6:.2f} ms of a step wait for {waited} ({share:.1%})"
+    return f"{show_time(exposed_ns)} of a step wait for {waited} ({show_percent(share)})"
 
 
 def _pace(rank: Rank) -> tuple[float, float]:
@@ -103,9 +106,7 @@ def _operations(job: Job) -> str:
             mine.failed += totals.failed
             mine.bytes = max(mine.bytes, totals.bytes)
     kinds = sorted(sums, key=lambda kind: -sums[kind].bytes)
-    text = _few(
-        [f"{sums[kind].count} {kind} ({decimal_bytes(sums[kind].bytes)})" for kind in kinds]
-    )
+    text = _few([f"{sums[kind].count} {kind} ({show_bytes(sums[kind].bytes)})" for kind in kinds])
     failed = sum(each.failed for each in sums.values())
     return f"{text}; {failed} failed" if failed else text
 
@@ -119,12 +120,12 @@ def _links(job: Job) -> str:
     sent = sum(link.packets for link in job.links.values())
     resent = sum(link.resent for link in job.links.values())
     trips = [each for link in job.links.values() if (each := link.least_round_trip_ns)]
-    parts = [f"{_count(len(pairs), 'link')} over {' and '.join(kinds)}"]
+    parts = [f"{count(len(pairs), 'link')} over {' and '.join(kinds)}"]
     if trips:
-        least, most = min(trips) / 1e6, max(trips) / 1e6
-        parts.append(f"round trips of {least:.2g} to {most:.2g} ms")
+        least, most = show_time(min(trips)), show_time(max(trips))
+        parts.append(f"round trips of {least} to {most}")
     if sent:
-        parts.append(f"{100 * resent / sent:.2g} % of the packets sent again")
+        parts.append(f"{show_percent(resent / sent)} of the packets sent again")
     if apart := sites_of(job):
         parts.append(apart)
     return ", ".join(parts)
@@ -159,12 +160,16 @@ def _deaths(job: Job, named: list[Recurrence]) -> str:
 
 
 def _decisions(job: Job) -> str:
-    latest = {each.subject: each.choice for each in job.decisions}
-    return _few([_choice(subject, choice) for subject, choice in latest.items()])
+    latest = {each.subject: each for each in job.decisions}
+    return _few([_choice(each) for each in latest.values()])
 
 
-def _choice(subject: str, choice: str) -> str:
-    return choice if choice.startswith(subject) else f"{subject}: {choice}"
+def _choice(each: Decision) -> str:
+    """Return a choice with the first part of its reason, which ends at a semicolon."""
+    named = each.choice.startswith(each.subject)
+    choice = each.choice if named else f"{each.subject}: {each.choice}"
+    why = each.reason.partition(";")[0]
+    return f"{choice} ({why})" if why else choice
 
 
 def _promised(job: Job) -> str:
@@ -173,8 +178,8 @@ def _promised(job: Job) -> str:
     if not measured:
         return ""
     last = max(measured, key=lambda each: each.promise.time_ns)
-    promised_ms, measured_ms = last.promise.wall_ns / 1e6, (last.measured_ns or 0) / 1e6
-    return f"{promised_ms:.1f} ms a step, measured {measured_ms:.1f} ms ({last.promise.choice})"
+    promised, measured_time = show_time(last.promise.wall_ns), show_time(last.measured_ns or 0)
+    return f"{promised} a step, measured {measured_time} ({last.promise.choice})"
 
 
 def _few(parts: list[str]) -> str:
@@ -182,8 +187,3 @@ def _few(parts: list[str]) -> str:
     more = len(parts) - _MOST
     shown = parts if more <= 1 else [*parts[:_MOST], f"{more} more"]
     return "; ".join(shown)
-
-
-def _count(number: int, word: str) -> str:
-    """Return a number with its word: "1 rank", "4 ranks"."""
-    return f"{number} {word}{'' if number == 1 else 's'}"

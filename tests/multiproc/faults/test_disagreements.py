@@ -242,7 +242,7 @@ MISTAKES: list[tuple[Post, str]] = [
     (lambda g, at: g.free(at), "{at:#x} is not the start of registered memory"),
     (
         lambda g, at: g.allocate(1 << 40),
-        "the arena of 67108864 bytes has no room for 1099511627776 more",
+        "the arena of 64 MiB has no room for 1 TiB more",
     ),
 ]
 

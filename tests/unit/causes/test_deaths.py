@@ -48,7 +48,7 @@ def test_a_killed_rank_is_named_although_the_others_have_ended(tmp_path: Path) -
             13 * S,
             Kind.DEAD,
             "rank 1: it is dead or stands still: operations of ranks 0, 2, 3 failed, and it has "
-            "written nothing since 3.0 s",
+            "written nothing for 3 s",
         )
     ]
 
@@ -110,7 +110,7 @@ def test_a_rank_that_has_begun_again_is_dead_no_more(tmp_path: Path) -> None:
         write(tmp_path, record.rank, record)
     watch.update(START_NS + 18 * S)
     (spell,) = watch.spells
-    assert spell.ending == "rank 1 writes again after 0.9 s"
+    assert spell.ending == "rank 1 writes again after 900 ms"
 
 
 def test_a_rank_that_has_outlived_its_links_is_not_dead(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_a_host_whose_links_are_late_in_one_direction_answers_late(tmp_path: Pat
     (cause,) = _named(_job(tmp_path, MESH), [(0, 2), (1, 2), (3, 2)])
     assert (cause.kind, cause.name, cause.ranks) == (Kind.HOST, "host node2", (2,))
     assert cause.sentence == (
-        "host node2: it answers late, 30.0 ms more than usual on all 3 links in use into it and "
+        "host node2: it answers late, 30 ms more than usual on all 3 links in use into it and "
         "on no other link"
     )
 

@@ -60,7 +60,7 @@ def test_a_rank_that_computes_slowly_is_named_within_two_seconds(tmp_path: Path)
     ((number, cause),) = _named(tmp_path, _one(2, 30, compute_ns=180 * MS))
     assert (cause.kind, cause.name, cause.ranks) == (Kind.RANK, "rank 2", (2,))
     assert cause.sentence == (
-        "rank 2: it computes 80 ms a step longer than its usual 100 ms; "
+        "rank 2: it computes 80.1 ms a step longer than its usual 99.9 ms; "
         "most other ranks compute as usual"
     )
     assert cause.since_ns == START_NS + 30 * STEP_NS - 205 * MS
@@ -95,8 +95,8 @@ def test_a_rank_whose_thread_waits_for_cores_names_its_host(tmp_path: Path) -> N
     ((_, cause),) = _named(tmp_path, change)
     assert (cause.kind, cause.name, cause.ranks) == (Kind.HOST, "host b", (1,))
     assert cause.sentence == (
-        "host b: its cores are slow or taken: rank 1 computes 79 ms a step longer than its usual "
-        "101 ms and waits 67 ms more for a core"
+        "host b: its cores are slow or taken: rank 1 computes 79.1 ms a step longer than its usual "
+        "101 ms and waits 67.2 ms more for a core"
     )
 
 
@@ -135,7 +135,7 @@ def test_waits_between_two_steps_are_the_host_s_and_not_the_loader_s(tmp_path: P
     assert (cause.kind, cause.name) == (Kind.HOST, "host d")
     assert cause.sentence == (
         "host d: its cores are slow or taken: rank 3 takes 90 ms more between two steps than "
-        "usual and waits 82 ms more for a core"
+        "usual and waits 81.6 ms more for a core"
     )
 
 
@@ -204,7 +204,7 @@ def test_a_loader_that_stalls_is_named(tmp_path: Path) -> None:
     ((_, cause),) = _named(tmp_path, _one(0, 30, pause_ns=85 * MS))
     assert (cause.kind, cause.name, cause.ranks) == (Kind.LOADER, "the data loader of rank 0", (0,))
     assert cause.sentence == (
-        "the data loader of rank 0: 80 ms more between two steps than the usual 5.0 ms, while "
+        "the data loader of rank 0: 80 ms more between two steps than the usual 5 ms, while "
         "the rank computes as usual"
     )
 

@@ -45,7 +45,7 @@ def test_the_end_of_a_cause_is_reported_once_with_the_time_that_it_lasted(tmp_pa
     changes = {44: ("slow", AROUND_2), 64: ("back", AROUND_2)}
     diagnosis, told = _diagnosed(tmp_path, changes, 100)
     # The verdicts are older than their records by 0.3 s; the end is certain after 3 s.
-    assert told == [(19.0, "NIC 0 of host node2 is as usual again after 5.0 s")]
+    assert told == [(19.0, "NIC 0 of host node2 is as usual again after 5.05 s")]
     (spell,) = diagnosis.spells
     assert spell.cause.since_ns == START_NS + 11 * S - 300_000_000
     assert spell.named_ns == START_NS + 12 * S
@@ -67,13 +67,13 @@ def test_a_cause_that_comes_again_is_merged(tmp_path: Path) -> None:
     diagnosis, told = _diagnosed(tmp_path, changes, 150)
     assert len(diagnosis.spells) == 3
     assert [sentence for _, sentence in told] == [
-        "NIC 0 of host node2 is as usual again after 2.5 s"
+        "NIC 0 of host node2 is as usual again after 2.55 s"
     ] * 3
     (found,) = recurrences(diagnosis.spells)
-    assert (found.times, found.lasted_ns, found.total) == (3, 3 * 2_550_000_000, "7.7 s")
+    assert (found.times, found.lasted_ns, found.total) == (3, 3 * 2_550_000_000, "7.65 s")
     assert found.first_ns == START_NS + 11 * S - 300_000_000
     lasting = recurrences([*diagnosis.spells, _spell("NIC 0 of host node2", None)])
-    assert [each.total for each in lasting] == ["7.7 s, then to the end"]
+    assert [each.total for each in lasting] == ["7.65 s, then to the end"]
 
 
 def test_a_link_that_proves_to_be_a_nic_is_no_cause_of_its_own(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_link_that_proves_to_be_a_nic_is_no_cause_of_its_own(tmp_path: Path) -
 
 def test_a_dead_rank_that_lives_writes_again() -> None:
     spell = _spell("rank 3", START_NS + 5 * S, Kind.DEAD)
-    assert spell.ending == "rank 3 writes again after 5.0 s"
+    assert spell.ending == "rank 3 writes again after 5 s"
 
 
 def _spell(name: str, until_ns: int | None, kind: Kind = Kind.NIC) -> Spell:

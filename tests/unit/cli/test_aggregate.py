@@ -20,7 +20,7 @@ LIKE = "an address must be like 10.0.0.9:7000 or [fd00::9]:7000"
         (("--listen", "203.0.113.9:7000", *FEW), "'203.0.113.9' is not an address of this host"),
         ((*HERE, "--workers", "1"), "workers must be 2 to 255, not 1"),
         ((*HERE, "--workers", "256"), "workers must be 2 to 255, not 256"),
-        ((*HERE, *FEW, "--memory", "1KiB"), "memory must be at least 16777216 bytes, not 1024"),
+        ((*HERE, *FEW, "--memory", "1KiB"), "memory must be at least 16 MiB, not 1 KiB"),
         (
             (*HERE, *FEW, "--nic", "cirquit"),
             "nic must be one of software, twin, circuit, not 'cirquit'",

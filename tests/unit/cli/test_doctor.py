@@ -105,7 +105,7 @@ def test_what_is_well_asks_for_nothing(finding: Finding) -> None:
         ),
         (
             _system.arena(None, "2", 4),
-            "with vm.overcommit_memory=2 the kernel refuses the 64GiB that an engine reserves: "
+            "with vm.overcommit_memory=2 the kernel refuses the 64 GiB that an engine reserves: "
             "set it to 0, or SLACKLINE_ARENA to what is needed",
             "sysctl -w vm.overcommit_memory=0",
         ),
@@ -145,7 +145,7 @@ def test_what_is_well_asks_for_nothing(finding: Finding) -> None:
         ),
         (
             _network.own_name("box", ["10.0.0.1"], 5_000_000_000, outside=True),
-            "looking up 'box' takes 5.0 s: a name server does not answer; add the name to the "
+            "looking up 'box' takes 5 s: a name server does not answer; add the name to the "
             "table of hosts",
             'echo "10.0.0.1 box" >> /etc/hosts',
         ),
@@ -192,10 +192,10 @@ def test_what_merely_costs_is_a_note_in_one_sentence(finding: Finding) -> None:
 
 def test_a_limited_address_space_is_told_by_the_registered_memory_that_ranks_will_have() -> None:
     finding = _system.arena(8 << 30, "0", 4)
-    assert (finding.value, finding.command) == ("limited to 8GiB", "ulimit -v unlimited")
+    assert (finding.value, finding.command) == ("limited to 8 GiB", "ulimit -v unlimited")
     assert finding.advice == (
-        "each of 4 ranks gets about 896MiB of registered memory in place of 64GiB: lift the limit "
-        "if the job needs more"
+        "each of 4 ranks gets about 896 MiB of registered memory in place of 64 GiB: lift the "
+        "limit if the job needs more"
     )
 
 
@@ -212,7 +212,7 @@ def test_a_small_dev_shm_is_a_note_that_says_how_to_enlarge_it() -> None:
         capture_output=True,
         text=True,
     )
-    assert "value='64MiB', level=<Level.NOTE" in found.stdout
+    assert "value='64 MiB', level=<Level.NOTE" in found.stdout
     assert "--shm-size=1g" in found.stdout
 
 

@@ -59,7 +59,7 @@ def test_a_link_that_loses_packets_is_named_as_in_a_job() -> None:
     assert link_findings(HOSTS, reports) == [
         Finding(
             name="link 0>1",
-            value="it loses 3 % of its packets; the other links lose 0 % at most",
+            value="it loses 3% of its packets; the other links lose 0% at most",
             level=Level.MEND,
             advice="link 0>1: look at the cables and switch ports between the two hosts "
             "(ip -s link, ethtool -S)",

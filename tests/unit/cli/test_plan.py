@@ -22,9 +22,9 @@ def test_a_plan_is_printed_as_a_grid_with_its_figures(capsys: pytest.CaptureFixt
         "steps: 2",
         "messages: 4",
         "rank order: yes",
-        "port bytes: 1MiB",
-        "reduced bytes: 512KiB",
-        "chunks: 512KiB, 512KiB",
+        "port bytes: 1 MiB",
+        "reduced bytes: 512 KiB",
+        "chunks: 512 KiB, 512 KiB",
     ]
 
 
@@ -32,8 +32,8 @@ def test_without_a_name_all_plans_are_compared(capsys: pytest.CaptureFixture[str
     assert run(["collective", "--ranks", "4", "--collective", "broadcast", "--size", "1MiB"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "plan    steps  messages  rank order  port bytes  reduced bytes",
-        "direct  1      3         yes         3MiB        0B",
-        "chain   3      2         yes         1MiB        0B",
+        "direct  1      3         yes         3 MiB       0 B",
+        "chain   3      2         yes         1 MiB       0 B",
     ]
 
 

@@ -34,8 +34,8 @@ def test_the_table_has_a_row_for_each_case(ideal: Path, capsys: pytest.CaptureFi
     assert main(["simulate", str(ideal)]) == 0
     head, ring, direct = capsys.readouterr().out.splitlines()
     assert " ".join(head.split()) == "plan time lower bound share most sent frames resent"
-    assert " ".join(ring.split()) == "ring 98.3 us 98.3 us 100% 96KiB 24 0"
-    assert " ".join(direct.split()) == "direct 196.6 us 196.6 us 100% 192KiB 12 0"
+    assert " ".join(ring.split()) == "ring 98.3 us 98.3 us 100% 96 KiB 24 0"
+    assert " ".join(direct.split()) == "direct 197 us 197 us 100% 192 KiB 12 0"
 
 
 def test_json_has_integers_in_picoseconds(ideal: Path, capsys: pytest.CaptureFixture[str]) -> None:

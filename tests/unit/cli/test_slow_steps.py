@@ -70,7 +70,7 @@ def test_the_cause_is_printed_with_its_times(
         ),
         (
             (range(30, 60), range(90, 150)),
-            "2 times from 5.8 s on, 7.4 s, then to the end (named at 7.8 s)",
+            "2 times from 5.8 s on, 7.43 s, then to the end (named at 7.8 s)",
         ),
     ],
     ids=["once", "twice", "twice, then to the end"],
@@ -80,8 +80,8 @@ def test_a_cause_that_is_over_has_its_end_and_one_that_came_twice_has_one_line(
 ) -> None:
     _write(tmp_path, slow=2, steps=150, times=times)
     assert _told(tmp_path, capsys) == [
-        f"Slow steps, {said}: rank 2: it computes 80 ms a step longer than its usual 100 ms; most "
-        "other ranks compute as usual."
+        f"Slow steps, {said}: rank 2: it computes 80 ms a step longer than its "
+        "usual 100 ms; most other ranks compute as usual."
     ]
 
 

@@ -35,7 +35,7 @@ def test_each_format_is_written(run: Path, capfd: pytest.CaptureFixture[str], fo
     assert b"all_reduce" in written
     if form != "perfetto":
         assert isinstance(json.loads(written), dict)
-    counted = "1 ranks, 1 spans" if form == "otlp" else "1 ranks, 1 operations, 0 arrows"
+    counted = "1 rank, 1 span" if form == "otlp" else "1 rank, 1 operation, 0 arrows"
     assert capfd.readouterr().err == f"{counted}\n"
     assert sorted(path.name for path in run.parent.iterdir()) == ["run", "trace"]
 

@@ -46,7 +46,9 @@ def job(**given: object) -> predict.Job:
 def test_the_first_row_is_the_run_as_it_was(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["what-if", str(kept), "--samples", "8", *CHANGES]) == 0
     heading, head, *rows = capsys.readouterr().out.splitlines()
-    assert heading.startswith("4 ranks on 4 hosts, 5 steps, 3 groups of 1MiB in all by ring; each ")
+    assert heading.startswith(
+        "4 ranks on 4 hosts, 5 steps, 3 groups of 1 MiB in all by ring; each "
+    )
     assert head.split() == ["change", "P50", "P95", "measured", "P50", "P95", "error", "reason"]
     text = "\n".join(rows)
     assert text.startswith("as measured  ")
@@ -99,7 +101,7 @@ def test_traces_are_written_beside_the_table(
     ]
     capsys.readouterr()
     assert main(["what-if", str(tmp_path), "--samples", "4"]) == 0
-    assert capsys.readouterr().out.startswith("4 ranks on 4 hosts, 4 steps, 3 groups of 1MiB")
+    assert capsys.readouterr().out.startswith("4 ranks on 4 hosts, 4 steps, 3 groups of 1 MiB")
 
 
 @pytest.mark.parametrize(

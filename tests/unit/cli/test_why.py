@@ -23,7 +23,7 @@ def test_a_job_that_did_not_fail_is_told_what_made_it_slow(
     told, _, run = capsys.readouterr().out.partition("\n\n")
     *_, cause, advice = told.splitlines()
     assert cause.startswith("Slow steps, since 0.0 s (named at ")
-    assert ": NIC 0 of host 2: it loses 1.1 % of its packets, since the start; " in cause
+    assert ": NIC 0 of host 2: it loses 1.11% of its packets, since the start; " in cause
     assert advice == (
         "Look at the NIC, its cable and its switch port (ethtool, ethtool -S, ip -s link)."
     )

@@ -73,7 +73,7 @@ def test_a_late_rank_is_shown_instead_of_its_links() -> None:
         deduplicator.take(0, peer, _verdict(peer, 3))
     assert deduplicator.lines(2 * S) == [
         Report(
-            "rank 3 answers late: 30.0 ms over the usual on all 3 links into it; "
+            "rank 3 answers late: 30 ms over the usual on all 3 links into it; "
             "the rank, its host or its NIC is slow, not the links",
             rank=3,
         )
@@ -96,7 +96,7 @@ def test_links_that_are_slow_one_after_the_other_name_the_network_and_no_rank() 
     told += [line for quarter in range(4, 12) for line in deduplicator.lines(quarter * S // 4)]
     assert told == [
         Report(
-            "the network is slow: 30.0 ms over the usual on all links between 4 ranks; "
+            "the network is slow: 30 ms over the usual on all links between 4 ranks; "
             "no single rank, NIC or link is slow"
         )
     ]
@@ -132,6 +132,6 @@ def test_one_slow_link_blames_no_rank_and_two_ranks_have_nothing_to_compare() ->
 def test_a_rank_that_sends_late_to_all_is_told_from_one_that_answers_late() -> None:
     (straggler,) = find_stragglers(3, {(1, 0): 2 * MS, (1, 2): 4 * MS})
     assert straggler.reason == (
-        "rank 1 sends late: 4.0 ms over the usual on all 2 links out of it; "
+        "rank 1 sends late: 4 ms over the usual on all 2 links out of it; "
         "its host or its NIC is slow, not the links"
     )

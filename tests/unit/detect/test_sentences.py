@@ -18,18 +18,18 @@ LOSS = Shift(since_ns=START + 11_000 * MS, baseline=0.0, now=0.012)
 @pytest.mark.parametrize(
     ("facts", "condition", "sentence"),
     [
-        ({}, Condition.WELL, "link 2>3 is well: 0.2 ms one way as usual"),
+        ({}, Condition.WELL, "link 2>3 is well: 200 us one way as usual"),
         ({"known": False}, Condition.LEARNING, "link 2>3 is being measured"),
         (
             {"latency": LATENCY, "queueing": True},
             Condition.SLOW,
-            "link 2>3 is slow since 12.4 s: 31 ms over its usual 0.2 ms; "
+            "link 2>3 is slow since 12.4 s: 31 ms over its usual 200 us; "
             "queueing at the sender's NIC",
         ),
         (
             {"latency": LATENCY},
             Condition.SLOW,
-            "link 2>3 is slow since 12.4 s: 31 ms over its usual 0.2 ms",
+            "link 2>3 is slow since 12.4 s: 31 ms over its usual 200 us",
         ),
         (
             {"bandwidth": BANDWIDTH, "queueing": False},
@@ -40,13 +40,13 @@ LOSS = Shift(since_ns=START + 11_000 * MS, baseline=0.0, now=0.012)
         (
             {"loss": LOSS, "queueing": False},
             Condition.LOSING,
-            "link 2>3 loses 1.2 % of packets since 11.0 s",
+            "link 2>3 loses 1.2% of packets since 11.0 s",
         ),
         (
             {"latency": LATENCY, "bandwidth": BANDWIDTH, "loss": LOSS, "queueing": True},
             Condition.SLOW,
-            "link 2>3 is slow since 11.0 s: 31 ms over its usual 0.2 ms, "
-            "carries 210 Mbit/s of its usual 940 Mbit/s, loses 1.2 % of packets; "
+            "link 2>3 is slow since 11.0 s: 31 ms over its usual 200 us, "
+            "carries 210 Mbit/s of its usual 940 Mbit/s, loses 1.2% of packets; "
             "queueing at the sender's NIC",
         ),
         (
@@ -71,7 +71,7 @@ def test_a_state_is_a_word_and_a_sentence(
 def test_a_rail_is_named_where_the_link_has_several() -> None:
     state = DirectionState(source=2, target=3, rail=1, name="udp 10.77.1.3>10.77.1.4")
     assert judge(NOW, state, alone=False).reason == (
-        "link 2>3 on rail 1 (udp 10.77.1.3>10.77.1.4) is well: 0.0 ns one way as usual"
+        "link 2>3 on rail 1 (udp 10.77.1.3>10.77.1.4) is well: 0 s one way as usual"
     )
 
 

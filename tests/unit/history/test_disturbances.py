@@ -35,7 +35,7 @@ def test_overlapping_times_of_both_directions_count_once() -> None:
     (found,) = disturbances([_episode(1, 0, 10.0, 12.0), _episode(0, 1, 11.0, 13.0)])
     assert (found.name, found.condition, found.times) == ("0-1", "silent", 1)
     assert (found.first_ns, found.lasted_ns, found.lasts) == (10 * S, 3 * S, False)
-    assert found.total == "3.0 s"
+    assert found.total == "3 s"
     assert found.reason == "0>1 since 11.0"
 
 

@@ -139,7 +139,7 @@ def test_records_that_are_missing_or_damaged_are_told(tmp_path: Path) -> None:
     assert job.ranks[0].lost == 7
     assert list(job.decisions) == [decision]
     damaged, missing = job.problems
-    assert missing == "rank 0: 7 records are missing: disk full"
+    assert missing == "rank 0: 7 records missing: disk full"
     assert damaged.startswith(f"{file_of(tmp_path, 0)}:4: the line is cut or damaged")
 
 

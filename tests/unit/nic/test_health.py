@@ -124,7 +124,7 @@ def test_news_goes_to_the_log_and_to_telemetry(
     assert [level for level, _ in said] == ["WARNING", "INFO"]
     assert said[0][1].startswith("link 5>3 is slow since 9.")
     assert said[0][1].endswith(
-        " s: 30 ms over its usual 0.1 ms; nothing more than usual waits at the sender"
+        " s: 30 ms over its usual 100 us; nothing more than usual waits at the sender"
     )
     assert said[1][1].startswith("link 5>3 is back at 12.")
     written = list(read_file(file_of(tmp_path, 5)))
@@ -148,7 +148,7 @@ def test_news_goes_to_the_log_and_to_telemetry(
         3250 * MS,
     ]
     assert {(report.rank, report.peer, report.interval_ns) for report in reports[1:]} == {(5, 3, S)}
-    assert reports[4].outward == "link 5>3 is well: 0.1 ms one way as usual"
+    assert reports[4].outward == "link 5>3 is well: 100 us one way as usual"
     assert any(report.outward.startswith("link 5>3 is slow") for report in reports)
     offsets = [record for record in written if isinstance(record, ClockOffset)]
     assert {(offset.rank, offset.peer) for offset in offsets} == {(5, 3)}

@@ -5,7 +5,14 @@ import torch
 from torch import nn, optim
 
 from slackline.overlap import DataParallel
-from slackline.overlap.reduction.tuning._trial import LENGTHS, WARM_UP, Candidate, Trial, Variant
+from slackline.overlap.reduction.tuning._trial import (
+    LENGTHS,
+    WARM_UP,
+    Candidate,
+    Outcome,
+    Trial,
+    Variant,
+)
 
 FIRST = 1 << 20
 
@@ -39,7 +46,7 @@ def test_the_fastest_is_chosen_within_a_hundred_steps():
     used = run(trial, lambda size, _: cost[size] * 1_000_000)
     assert used[-1] == trial.outcome.variant.group_bytes == 1 << 20
     assert str(trial.outcome) == (
-        "groups of 1024 KiB: 20.0 ms a step; groups of 4096 KiB 30.0; groups of 256 KiB 40.0"
+        "groups of 1 MiB: 20 ms a step; groups of 4 MiB 30 ms; groups of 256 KiB 40 ms"
     )
     assert len(used) <= 100
 
@@ -56,7 +63,7 @@ def test_a_trial_of_all_variants_ends_within_130_steps():
         now = trial.step(20 if now == together[0].variant else 30)
         steps += 1
     assert now == trial.outcome.variant == together[0].variant
-    assert str(trial.outcome).startswith("groups of 1024 KiB and one update: 0.0 ms a step; ")
+    assert str(trial.outcome).startswith("groups of 1 MiB and one update: 20 ns a step; ")
     assert steps <= 130
 
 
@@ -174,3 +181,12 @@ def test_ranks_switch_together_and_the_bits_are_those_of_one_group_each(ranks, r
     assert {group_bytes for group_bytes, _ in found} < {0, 3 * (65 + 9) * 4}
     for _, mine in found:
         assert all(torch.equal(a, b) for a, b in zip(mine, expected, strict=True))
+
+
+def test_the_reason_says_why_the_variant_is_not_the_fastest_one():
+    times = ((variant(1 << 20), 20_200_000.0), (variant(0), 20_000_000.0))
+    outcome = Outcome(variant=variant(1 << 20), times_ns=times)
+    assert outcome.reason == (
+        "20.2 ms a step, within 2% of the fastest and with the fewest groups; "
+        "one parameter each 20 ms"
+    )

@@ -30,11 +30,11 @@ TIMES = ((10 * MS, 12 * MS, 8 * MS), (14 * MS, 15 * MS, timedelta()))
         ),
         (
             {"stage_times": [(10 * MS, timedelta(), MS)]},
-            "stage_times: B of stage 0 must be at least 1 us, not 0 us",
+            "stage_times: B of stage 0 must be at least 1 us, not 0 s",
         ),
         (
             {"stage_times": TIMES, "link_delays": [-MS]},
-            "link_delays: the delay of link 0 must be at least 0 us, not -1000 us",
+            "link_delays: the delay of link 0 must be at least 0 us, not -1 ms",
         ),
         (
             {"link_delays": [MS]},

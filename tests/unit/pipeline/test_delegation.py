@@ -50,7 +50,7 @@ def test_the_cheaper_way_is_taken_where_a_link_is_fast():
 def test_a_slow_link_is_never_tried():
     slow = settle(1, 100, delay_us=5000)
     assert not slow.inline(0)
-    assert slow.reasons() == {0: "delegated: 5000 us under way, a forward takes 10000 us"}
+    assert slow.reasons() == {0: "delegated: 5 ms under way, a forward takes 10 ms"}
 
 
 def test_a_link_that_becomes_slow_is_delegated_at_once():
@@ -69,7 +69,7 @@ def test_always_and_never_need_no_measuring():
 
 def test_a_record_reads_as_text():
     assert str(record(20, inline=False)) == (
-        "rank 0, step 0: 20.000 ms, computing 10.000 ms, waiting 0.000 ms (zb-h1, policy ready)\n"
-        "  stage 0: F 10.000 ms, B 0.000 ms, W 0.000 ms, at most 1 activations\n"
-        "    gradients from stage 1 under way for 0.010 ms"
+        "rank 0, step 0: 20 ms, computing 10 ms, waiting 0 s (zb-h1, policy ready)\n"
+        "  stage 0: F 10 ms, B 0 s, W 0 s, at most 1 activations\n"
+        "    gradients from stage 1 under way for 10 us"
     )

@@ -91,7 +91,7 @@ def test_one_group_is_predicted(run: predict.Run) -> None:
 def test_smaller_groups_than_measured_are_cut_with_a_warning(run: predict.Run) -> None:
     found = predicted(run, "bucket 64KiB")
     assert found.warnings == (
-        "gradients inside the measured groups, the smallest of 256KiB, are not known: each longer "
+        "gradients inside the measured groups, the smallest of 256 KiB, are not known: each longer "
         "group is cut into equal parts",
     )
     assert found.p50_ns < predicted(run).p50_ns
@@ -145,7 +145,7 @@ def test_the_spread_of_computations_is_in_the_prediction(tmp_path: Path) -> None
     ("change", "warning"),
     [
         pytest.param("hosts 16", "the number of hosts is 16, and 4 was measured", marks=SLOW),
-        ("latency 1us", "the latency is 1us, and 100us was measured"),
+        ("latency 1us", "the latency is 1 us, and 100 us was measured"),
         ("plan star", "the run had no all_reduce with the plan star"),
         ("compute x0.1", "computation changes by a factor of 10"),
         ("nic 1.0 rate 50Mbit", "the run was measured without this fault"),
@@ -162,7 +162,7 @@ def test_the_reason_names_the_limit(run: predict.Run) -> None:
     assert re.fullmatch(r"The wire is busy 8\d% of the step\.", found)
     faster = predicted(run, "rate 2Gbit")
     assert faster.reason.startswith(f'{found} With "rate 2Gbit" the step is shorter by ')
-    assert faster.warnings[1] == "the rate is 2000 Mbit/s, and 199.9 Mbit/s was measured"
+    assert faster.warnings[1] == "the rate is 2 Gbit/s, and 200 Mbit/s was measured"
 
 
 def test_hidden_communication_is_named(tmp_path: Path) -> None:

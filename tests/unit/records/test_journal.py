@@ -156,7 +156,7 @@ def test_operations_leave_a_quarter_of_the_file_to_other_records(tmp_path: Path)
     *operations, gap, last = read_directory(tmp_path)
     assert last == step(0)
     assert isinstance(gap, Gap)
-    assert gap.reason == f"the file has reached its limit of {limit} bytes"
+    assert gap.reason == "the file has reached its limit of 97.7 KiB"
     assert len(operations) + gap.lost == 300
     size = len(encode(operations[0])) + 1
     assert limit * 3 // 4 - 500 < len(operations) * size < limit * 3 // 4

@@ -64,10 +64,10 @@ LINES: list[tuple[Written, str, str]] = [
     (
         OperationsText(rank=1, lost=2, rows=TEXT),
         "trace",
-        "slackline rank 1 operation: all_reduce 3 of group 7: 4.19 MB by ring over 0 in 2000 us, "
+        "slackline rank 1 operation: all_reduce 3 of group 7: 4 MiB by ring over 0 in 2 ms, "
         "waited 500 us\n"
         "slackline rank 1 operation: recv 0 of group 7 with rank 2: 800 B in 2 us, FAILED\n"
-        "slackline rank 1 operation: 2 operations are not shown: there were too many\n",
+        "slackline rank 1 operation: 2 operations not shown: there were too many\n",
     ),
 ]
 

@@ -18,6 +18,7 @@ from slackline.causes.ending._words import (
     time_of,
 )
 from slackline.records.failures import Error, Frame, OperationState
+from slackline.units import count
 
 __all__ = ["crash", "disagreement", "exception", "exit_code", "link", "lost_rank", "thread"]
 
@@ -261,7 +262,7 @@ def _loss(
         default=0,
     )
     if killed:
-        processes = "1 process" if killed == 1 else f"{killed} processes"
+        processes = count(killed, "process", "processes")
         cause = (
             f"{cause[:-1]}; the kernel of {host} has killed {processes} for lack of memory "
             "meanwhile."

@@ -14,6 +14,7 @@ from slackline.causes.ending._words import (
     time_of,
 )
 from slackline.records.failures import OperationState
+from slackline.units import show_time
 
 __all__ = ["waited"]
 
@@ -70,7 +71,7 @@ def _late(evidence: Evidence, operation: Shared, absent: set[int]) -> Explanatio
         kind=kind,
         cause=cause,
         wait=f"{capital(ranks_named(waiting))} waited for {ranks_named(ranks)} since "
-        f"{time_of(operation.since_ns)}, for {operation.waited_ns / 1e9:.1f} s.",
+        f"{time_of(operation.since_ns)}, for {show_time(operation.waited_ns)}.",
         advice=advice,
         ranks=ranks,
         waiting=waiting,
@@ -140,7 +141,7 @@ def _stuck(evidence: Evidence, operation: Shared, unknown: set[int]) -> Explanat
     missing.sort(key=lambda pair: not _disturbed(evidence, *pair))
     wait = (
         f"{capital(ranks_named(waiting))} waited since {time_of(operation.since_ns)}, for "
-        f"{operation.waited_ns / 1e9:.1f} s."
+        f"{show_time(operation.waited_ns)}."
     )
     if not missing:
         return Explanation(

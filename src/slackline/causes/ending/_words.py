@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from slackline.records.failures import OperationState
+from slackline.units import show_bytes
 
 __all__ = ["Explanation", "capital", "operation_name", "ranks_named", "time_of"]
 
@@ -52,9 +53,9 @@ def capital(text: str) -> str:
 
 
 def operation_name(operation: OperationState) -> str:
-    """Return an operation in words: "all_reduce number 7 (4,000 bytes, plan ring)"."""
+    """Return an operation in words: "all_reduce number 7 (3.91 KiB, plan ring)"."""
     tag = f" tag {operation.tag}" if operation.tag >= 0 else ""
-    details = [] if operation.kind == "barrier" else [f"{operation.bytes:,} bytes"]
+    details = [] if operation.kind == "barrier" else [show_bytes(operation.bytes)]
     if operation.plan and operation.kind != "barrier":
         details.append(f"plan {operation.plan}")
     if operation.members and operation.members != tuple(range(len(operation.members))):

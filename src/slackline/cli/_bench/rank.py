@@ -15,7 +15,8 @@ from torch import distributed as dist
 
 from slackline.cli._bench import Asked
 from slackline.errors import UsageError
-from slackline.units import decimal_bytes
+from slackline.units import count as counted
+from slackline.units import show_byte_rate, show_bytes, show_time
 
 __all__ = ["measure"]
 
@@ -45,7 +46,9 @@ def measure(asked: Asked) -> None:
     try:
         if dist.get_rank() == 0 and not asked.as_json:
             ranks = dist.get_world_size()
-            print(f"{asked.collective} over {asked.backend}, {ranks} ranks, {asked.dtype}")
+            print(
+                f"{asked.collective} over {asked.backend}, {counted(ranks, 'rank')}, {asked.dtype}"
+            )
             print(_HEAD, flush=True)
         for size in asked.sizes:
             _measure_size(asked, size, dtype, device)
@@ -165,10 +168,9 @@ def _print(
         }
         print(json.dumps(row), flush=True)
         return
-    rates = f"{decimal_bytes(round(algorithm)) + '/s':>10} {decimal_bytes(round(bus)) + '/s':>10}"
+    rates = f"{show_byte_rate(algorithm):>10} {show_byte_rate(bus):>10}"
     told = "right" if right else "WRONG"
-    us = seconds * 1e6
-    size, took = decimal_bytes(nbytes), f"{us:.1f} us" if us < 100 else f"{us:.0f} us"
+    size, took = show_bytes(nbytes), show_time(1e9 * seconds)
     print(f"{size:>9} {count:>10} {took:>11} {rates}  {told}", flush=True)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from slackline.cli._doctor._finding import Finding, Level
 from slackline.cli._doctor._transfers import Measured
+from slackline.units import show_rate, show_time
 
 __all__ = ["Matrix", "findings", "latency", "link_findings", "rate"]
 
@@ -85,16 +86,12 @@ def link_findings(hosts: Sequence[str], reports: Iterable[Mapping[str, Any]]) ->
 
 def rate(bytes_per_second: float) -> str:
     """Format a bandwidth in bits per second with a unit, for example "9.41 Gbit/s"."""
-    bits = 8 * bytes_per_second
-    for unit, size in (("Gbit/s", 1e9), ("Mbit/s", 1e6)):
-        if bits >= size:
-            return f"{bits / size:.3g} {unit}"
-    return f"{bits / 1e3:.3g} kbit/s"
+    return show_rate(8 * bytes_per_second)
 
 
 def latency(ns: float) -> str:
     """Format a duration in nanoseconds with a unit, for example "12.3 us"."""
-    return f"{ns / 1e3:.3g} us" if ns < 1e6 else f"{ns / 1e6:.3g} ms"
+    return show_time(ns)
 
 
 def _strange(

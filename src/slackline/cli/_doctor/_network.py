@@ -10,7 +10,7 @@ from slackline.cli._doctor._finding import Finding, Level
 from slackline.cli._doctor._system import read_text
 from slackline.cli._job._loopback import ADDRESSES, usable
 from slackline.env import Environment
-from slackline.units import format_bytes, format_rate
+from slackline.units import show_bytes, show_rate, show_time
 
 __all__ = [
     "Interface",
@@ -81,7 +81,7 @@ def interfaces(root: Path = Path("/sys/class/net")) -> list[Interface]:
 
 def interface(found: Interface) -> Finding:
     """Check one interface: its state, its error and drop counts, its MTU."""
-    speed = format_rate(found.bits_per_second) if found.bits_per_second else "no speed told"
+    speed = show_rate(found.bits_per_second) if found.bits_per_second else "no speed told"
     state = "up" if found.up else "down"
     value = f"{state}, {speed}, MTU {found.mtu}, {found.address or 'no address'}"
     name = f"NIC {found.name}"
@@ -191,9 +191,9 @@ def own_name(host: str, addresses: Sequence[str], lookup_ns: int, *, outside: bo
     if lookup_ns > _SLOW_LOOKUP_NS:
         return Finding(
             name=name,
-            value=f"{value}, after {lookup_ns / 1e9:.1f} s",
+            value=f"{value}, after {show_time(lookup_ns)}",
             level=Level.MEND,
-            advice=f"looking up {host!r} takes {lookup_ns / 1e9:.1f} s: a name server does not "
+            advice=f"looking up {host!r} takes {show_time(lookup_ns)}: a name server does not "
             "answer; add the name to the table of hosts",
             command=f'echo "{addresses[0]} {host}" >> /etc/hosts',
         )
@@ -214,14 +214,14 @@ def buffers(direction: str, limit: int) -> Finding:
     `direction` is "rmem" or "wmem", and `limit` the kernel's maximum in bytes.
     """
     name = f"socket buffer ({direction})"
-    value = f"up to {format_bytes(limit)}"
+    value = f"up to {show_bytes(limit)}"
     if limit >= _WANTED_BUFFER:
         return Finding(name=name, value=value)
     return Finding(
         name=name,
         value=value,
         level=Level.NOTE,
-        advice=f"UDP rails lose packets with buffers below {format_bytes(_WANTED_BUFFER)}; TCP "
+        advice=f"UDP rails lose packets with buffers below {show_bytes(_WANTED_BUFFER)}; TCP "
         "does not mind",
         command=f"sysctl -w net.core.{direction}_max={_WANTED_BUFFER}",
     )

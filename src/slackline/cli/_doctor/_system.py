@@ -13,7 +13,7 @@ from pathlib import Path
 
 from slackline.cli._doctor._finding import Finding, Level
 from slackline.cli._job._limits import group_limits, usable_cores
-from slackline.units import format_bytes
+from slackline.units import count, show_bytes
 
 __all__ = [
     "arena",
@@ -135,7 +135,7 @@ def torch_version(installed: str | None = None) -> Finding:
 
 def cores(usable: int, ranks: int) -> Finding:
     """Check that there is a core for every rank."""
-    value = f"{usable} for {ranks} {'rank' if ranks == 1 else 'ranks'}"
+    value = f"{usable} for {count(ranks, 'rank')}"
     if usable >= ranks:
         return Finding(name="cores", value=value)
     return Finding(
@@ -153,17 +153,18 @@ def memory(available_bytes: int, limit_bytes: int | None, ranks: int) -> Finding
     `limit_bytes` is the limit of this process's control groups; None without one.
     """
     usable = available_bytes if limit_bytes is None else min(available_bytes, limit_bytes)
-    value = f"{format_bytes(usable >> 20 << 20)} for {ranks} {'rank' if ranks == 1 else 'ranks'}"
+    value = f"{show_bytes(usable)} for {count(ranks, 'rank')}"
     if limit_bytes is not None:
-        value += f", control groups allow {format_bytes(limit_bytes >> 20 << 20)}"
+        value += f", control groups allow {show_bytes(limit_bytes)}"
     if usable >= ranks * _RANK_BYTES:
         return Finding(name="memory", value=value)
     return Finding(
         name="memory",
         value=value,
         level=Level.NOTE,
-        advice=f"{ranks} ranks need {format_bytes(ranks * _RANK_BYTES)} for torch alone: start "
-        "fewer of them, or give the container more memory; the kernel kills a rank that has none",
+        advice=f"{count(ranks, 'rank')} need {show_bytes(ranks * _RANK_BYTES)} for torch alone: "
+        "start fewer of them, or give the container more memory; the kernel kills a rank that "
+        "has none",
     )
 
 
@@ -187,7 +188,7 @@ def shared_memory() -> Finding:
             " needs: let the container's seccomp profile or security policy allow it",
         )
     free = _available_bytes(read_text("/proc/meminfo"))
-    return Finding(name=name, value=f"memfd works, {format_bytes(free >> 20 << 20)} available")
+    return Finding(name=name, value=f"memfd works, {show_bytes(free)} available")
 
 
 def _size_of(path: str) -> int | None:
@@ -213,7 +214,7 @@ def shared_files(size: int | None) -> Finding:
     `size` is the size of the file system in bytes, None if there is no such directory.
     """
     name = "/dev/shm"
-    value = "missing" if size is None else format_bytes(size >> 20 << 20)
+    value = "missing" if size is None else show_bytes(size)
     if size is not None and size >= _SHARED_FILES:
         return Finding(name=name, value=value)
     return Finding(
@@ -236,7 +237,7 @@ def arena(address_space: int | None, overcommit: str, ranks: int) -> Finding:
     """
     name = "address space"
     if address_space is not None:
-        value = f"limited to {format_bytes(address_space >> 20 << 20)}"
+        value = f"limited to {show_bytes(address_space)}"
         try:
             from slackline.nic.host import equal_arenas
         except ImportError:
@@ -258,8 +259,8 @@ def arena(address_space: int | None, overcommit: str, ranks: int) -> Finding:
                 name=name,
                 value=value,
                 level=Level.NOTE,
-                advice=f"each of {ranks} {'rank' if ranks == 1 else 'ranks'} gets about "
-                f"{format_bytes(each)} of registered memory in place of {format_bytes(_ARENA)}: "
+                advice=f"each of {count(ranks, 'rank')} gets about "
+                f"{show_bytes(each)} of registered memory in place of {show_bytes(_ARENA)}: "
                 "lift the limit if the job needs more",
                 command="ulimit -v unlimited",
             )
@@ -268,7 +269,7 @@ def arena(address_space: int | None, overcommit: str, ranks: int) -> Finding:
             name=name,
             value="the kernel counts what is reserved",
             level=Level.MEND,
-            advice=f"with vm.overcommit_memory=2 the kernel refuses the {format_bytes(_ARENA)} "
+            advice=f"with vm.overcommit_memory=2 the kernel refuses the {show_bytes(_ARENA)} "
             "that an engine reserves: set it to 0, or SLACKLINE_ARENA to what is needed",
             command="sysctl -w vm.overcommit_memory=0",
         )

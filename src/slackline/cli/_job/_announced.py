@@ -18,6 +18,7 @@ from typing import Self
 from slackline._process_start import started
 from slackline.env import runtime_folders
 from slackline.errors import UsageError
+from slackline.units import count
 
 __all__ = ["RunningJob", "announced", "find_job", "running_jobs"]
 
@@ -71,7 +72,7 @@ def find_job() -> RunningJob:
         )
     if len(found) > 1:
         known = ", ".join(
-            f"{each.directory} ({each.program}, {each.ranks} ranks)" for each in found
+            f"{each.directory} ({each.program}, {count(each.ranks, 'rank')})" for each in found
         )
         raise UsageError(f"this user runs {len(found)} jobs, name the directory of one: {known}")
     return found[0]

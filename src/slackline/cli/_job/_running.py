@@ -26,6 +26,7 @@ from slackline.cli._serving import Served
 from slackline.env import Environment
 from slackline.faults import Plan
 from slackline.lab import LabOptions
+from slackline.units import count
 from slackline.views.terminal import PlainScreen, Report, Screen, open_screen
 
 __all__ = ["Request", "run_job"]
@@ -178,7 +179,7 @@ def _announce(asked: Request, screen: Screen) -> None:
     for said in asked.config.replaced(os.environ, asked.variables):
         screen.note(said)
     cores = usable_cores()
-    ranks = f"{asked.ranks} {'rank' if asked.ranks == 1 else 'ranks'}"
+    ranks = count(asked.ranks, "rank")
     screen.note(f"{ranks} of {asked.program} on {cores} cores")
     if asked.announcement:
         screen.note(asked.announcement)

@@ -13,7 +13,7 @@ from slackline.cli._job._launch import Job, Place, meeting_at, on_this_machine, 
 from slackline.errors import UsageError
 from slackline.faults import Plan
 from slackline.lab import Executor, Injection, Lab, LabOptions
-from slackline.units import parse_rate
+from slackline.units import parse_rate, show_time
 
 __all__ = ["NO_GROUP_NS", "Stage", "lab_options", "open_stage"]
 
@@ -69,7 +69,7 @@ class Stage:
         missing = sorted(set(job.ranks) - set(opened))
         return (
             f"the faults count from now: {ranks_named(missing)} opened no group of slackline in "
-            f"the {self.no_group_ns / 1e9:g} s since the processes have started"
+            f"the {show_time(self.no_group_ns)} since the processes have started"
         )
 
     def unused(self) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 from slackline._distribution import install
 from slackline.errors import UsageError
 from slackline.plan.pipeline import PS_PER_MS, Kind, PipelinePlan, Scenario, replay
+from slackline.units import show_time
 
 __all__ = ["draw"]
 
@@ -64,7 +65,7 @@ def draw(plan: PipelinePlan, scenario: Scenario, path: Path) -> None:
         axes.invert_yaxis()
         axes.set_xlim(0, timing.makespan_ps / PS_PER_MS)
         axes.set_xlabel("ms")
-        axes.set_title(f"{plan}: {timing.makespan_ps / PS_PER_MS:.6g} ms")
+        axes.set_title(f"{plan}: {show_time(timing.makespan_ps / 1000)}")
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=4, frameon=False)
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
         try:

@@ -8,6 +8,7 @@ from slackline.cli._plan_pipeline._report import in_ms, table
 from slackline.errors import UsageError
 from slackline.plan.partition import Cluster, Model, Partition, Profile, parse_model, partition
 from slackline.plan.pipeline import PS_PER_MS
+from slackline.units import count, show_percent, show_time
 
 __all__ = ["cut_model", "partition_report", "partition_text"]
 
@@ -61,11 +62,12 @@ def partition_text(found: Partition, seconds: float) -> str:
     lines = [
         table(_stages(found)),
         "",
-        f"iteration: {in_ms(found.iteration_ps)} for {found.scenario.microbatches} microbatches",
+        f"iteration: {in_ms(found.iteration_ps)} for "
+        f"{count(found.scenario.microbatches, 'microbatch', 'microbatches')}",
         f"lower bound of {of}: {in_ms(found.lower_bound_ps)}; the iteration is "
-        f"{found.gap:.1%} above it",
+        f"{show_percent(found.gap)} above it",
         f"order: {found.reason}",
-        f"planned in {seconds:.2f} s",
+        f"planned in {show_time(1e9 * seconds)}",
     ]
     return "\n".join(lines)
 

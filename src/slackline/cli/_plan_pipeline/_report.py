@@ -18,6 +18,7 @@ from slackline.plan.pipeline import (
     replay,
     timetable,
 )
+from slackline.units import show_number, show_percent, show_time
 
 __all__ = ["compared", "memory_curve", "in_ms", "report", "table", "text"]
 
@@ -48,14 +49,15 @@ def text(plan: PipelinePlan, scenario: Scenario) -> str:
     """
     timing = replay(plan, scenario)
     bound = lower_bound_ps(scenario, plan.placement)
-    peaks = ", ".join(f"{float(each):g}" for each in timing.peak_activations)
+    peaks = ", ".join(show_number(float(each)) for each in timing.peak_activations)
     lines = [
         str(plan),
         timetable(plan, timing),
         "",
         f"makespan: {in_ms(timing.makespan_ps)}",
-        f"lower bound: {in_ms(bound)}; the plan is {timing.makespan_ps / bound - 1:.1%} above it",
-        f"bubble share: {float(timing.bubble_share):.1%}",
+        f"lower bound: {in_ms(bound)}; the plan is {show_percent(timing.makespan_ps / bound - 1)} "
+        f"above it",
+        f"bubble share: {show_percent(float(timing.bubble_share))}",
         f"peak activations: {peaks}",
     ]
     return "\n".join([*lines, *_slack_lines(plan, scenario)])
@@ -117,7 +119,7 @@ def memory_curve(scenario: Scenario, options: Options) -> list[Row]:
 
 def table(rows: list[Row]) -> str:
     """Format rows as text columns, with their keys as headings."""
-    heads = [key.replace("_", " ") for key in rows[0]]
+    heads = [key.removesuffix("_ms").replace("_", " ") for key in rows[0]]
     cells = [heads, *([_cell(key, value) for key, value in row.items()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join(
@@ -156,7 +158,9 @@ def _cell(key: str, value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:.1%}" if key.endswith("share") else f"{value:.6g}"
+        if key.endswith("_ms"):
+            return show_time(1e6 * value)
+        return show_percent(value) if key.endswith("share") else show_number(value)
     return str(value)
 
 
@@ -165,5 +169,5 @@ def _count(value: Fraction) -> int | float:
 
 
 def in_ms(time_ps: int) -> str:
-    """Format a time in milliseconds with six digits at most."""
-    return f"{time_ps / PS_PER_MS:.6g} ms"
+    """Return a time in picoseconds for people: "12.3 ms"."""
+    return show_time(time_ps / 1000)

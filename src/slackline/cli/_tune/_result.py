@@ -16,6 +16,7 @@ from slackline.cli._job._limits import usable_cores
 from slackline.cli._tune._candidates import Candidate
 from slackline.cli._tune._search import PAIRS, Attempt, Verdict
 from slackline.cli._tune._steps import WARM_UP, Measure
+from slackline.units import show_time
 
 __all__ = ["attempts_table", "described", "gain_text", "result_json", "result_text"]
 
@@ -76,11 +77,11 @@ def result_text(
 
 def attempts_table(attempts: Sequence[Attempt]) -> Table:
     """Return a table with a row for each trial."""
-    table = Table(caption="the median step of each trial, in milliseconds")
-    for column in ("trial", "settings", "ms a step"):
-        table.add_column(column, justify="right" if column == "ms a step" else "left")
+    table = Table(caption="the median step of each trial")
+    for column in ("trial", "settings", "step time"):
+        table.add_column(column, justify="right" if column == "step time" else "left")
     for each in attempts:
-        took = each.reason if each.step_ns is None else f"{each.step_ns / 1e6:.3f}"
+        took = each.reason if each.step_ns is None else show_time(each.step_ns)
         table.add_row(each.stage, str(each.candidate), took)
     return table
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from slackline.cli._tune._candidates import DEFAULTS, Candidate, combined
+from slackline.units import show_time
 
 __all__ = ["PAIRS", "Attempt", "DefaultsFailedError", "Search", "Verdict", "most_candidates"]
 
@@ -184,8 +185,8 @@ class Search:
                 best_ns.append(tried.step_ns)
         ratios = [usual / best for usual, best in zip(usual_ns, best_ns, strict=True)]
         confirmed = max(best_ns) < min(usual_ns)
-        slowest = f"{max(best_ns) / 1e6:.3f} ms a step with {candidate}"
-        fastest = f"{min(usual_ns) / 1e6:.3f} ms with the defaults"
+        slowest = f"{show_time(max(best_ns))} a step with {candidate}"
+        fastest = f"{show_time(min(usual_ns))} with the defaults"
         relation = "is less than" if confirmed else "is not less than"
         return Verdict(
             best=candidate if confirmed else DEFAULTS,
@@ -206,6 +207,6 @@ class Search:
     def _try(self, stage: str, candidate: Candidate) -> Attempt:
         tried = self._attempt(stage, candidate)
         self.attempts.append(tried)
-        took = tried.reason if tried.step_ns is None else f"{tried.step_ns / 1e6:.3f} ms a step"
+        took = tried.reason if tried.step_ns is None else f"{show_time(tried.step_ns)} a step"
         self._say(f"{stage}: {candidate}: {took}")
         return tried

@@ -26,6 +26,7 @@ from slackline.records import (
     StepSummary,
     file_of,
 )
+from slackline.units import count as counted
 
 __all__ = ["WARM_UP", "Measure", "RankSteps", "TrialSteps"]
 
@@ -96,9 +97,11 @@ class RankSteps:
                 case Operations():
                     self.operations += (each for each in record.rows if not each.internal)
                     if record.lost:
-                        self.problems.append(f"{record.lost} operations have no record")
+                        self.problems.append(f"no record of {counted(record.lost, 'operation')}")
                 case Gap():
-                    self.problems.append(f"{record.lost} records are missing: {record.reason}")
+                    self.problems.append(
+                        f"{counted(record.lost, 'record')} missing: {record.reason}"
+                    )
                 case _:
                     pass
 

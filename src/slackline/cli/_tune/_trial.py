@@ -21,6 +21,8 @@ from slackline.env import Environment
 from slackline.errors import TimeoutError
 from slackline.faults import parse_all
 from slackline.lab import LabOptions
+from slackline.units import count as counted
+from slackline.units import show_time
 from slackline.views.terminal import Screen
 
 __all__ = ["InterruptedSearchError", "Script", "Trial", "run_trial"]
@@ -137,7 +139,7 @@ def run_trial(
         wall_s = time.monotonic() - began_s
         reason, exit_code = "", None
         if count < WARM_UP + steps:
-            reason = f"{count} of {WARM_UP + steps} steps in {wall_s:.1f} s"
+            reason = f"{count} of {WARM_UP + steps} steps in {show_time(1e9 * wall_s)}"
             if ended:
                 ending = job.ending()
                 exit_code = ending.exit_code
@@ -161,7 +163,7 @@ def run_trial(
 def _end(job: Job, ending: Ending, count: int) -> str:
     """Return a clause for the end of a job that ended by itself before its steps were taken."""
     if not ending.exit_code:
-        return f"the script ended after {count} steps"
+        return f"the script ended after {counted(count, 'step')}"
     if not ending.failures:
         return "torchrun failed"
     cause = ending.failures[0]

@@ -14,6 +14,7 @@ from slackline.cli._tune._steps import WARM_UP
 from slackline.cli._tune._trial import Script, Trial, run_trial
 from slackline.errors import UsageError
 from slackline.predict import write_job
+from slackline.units import count, show_time
 from slackline.views.terminal import Screen
 
 __all__ = ["ScriptFailedError", "Tuner"]
@@ -77,8 +78,10 @@ class Tuner:
         if not count:
             needed_s = 2 * PAIRS * self._trial_s
             raise UsageError(
-                f"--budget {budget} leaves {max(left_s, 0):.0f} s after the first trial, and a "
-                f"search needs {needed_s:.0f} s: {2 * PAIRS} trials of {self._trial_s:.0f} s"
+                f"--budget {budget} leaves {show_time(1e9 * max(left_s, 0))} after the first "
+                f"trial, and a "
+                f"search needs {show_time(1e9 * needed_s)}: {2 * PAIRS} trials of "
+                f"{show_time(1e9 * self._trial_s)}"
             )
         self._screen.note(
             f"{len(found)} candidates, of which {count} are tried: "
@@ -108,23 +111,23 @@ class Tuner:
                 else 'no rank has posted an operation in a group of the backend "slackline"'
             )
             if first.exit_code is None:
-                why += f"; {first.wall_s:.0f} s have passed: raise --budget {budget}"
+                why += f"; {show_time(1e9 * first.wall_s)} have passed: raise --budget {budget}"
             raise UsageError(f"the steps of {program} cannot be measured: {why}")
         if first.exit_code == 0:
             raise UsageError(
-                f"{program} ended after {first.count} steps, and a trial needs {total}: let the "
+                f"{program} ended after {count(first.count, 'step')}, and a trial needs {total}: "
+                f"let the "
                 f"script run longer, or lower --steps {self._steps}"
             )
         if first.step_ns is None:
             raise UsageError(
-                f"{program} took {first.count} steps in {first.wall_s:.0f} s, and a trial needs "
+                f"{program} took {count(first.count, 'step')} in {show_time(1e9 * first.wall_s)}, "
+                f"and a trial needs "
                 f"{total}: raise --budget {budget}, or lower --steps {self._steps}"
             )
         # The first trial is longer if it waited for the end of the library's own trial.
         self._trial_s = first.wall_s - (first.count - total) * first.step_ns / 1e9
-        self._screen.note(
-            f"the first trial: {first.step_ns / 1e6:.3f} ms a step, by {first.measure}"
-        )
+        self._screen.note(f"the first trial: {show_time(first.step_ns)} a step, by {first.measure}")
         return first
 
     def _attempt(self, stage: str, candidate: Candidate) -> Attempt:

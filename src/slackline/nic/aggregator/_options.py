@@ -7,6 +7,7 @@ from pathlib import Path
 
 from slackline.env import NICS
 from slackline.errors import UsageError
+from slackline.units import show_bytes
 
 __all__ = ["AggregatorOptions"]
 
@@ -55,7 +56,8 @@ class AggregatorOptions:
             raise UsageError(f"nic must be one of {', '.join(NICS)}, not {self.nic!r}")
         if self.memory_bytes < _SMALLEST_MEMORY:
             raise UsageError(
-                f"memory must be at least {_SMALLEST_MEMORY} bytes, not {self.memory_bytes}"
+                f"memory must be at least {show_bytes(_SMALLEST_MEMORY)}, not "
+                f"{show_bytes(self.memory_bytes)}"
             )
         if not 0 <= self.onset < WHOLE:
             raise UsageError(f"onset must be 0 to {WHOLE - 1}, not {self.onset}")

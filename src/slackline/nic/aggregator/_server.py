@@ -34,7 +34,7 @@ from slackline.nic.offload import (
     read_descriptor,
     rendezvous_with_aggregator,
 )
-from slackline.units import format_bytes
+from slackline.units import count, show_bytes
 
 __all__ = ["Aggregator"]
 
@@ -96,8 +96,9 @@ class Aggregator:
         if added_bytes >= least_bytes:
             return ""
         return (
-            f"this node has added {added_bytes} bytes for the groups that it served, {served} in "
-            f"all, and not {format_bytes(least_bytes)}: their operations took other plans; "
+            f"this node has added {show_bytes(added_bytes)} for the groups that it served, "
+            f"{served} in "
+            f"all, and not {show_bytes(least_bytes)}: their operations took other plans; "
             "SLACKLINE_PLAN=star sends every all_reduce to the node"
         )
 
@@ -167,7 +168,7 @@ class Aggregator:
             )
         elif self._serves() >= self.options.groups:
             response = AggregationResponse(
-                refusal=f"the limit of {self.options.groups} groups is reached"
+                refusal=f"the limit of {count(self.options.groups, 'group')} is reached"
             )
         elif self._nodes and (refusal := self._nodes.refusal(theirs.workers)):
             response = AggregationResponse(refusal=refusal)

@@ -17,6 +17,7 @@ from slackline.nic.collectives import STAR, compile_program
 from slackline.nic.connect import EndpointDescriptor, Network, Rendezvous
 from slackline.nic.offload import DeviceThread, NodeHost, Nodes
 from slackline.plan.collective import Collective, part
+from slackline.units import count, show_bytes
 
 __all__ = ["Service"]
 
@@ -121,12 +122,14 @@ class Service:
                 device_thread.join()
             self._network.close()
             self.added_bytes = counters["bytes_reduced"]
-            added = f"{self.added_bytes} bytes added"
+            added = f"{show_bytes(self.added_bytes)} added"
             if self._nodes is not None:
                 by_it = 0 if node is None else node.added_bytes
                 self.added_bytes += by_it
                 frames = counters["device_frames_given"]
-                added += f", {frames} frames by its {self._nodes.kind} ({by_it} bytes)"
+                added += (
+                    f", {count(frames, 'frame')} by its {self._nodes.kind} ({show_bytes(by_it)})"
+                )
             done = counters["operations"]
             _log.info("%s: over after %d operations, %s: %s", name, done, added, self._why)
             self._on_end(self)

@@ -25,6 +25,7 @@ from slackline.plan.collective import (
     names,
     part,
 )
+from slackline.units import show_bytes
 from slackline.wire import DType, ReduceOp
 
 if TYPE_CHECKING:
@@ -322,7 +323,7 @@ class PlanBook:
             selected = self._selected[key] = Selected(name, reason, program)
             _log.debug("%s of %d bytes: %s", collective.label, size_class, reason)
             if self.decide is not None:
-                made = f"{name} for {collective.label} of at most {size_class} bytes"
+                made = f"{name} for {collective.label} of at most {show_bytes(size_class)}"
                 self.decide("plan", made, reason)
         return selected
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from slackline._lazy import record
-from slackline.units import format_bytes
+from slackline.units import show_bytes
 
 __all__ = [
     "SMALLEST_ARENA",
@@ -129,10 +129,11 @@ def unmapped_text(arena_bytes: int, error: OSError) -> str:
         )
     else:
         remedy = (
-            f"its address space, RLIMIT_AS, is limited to {most} bytes: lift the limit (ulimit -v),"
+            f"its address space, RLIMIT_AS, is limited to {show_bytes(most)}: lift the limit "
+            f"(ulimit -v),"
             " or set SLACKLINE_ARENA to less on all ranks of the host"
         )
     return (
-        f"process {os.getpid()} cannot map {format_bytes(arena_bytes)} of registered memory of a "
+        f"process {os.getpid()} cannot map {show_bytes(arena_bytes)} of registered memory of a "
         f"rank of its host ({os.strerror(error.errno or 0)}); {remedy}"
     )

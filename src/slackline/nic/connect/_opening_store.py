@@ -20,6 +20,7 @@ from types import MappingProxyType
 
 from slackline.errors import ClosedError, LinkError, PeerError, SlacklineError, TimeoutError
 from slackline.nic._interface import Store
+from slackline.units import show_time
 
 __all__ = [
     "OpeningStore",
@@ -29,6 +30,9 @@ __all__ = [
     "tell_failure",
     "wait_until",
 ]
+
+_MOST_NAMED = 12
+"""The most ranks that a message names."""
 
 _FAILURE = "slackline/failed"
 _SHORTEST_PAUSE_S = 200e-6
@@ -107,7 +111,8 @@ class OpeningStore:
                 return [self._store.get(name) for name in names]
             late = self._absent(needs) or self._absent(keys) or list(keys)
         raise TimeoutError(
-            f"the rendezvous Timed out after {self._limit_s:g} s, at {step}: rank {self.rank} "
+            f"the rendezvous Timed out after {show_time(1e9 * self._limit_s)}, at {step}: rank "
+            f"{self.rank} "
             f"waits for {ranks_text(late)}",
             rank=self.rank,
             peer=late[0],
@@ -244,7 +249,12 @@ def absent_keys(store: Store, keys: list[str]) -> list[str]:
 
 
 def ranks_text(ranks: list[int]) -> str:
-    """Return the names of ranks: "rank 3", "ranks 1 and 3", "ranks 1, 2 and 3"."""
+    """Return the names of ranks: "rank 3", "ranks 1 and 3", "ranks 1, 2 and 3".
+
+    Of more than 12 ranks the text has the number and the first 12.
+    """
+    if len(ranks) > _MOST_NAMED:
+        return f"{len(ranks)} ranks, {', '.join(map(str, ranks[:_MOST_NAMED]))} and others"
     *others, last = map(str, ranks)
     return f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
 

@@ -132,7 +132,7 @@ class Peer:
         return next(iter(self._meetings))
 
     def meet_also(self, code: int, key: bytes) -> bool:
-        """Accept the peer under a further rendezvous until a handshake; return whether it was added.
+        """Accept the peer by a further rendezvous until a handshake; return whether it was added.
 
         Threads may open several groups at once, in another order at each end. The other end may
         then have made the link in another group than this end, and knows only that group as yet.

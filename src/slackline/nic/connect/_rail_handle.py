@@ -33,7 +33,7 @@ from slackline.nic.connect._sockets import (
     control_congestion,
     ready,
 )
-from slackline.units import format_bytes
+from slackline.units import show_bytes
 
 if TYPE_CHECKING:
     from slackline.nic.connect._tls import Identity
@@ -285,7 +285,7 @@ def _hand_over_memory(
 def _no_ring(engine: _native.Engine, error: RuntimeError) -> str:
     """Return why the engine's arena has no room for a further peer of the host."""
     return (
-        f"process {os.getpid()} has {format_bytes(engine.arena_bytes)} of registered memory: "
+        f"process {os.getpid()} has {show_bytes(engine.arena_bytes)} of registered memory: "
         f"{error} for another rank of its host; set SLACKLINE_ARENA to more"
     )
 

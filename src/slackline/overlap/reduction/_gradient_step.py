@@ -64,7 +64,7 @@ class GradientStep:
         self._posted_gradients: set[ParameterState] = set()
 
     def follow(self, groups: Sequence[GradientGroup]) -> None:
-        """Count the arrived gradients of `groups` from now on; a group that stays keeps its count."""
+        """Count the gradients of `groups` from now on; a group that stays keeps its count."""
         self._groups = tuple(groups)
         self._group_of = {state: group for group in groups for state in group.states}
         if self._in_order:

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.stats import ecdf
 
 from slackline.pipeline.forecast._history import Array, History
+from slackline.units import show_time
 
 __all__ = ["Bursts", "fit_bursts"]
 
@@ -48,9 +49,11 @@ class Bursts:
     def sentence(self) -> str:
         """Return the forecast in words."""
         state = "slow" if self.slow else "fast"
+        least, most = (show_time(1e9 * float(x)) for x in (self.lengths.min(), self.lengths.max()))
         return (
-            f"The link is {state} for {self.lengths.min():.3g} to {self.lengths.max():.3g} s each "
-            f"time, now for {self.age:.3g} s; the delay then changes to {self.other_ms:.3g} ms."
+            f"The link is {state} for {least} to {most} each "
+            f"time, now for {show_time(1e9 * self.age)}; the delay then changes to "
+            f"{show_time(1e6 * self.other_ms)}."
         )
 
 

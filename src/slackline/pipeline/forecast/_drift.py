@@ -10,6 +10,7 @@ import numpy as np
 from scipy.stats import theilslopes
 
 from slackline.pipeline.forecast._history import Array, History
+from slackline.units import show_time
 
 __all__ = ["Drift", "fit_drift"]
 
@@ -36,8 +37,8 @@ class Drift:
         """Return the forecast in words."""
         way = "rises" if self.slope > 0 else "falls"
         return (
-            f"The delay of the link is {self.latest_ms:.3g} ms and {way} by "
-            f"{60 * abs(self.slope):.3g} ms a minute."
+            f"The delay of the link is {show_time(1e6 * self.latest_ms)} and {way} by "
+            f"{show_time(60e6 * abs(self.slope))} a minute."
         )
 
 

@@ -9,6 +9,7 @@ from slackline.pipeline.forecast._history import History, Reading
 from slackline.pipeline.forecast._models import MODELS, Model
 from slackline.pipeline.forecast._options import ForecastOptions
 from slackline.pipeline.forecast._skill import SIMPLE, Issued, LinkHistory, skilled
+from slackline.units import count, show_time
 
 __all__ = ["Forecast", "changes", "foresee", "observe"]
 
@@ -89,10 +90,12 @@ def foresee(
             f"at {latest.time_ns} ns"
         )
     if len(state.readings) < _LEAST:
-        return state, _none(latest, f"there are only {len(state.readings)} readings")
+        return state, _none(latest, f"there are only {count(len(state.readings), 'reading')}")
     history = History.of(state.readings)
     if history.swing_ms < options.least_change_ms:
-        return state, _none(latest, f"the delay changed by {history.swing_ms:.3g} ms only")
+        return state, _none(
+            latest, f"the delay changed by {show_time(1e6 * history.swing_ms)} only"
+        )
     models = {name: fit(history) for name, fit in MODELS.items()}
     span = np.linspace(start_ns - latest.time_ns, end_ns - latest.time_ns, _PLACES) / _NS_PER_S
     persistent = latest.delay_ns / _NS_PER_MS

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.signal import correlate, find_peaks
 
 from slackline.pipeline.forecast._history import Array, History
+from slackline.units import show_time
 
 __all__ = ["Periodic", "fit_periodic"]
 
@@ -58,8 +59,9 @@ class Periodic:
         turn = float(places[np.argmax(slow != slow[0])])
         then = "this time ends" if slow[0] else "the next time is"
         return (
-            f"Every {self.period:.3g} s the link slows by {np.ptp(values):.3g} ms for "
-            f"{length:.3g} s; {then} in {turn:.3g} s."
+            f"Every {show_time(1e9 * self.period)} the link slows by "
+            f"{show_time(1e6 * float(np.ptp(values)))} for "
+            f"{show_time(1e9 * length)}; {then} in {show_time(1e9 * turn)}."
         )
 
 

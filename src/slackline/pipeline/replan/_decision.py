@@ -24,6 +24,7 @@ from statistics import median
 from types import MappingProxyType
 
 from slackline.plan.pipeline import Kind, PipelinePlan, Scenario, slack_needed, tolerance_ps
+from slackline.units import show_time
 
 __all__ = [
     "REMEMBERED",
@@ -298,4 +299,4 @@ def _shown(now: Scenario) -> str:
 
 
 def _ms(value_ps: float) -> str:
-    return f"{value_ps / 1e9:.2f} ms"
+    return show_time(value_ps / _PS_PER_NS)

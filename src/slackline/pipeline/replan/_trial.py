@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from math import comb
 
 from slackline.plan.pipeline import PlanUpdate
+from slackline.units import show_time
 
 __all__ = ["CLOSE", "LATER", "MOST_ROUNDS", "TURN", "Candidate", "Trial"]
 
@@ -89,10 +90,13 @@ class Trial:
                 break
         self.winner = winner = _best(rivals)
         told = [
-            f"{each.update.plan.name} {each.median_ns / 1e6:.1f}"
+            f"{each.update.plan.name} {show_time(each.median_ns)}"
             for each in sorted(candidates, key=lambda each: (each is not winner, each.median_ns))
         ]
-        self.reason = f"a trial, ms a step: {', '.join(told)}"
+        how = "a trial"
+        if any(each.median_ns < winner.median_ns for each in candidates):
+            how = "the fastest in most rounds of a trial"
+        self.reason = f"{how}, step times: {', '.join(told)}"
         while True:
             yield winner, False
 

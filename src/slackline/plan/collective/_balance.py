@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from slackline.plan.collective._shares import WHOLE, equal_shares, port_time, shares
+from slackline.units import show_byte_rate, show_percent, show_time
 
 __all__ = ["Balance", "Traffic", "observe", "port_rates", "rebalance", "round_pace"]
 
@@ -181,14 +182,14 @@ def rebalance(
     if uneven and not balance.mesh and balance.weights is None:
         chosen = equal
         reason = (
-            f"the plan is mesh with equal shares from now on, since the ports seem uneven: "
-            f"{_rates(rates)} MB/s"
+            "the plan is mesh with equal shares from now on, since the ports seem uneven: "
+            + _rates(rates)
         )
     elif gain >= least:
         promised = pace is not None and last_pace is not None
         reason = (
-            f"the shares are {_percents(chosen)} %, since the ports carry {_rates(rates)} MB/s: "
-            f"{float(1 - 1 / gain):.0%} less time than with {_percents(now)} %"
+            f"the shares are {_percents(chosen)}, since the ports carry {_rates(rates)}: "
+            f"{float(1 - 1 / gain):.0%} less time than with {_percents(now)}"
         )
     elif known.rounds >= _TRIAL_ROUNDS and max(now) > min(now) + 1:
         smallest = now.index(min(now))
@@ -197,8 +198,8 @@ def rebalance(
         if chosen == now:
             return replace(known, rounds=0), None
         reason = (
-            f"the shares are {_percents(chosen)} %, to try whether the port of rank {smallest} can "
-            f"carry more than {_rates(rates[smallest : smallest + 1])} MB/s"
+            f"the shares are {_percents(chosen)}, to try whether the port of rank {smallest} can "
+            f"carry more than {_rates(rates[smallest : smallest + 1])}"
         )
     else:
         return known, None
@@ -234,7 +235,7 @@ def _check(
         return checked, None
     reason = (
         f"the shares are equal again, since all_reduces took {_pace(sum(paces) // len(paces))} "
-        f"with {_percents(balance.weights)} % and {_pace(earlier)} before"
+        f"with {_percents(balance.weights)} and {_pace(earlier)} before"
     )
     return replace(_change(checked, equal), rest=_REST_ROUNDS), reason
 
@@ -280,12 +281,12 @@ def _rate(links: Sequence[Traffic], judged: Sequence[Traffic]) -> int:
 
 
 def _percents(weights: Sequence[int]) -> str:
-    return ", ".join(f"{100 * weight / WHOLE:.1f}" for weight in weights)
+    return ", ".join(show_percent(weight / WHOLE) for weight in weights)
 
 
 def _pace(picoseconds: int) -> str:
-    return f"{picoseconds / 1000:.3g} ms/MB"
+    return f"{show_time(1000 * picoseconds)} a megabyte"
 
 
 def _rates(rates: Sequence[int]) -> str:
-    return ", ".join(f"{rate / 1e6:.3g}" for rate in rates)
+    return ", ".join(show_byte_rate(rate) for rate in rates)

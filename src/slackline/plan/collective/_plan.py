@@ -12,6 +12,7 @@ from typing import Self, overload
 from slackline._lazy import record
 from slackline.errors import UsageError
 from slackline.plan.collective._split import check_weights
+from slackline.units import count
 
 __all__ = [
     "NOBODY",
@@ -248,14 +249,14 @@ class CollectivePlan:
                 raise UsageError(f"{self.collective.label} cuts no buffer and takes no weights")
             check_weights(self.weights, self.chunks)
         if len(self.programs) != self.members:
-            who = f"{self.ranks} ranks"
+            who = count(self.ranks, "rank")
             if self.helpers:
-                who += f" and {self.helpers} helper{'s' if self.helpers > 1 else ''}"
+                who += f" and {count(self.helpers, 'helper')}"
             raise UsageError(f"{who} need {self.members} programs, not {len(self.programs)}")
 
     def __str__(self) -> str:
         root = "" if self.root is None else f", root {self.root}"
-        return f"{self.collective.label} {self.name}, {self.ranks} ranks{root}"
+        return f"{self.collective.label} {self.name}, {count(self.ranks, 'rank')}{root}"
 
     def cells(self) -> Iterator[tuple[int, int, Instruction]]:
         """Yield every (member, index, instruction), member by member."""

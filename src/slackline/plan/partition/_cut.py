@@ -11,9 +11,9 @@ from slackline.plan.partition._cluster import Cluster, Link
 from slackline.plan.partition._profile import Profile
 from slackline.plan.pipeline import Scenario, StageMemory
 from slackline.plan.pipeline.orders import trips
-from slackline.units import format_bytes
+from slackline.units import show_bytes
 
-__all__ = ["Costs", "Cut", "check_stages", "even_cut", "shown_bytes"]
+__all__ = ["Costs", "Cut", "check_stages", "even_cut"]
 
 _ANY = 1 << 62
 """A memory that is never full."""
@@ -187,8 +187,8 @@ class Costs:
         if state + activation > limit:
             raise UsageError(
                 f"stage {stage} (layers {first} to {end - 1}) needs "
-                f"{shown_bytes(state + activation)} with one activation, but a device of host "
-                f"{self.cluster.hosts[host].name} has {shown_bytes(limit)}"
+                f"{show_bytes(state + activation)} with one activation, but a device of host "
+                f"{self.cluster.hosts[host].name} has {show_bytes(limit)}"
             )
         return StageMemory(activation=max(1, activation), cap=max(1, limit - state))
 
@@ -196,8 +196,3 @@ class Costs:
 def _sums(values: Sequence[int], speed: Fraction) -> list[int]:
     """Return the sums of 0, 1, ... all values, each divided by the speed and rounded."""
     return [round(each / speed) for each in accumulate(values, initial=0)]
-
-
-def shown_bytes(nbytes: int) -> str:
-    """Format bytes in GiB, or exactly where they are fewer than a hundredth of one."""
-    return f"{nbytes / 2**30:.2f} GiB" if nbytes > 2**30 // 100 else format_bytes(nbytes)

@@ -16,7 +16,7 @@ from itertools import pairwise
 from slackline.errors import UsageError
 from slackline.plan.partition._bound import shortest
 from slackline.plan.partition._cluster import Cluster
-from slackline.plan.partition._cut import Costs, Cut, check_stages, even_cut, shown_bytes
+from slackline.plan.partition._cut import Costs, Cut, check_stages, even_cut
 from slackline.plan.partition._improve import Times, improve
 from slackline.plan.partition._links import linked_ps
 from slackline.plan.partition._profile import Profile
@@ -28,6 +28,7 @@ from slackline.plan.pipeline import (
     lower_bound_ps,
     replay,
 )
+from slackline.units import show_bytes
 
 __all__ = ["Partition", "Placed", "evaluate", "partition"]
 
@@ -202,9 +203,9 @@ def _too_large(costs: Costs, stages: int) -> str:
     each = max(costs.memory)
     return (
         f"no cut into {stages} stages was found in which every stage fits its device with one "
-        f"activation: the layers need {shown_bytes(needed[-1])}, layer "
-        f"{costs.profile.layers[largest].name!r} alone {shown_bytes(sizes[largest])}, and the "
-        f"largest device has {shown_bytes(each)}"
+        f"activation: the layers need {show_bytes(needed[-1])}, layer "
+        f"{costs.profile.layers[largest].name!r} alone {show_bytes(sizes[largest])}, and the "
+        f"largest device has {show_bytes(each)}"
     )
 
 

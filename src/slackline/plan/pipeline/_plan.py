@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from slackline.errors import UsageError
 from slackline.plan.pipeline._instruction import Instruction, Kind
+from slackline.units import count
 
 __all__ = ["PipelinePlan", "Program", "looped", "one_each", "plan_of_orders", "vee"]
 
@@ -46,8 +47,9 @@ class PipelinePlan:
         return len(self.programs)
 
     def __str__(self) -> str:
-        ranks = "" if self.ranks == self.stages else f" on {self.ranks} ranks"
-        return f"{self.name}, {self.stages} stages{ranks}, {self.microbatches} microbatches"
+        ranks = "" if self.ranks == self.stages else f" on {count(self.ranks, 'rank')}"
+        batches = count(self.microbatches, "microbatch", "microbatches")
+        return f"{self.name}, {count(self.stages, 'stage')}{ranks}, {batches}"
 
     def cells(self) -> Iterator[tuple[int, int, Instruction]]:
         """Yield every (rank, index, instruction), rank by rank."""

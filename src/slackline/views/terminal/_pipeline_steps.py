@@ -7,6 +7,7 @@ from rich.table import Table
 
 from slackline.history import Rank
 from slackline.records import PipelineStep
+from slackline.units import show_number, show_percent, show_time
 
 __all__ = ["pace", "pipeline_table"]
 
@@ -15,8 +16,8 @@ def pace(recent: Iterable[PipelineStep]) -> str:
     """Format the median step among `recent` for the progress line."""
     wall_ns, _, waiting_ns = _median(list(recent))
     return (
-        f"{1e9 / max(wall_ns, 1):.1f} steps/s, "
-        f"{waiting_ns / 1e6:.2f} ms waiting a step ({waiting_ns / max(wall_ns, 1):.1%})"
+        f"{show_number(1e9 / max(wall_ns, 1))} steps/s, "
+        f"{show_time(waiting_ns)} waiting a step ({show_percent(waiting_ns / max(wall_ns, 1))})"
     )
 
 
@@ -28,7 +29,7 @@ def pipeline_table(ranks: Sequence[Rank]) -> Table | None:
     for column in (
         "rank",
         "steps",
-        "ms a step",
+        "step time",
         "computing",
         "waiting",
         "share",
@@ -44,10 +45,10 @@ def pipeline_table(ranks: Sequence[Rank]) -> Table | None:
         table.add_row(
             str(rank.number),
             str(rank.pipeline_count),
-            f"{wall_ns / 1e6:.1f}",
-            f"{computing_ns / 1e6:.1f} ms",
-            f"{waiting_ns / 1e6:.1f} ms",
-            f"{waiting_ns / max(wall_ns, 1):.1%}",
+            show_time(wall_ns),
+            show_time(computing_ns),
+            show_time(waiting_ns),
+            show_percent(waiting_ns / max(wall_ns, 1)),
             str(rank.plan_changes),
             rank.pipeline[-1].plan,
         )

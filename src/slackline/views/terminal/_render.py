@@ -8,6 +8,7 @@ from rich.text import Text
 
 from slackline.history import Direction, State, common_decisions
 from slackline.records import Decision
+from slackline.units import count, show_number, show_percent, show_rate, show_time
 from slackline.views.terminal._lines import Column, cut, lines_of, printable
 from slackline.views.terminal._ranks_text import ranks_text
 from slackline.views.terminal._view import RankView, View
@@ -110,9 +111,9 @@ def divide(lines: int, wanted: Sequence[int]) -> list[int]:
 
 def _headline(view: View) -> str:
     hosts = len({rank.host for rank in view.ranks if rank.host})
-    parts = [_count(view.world_size, "rank") if view.ranks else "no rank has written a record yet"]
+    parts = [count(view.world_size, "rank") if view.ranks else "no rank has written a record yet"]
     if hosts:
-        parts[0] += f" on {_count(hosts, 'host')}"
+        parts[0] += f" on {count(hosts, 'host')}"
     if view.begun_ns:
         ended = all(rank.state in (State.ENDED, State.GONE) for rank in view.ranks)
         until_ns = max(rank.seen_ns for rank in view.ranks) if ended else view.time_ns
@@ -122,16 +123,12 @@ def _headline(view: View) -> str:
         if ended:
             parts.append("ended")
     if gone := sum(rank.state is State.GONE for rank in view.ranks):
-        parts.append(f"{_count(gone, 'rank')} gone")
+        parts.append(f"{count(gone, 'rank')} gone")
     if silent := [rank.rank for rank in view.ranks if rank.state is State.SILENT]:
-        parts.append(f"{_count(len(silent), 'rank')} silent")
+        parts.append(f"{count(len(silent), 'rank')} silent")
     if disturbed := sum(link.condition is not None for link in view.links):
-        parts.append(f"{_count(disturbed, 'direction')} disturbed")
+        parts.append(f"{count(disturbed, 'direction')} disturbed")
     return ", ".join(parts)
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _tables(view: View) -> list[_Table]:
@@ -196,9 +193,9 @@ def _rank(rank: RankView) -> tuple[str, ...]:
         rank.host,
         state,
         str(rank.step),
-        f"{rank.steps_per_second:.1f}",
-        f"{rank.exposed_ns / 1e6:.2f} ms",
-        f"{rank.exposed_share:.1%}",
+        show_number(rank.steps_per_second),
+        show_time(rank.exposed_ns),
+        show_percent(rank.exposed_share),
         str(operations),
     )
 
@@ -210,8 +207,8 @@ def _link(link: Direction) -> tuple[str, ...]:
         str(link.rail),
         link.kind,
         "" if link.condition is None else str(link.condition),
-        f"{link.bits_per_second / 1e6:.1f} Mbit/s",
-        f"{trip_ns / 1e6:.2f} ms" if trip_ns else "-",
+        show_rate(link.bits_per_second),
+        show_time(trip_ns) if trip_ns else "-",
         link.sentence,
     )
 

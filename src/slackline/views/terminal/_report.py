@@ -13,9 +13,9 @@ from time import monotonic, time_ns
 from rich.table import Table
 
 from slackline.causes import Watch
-from slackline.history import Job, Rank
+from slackline.history import Finding, Job, Rank
 from slackline.records import MedianStep
-from slackline.units import decimal_bytes
+from slackline.units import count, show_bytes, show_number, show_percent, show_time
 from slackline.views._summary import summary_of
 from slackline.views.terminal._pipeline_steps import pace, pipeline_table
 
@@ -23,6 +23,10 @@ __all__ = ["Report"]
 
 _RECENT = 50
 """The number of recent steps that the progress line covers."""
+
+_HELD_NS = 2_000_000_000
+"""The time for which a message about a link is held back: the cause that explains the messages
+about several links, such as a NIC, is named about a second after the first of them."""
 
 _MOST_PROBLEMS = 5
 """The largest number of sentences about telemetry that could not be read."""
@@ -50,6 +54,8 @@ class Report:
         self.watch = Watch(self.job)
         """The job with the causes that were named in it."""
         self._unix = unix
+        self._held: list[Finding] = []
+        """The messages about links that a cause may yet explain."""
 
     @property
     def ranks(self) -> list[Rank]:
@@ -72,19 +78,34 @@ class Report:
         """
         if ended:
             self.job.finish()
-        told = [finding.sentence for finding in self.job.findings]
-        self.job.findings.clear()
+        told = self._unexplained(ended=ended)
         # The messages about a single link are those about its cause and about its end already.
         causes = self.watch.take_named()
         told += [f"cause: {each.sentence}" for each in causes if not each.told_by_verdicts]
         over = self.watch.take_ended()
         return told + [f"over: {each.ending}" for each in over if not each.cause.told_by_verdicts]
 
+    def _unexplained(self, *, ended: bool) -> list[str]:
+        """Return the messages that no named cause explains, once they have waited for one."""
+        found = [*self._held, *self.job.findings]
+        self.job.findings.clear()
+        self._held.clear()
+        spells = [each for each in self.watch.spells if not each.cause.told_by_verdicts]
+        told = []
+        for finding in found:
+            if any(each.explains(finding) for each in spells if not each.explained_by):
+                continue
+            if finding.link is None or ended or self._unix() - finding.time_ns >= _HELD_NS:
+                told.append(finding.sentence)
+            else:
+                self._held.append(finding)
+        return told
+
     def progress(self) -> str:
         """Return the job's progress as one line."""
         elapsed = timedelta(seconds=round(monotonic() - self._start_s))
         ranks = self.ranks
-        head = f"{len(ranks)} {'rank' if len(ranks) == 1 else 'ranks'}, {elapsed}"
+        head = f"{count(len(ranks), 'rank')}, {elapsed}"
         steps = min(rank.step_count for rank in ranks)
         if not steps:
             if not (least := min(rank.pipeline_count for rank in ranks)):
@@ -95,8 +116,8 @@ class Report:
         wall_ns = statistics.median(each.wall_ns for each in recently)
         exposed_ns = statistics.median(each.exposed_ns for each in recently)
         return (
-            f"{head}: step {steps}, {1e9 / max(wall_ns, 1):.1f} steps/s, "
-            f"{exposed_ns / 1e6:.2f} ms exposed a step ({_share(exposed_ns, wall_ns)})"
+            f"{head}: step {steps}, {show_number(1e9 / max(wall_ns, 1))} steps/s, "
+            f"{show_time(exposed_ns)} exposed a step ({_share(exposed_ns, wall_ns)})"
         )
 
     def table(self) -> Table | None:
@@ -139,13 +160,13 @@ def _row(rank: Rank) -> tuple[str, ...]:
     steps = MedianStep(rank.steps)
     return (
         str(rank.step_count),
-        f"{1e9 / max(steps.wall_ns, 1):.1f}",
-        decimal_bytes(rank.reduced_bytes),
-        f"{steps.exposed_ns / 1e6:.2f} ms",
+        show_number(1e9 / max(steps.wall_ns, 1)),
+        show_bytes(rank.reduced_bytes),
+        show_time(steps.exposed_ns),
         _share(steps.exposed_ns, steps.wall_ns),
         "+".join(rank.rails) or "-",
     )
 
 
 def _share(part_ns: float, whole_ns: float) -> str:
-    return f"{part_ns / max(whole_ns, 1):.1%}"
+    return show_percent(part_ns / max(whole_ns, 1))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from slackline.history import Alignment
 from slackline.records import Decision, Gap, LinkReport, LinkVerdict
+from slackline.units import count
 from slackline.views.trace._events import Event, Instant, Sample, Track
 
 __all__ = ["note_events", "sample_events"]
@@ -62,7 +63,7 @@ def note_events(
         case Gap():
             yield Instant(
                 track=Track(record.rank, "gaps"),
-                name=f"{record.lost} records are missing",
+                name=f"{count(record.lost, 'record')} missing",
                 category="gap",
                 time_ns=time_ns,
                 arguments={"reason": record.reason},

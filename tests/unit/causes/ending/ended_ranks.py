@@ -125,7 +125,7 @@ def told(*ranks: RankEvidence, **more: Any) -> tuple[str, tuple[str, str, str]]:
     return found.kind, found.sentences
 
 
-CONSEQUENCE = "Ranks 0 and 2 waited in all_reduce number 7 (4,000 bytes, plan ring) and failed as "
+CONSEQUENCE = "Ranks 0 and 2 waited in all_reduce number 7 (3.91 KiB, plan ring) and failed as "
 CONSEQUENCE += "a consequence."
 CLOSED = "the link to rank 1 (tcp) closed unexpectedly: the peer has closed the connection"
 ORDERLY = "rank 1 closed the group: it called destroy_process_group() or ended"

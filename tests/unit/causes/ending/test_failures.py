@@ -91,7 +91,7 @@ def test_an_error_of_torch_that_wraps_slackline_s_is_a_consequence() -> None:
 def test_operations_that_began_after_the_loss_did_not_wait() -> None:
     ranks = of_rank(0, losing(1, CLOSED, refused=True)), of_rank(1, exit_code=-9)
     assert told(*ranks)[1][1] == (
-        "Rank 0 could not begin all_reduce number 7 (4,000 bytes, plan ring) and failed as a "
+        "Rank 0 could not begin all_reduce number 7 (3.91 KiB, plan ring) and failed as a "
         "consequence."
     )
 

@@ -14,8 +14,8 @@ def _timed_out(*missing: int, state: str = "silent", after_s: float = 25) -> Eve
     return an_event("failure", after_s=after_s, failed=(operation,))
 
 
-_LATE = "Rank 1 never called all_reduce number 7 (4,000 bytes, plan ring)"
-_WAITED = "Ranks 0 and 2 waited for rank 1 since 11:59:55 UTC, for 30.0 s."
+_LATE = "Rank 1 never called all_reduce number 7 (3.91 KiB, plan ring)"
+_WAITED = "Ranks 0 and 2 waited for rank 1 since 11:59:55 UTC, for 30 s."
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_ranks_in_different_operations_are_named() -> None:
     kind, sentences = told(*ranks)
     assert kind == "disagreement"
     assert sentences[0] == (
-        "The ranks wait in different operations: rank 0 in all_reduce number 7 (4,000 bytes, plan "
-        "ring), and rank 1 in all_reduce tag 6 number 0 (4,000 bytes, plan ring); its main "
+        "The ranks wait in different operations: rank 0 in all_reduce number 7 (3.91 KiB, plan "
+        "ring), and rank 1 in all_reduce tag 6 number 0 (3.91 KiB, plan ring); its main "
         "thread is at train.py:22 in step."
     )
 
@@ -81,7 +81,7 @@ def test_a_hang_without_an_error_is_explained_though_all_ranks_ended() -> None:
     assert told(*ranks)[1][0] == f"{_LATE}; its main thread is at train.py:22 in step."
     ended = of_rank(0, hang, ended=True), of_rank(1, an_event("asked", line=22), ended=True)
     assert told(*ended)[1][0] == (
-        "All ranks ended in good order, but rank 1 came late to all_reduce number 7 (4,000 bytes, "
+        "All ranks ended in good order, but rank 1 came late to all_reduce number 7 (3.91 KiB, "
         "plan ring), while its main thread was at train.py:22 in step."
     )
 
@@ -114,9 +114,9 @@ def test_data_that_do_not_arrive_are_told_with_the_health_of_the_link() -> None:
     assert told(of_rank(0, waiting), of_rank(1, other)) == (
         "stuck",
         (
-            "All ranks that the reports name have called all_reduce number 7 (4,000 bytes, plan "
+            "All ranks that the reports name have called all_reduce number 7 (3.91 KiB, plan "
             "ring), and the data of rank 1 did not reach rank 0.",
-            "Ranks 0 and 1 waited since 11:59:55 UTC, for 30.0 s.",
+            "Ranks 0 and 1 waited since 11:59:55 UTC, for 30 s.",
             "Look at the network between rank 1 and rank 0. The link's health: link 1>0 is silent "
             "since 3.0 s.",
         ),
@@ -130,7 +130,7 @@ def test_a_message_without_its_other_end_names_the_sender() -> None:
     )
     assert kind == "late"
     assert sentences[0] == (
-        "Rank 1 never called the other end of recv tag 3 number 2 (4,000 bytes); its main thread "
+        "Rank 1 never called the other end of recv tag 3 number 2 (3.91 KiB); its main thread "
         "is at train.py:12 in step."
     )
 
@@ -140,10 +140,10 @@ def test_a_rank_that_was_ended_in_its_own_call_is_not_called_late() -> None:
     assert told(of_rank(0, _timed_out(1)), ended) == (
         "stuck",
         (
-            "The data of rank 1 for all_reduce number 7 (4,000 bytes, plan ring) did "
+            "The data of rank 1 for all_reduce number 7 (3.91 KiB, plan ring) did "
             "not reach rank "
             "0, and the main thread of rank 1 waited in a call of its own at train.py:30 in load.",
-            "Rank 0 waited since 11:59:55 UTC, for 30.0 s.",
+            "Rank 0 waited since 11:59:55 UTC, for 30 s.",
             "Look at the network between rank 1 and rank 0.",
         ),
     )

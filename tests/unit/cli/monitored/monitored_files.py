@@ -26,7 +26,7 @@ def write_job(directory: Path, ranks: int = 3, start_ns: int = START_NS) -> None
     Each rank takes 4 steps of 20 ms, 5 ms of them exposed, sums 1000 bytes in each of two
     all_reduces, and sends 25 MB in 2 s to each other rank.
     """
-    reason = "link 0>1 is slow since 1.0 s: 31 ms over its usual 0.2 ms"
+    reason = "link 0>1 is slow since 1.0 s: 31 ms over its usual 200 us"
     changes = {"time_ns": start_ns + SECOND_NS, "over_ns": 31_000_000, "reason": reason}
     slow_link = made_records.verdict(0, 0, 1, SECOND_NS, "slow", **changes)
     for rank in range(ranks):
@@ -79,6 +79,6 @@ def _report(rank: int, peer: int, *, slow: bool) -> LinkReport:
         round_trip_ns=31_400_000 if slow else 400_000,
         queued_bytes=4096,
         unconfirmed_bytes=8192,
-        outward=f"link {rank}>{peer} is well: 0.2 ms one way as usual",
-        inward=f"link {peer}>{rank} is well: 0.2 ms one way as usual",
+        outward=f"link {rank}>{peer} is well: 200 us one way as usual",
+        inward=f"link {peer}>{rank} is well: 200 us one way as usual",
     )

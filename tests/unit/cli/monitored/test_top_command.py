@@ -25,7 +25,7 @@ def test_once_prints_plain_text(tmp_path: Path, capsys: pytest.CaptureFixture[st
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("3 ranks on 3 hosts, ")
     assert lines[0].endswith(" step 4, 3 ranks silent, 1 direction disturbed")
-    assert "0:00:02  link 0>1 is slow since 1.0 s: 31 ms over its usual 0.2 ms" in lines
+    assert "0:00:02  link 0>1 is slow since 1.0 s: 31 ms over its usual 200 us" in lines
     assert "\x1b" not in "".join(lines)
 
 
@@ -70,7 +70,7 @@ def test_json_has_ranks_links_findings_and_decisions(
         "round_trip_ns": 31_400_000,
         "condition": "slow",
         "over_ns": 31_000_000,
-        "sentence": "link 0>1 is slow since 1.0 s: 31 ms over its usual 0.2 ms",
+        "sentence": "link 0>1 is slow since 1.0 s: 31 ms over its usual 200 us",
     }
     assert [each["sentence"] for each in found["findings"]] == [found["links"][0]["sentence"]]
     assert found["decisions"][0]["choice"] == "ring from 64KiB"

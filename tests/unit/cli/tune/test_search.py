@@ -79,8 +79,8 @@ def test_the_fastest_combination_wins_after_halving_and_reversed_turns() -> None
     assert verdict.gain == pytest.approx(10 / 7.2)
     assert (verdict.lowest, verdict.highest) == pytest.approx((10 / 7.2, 10 / 7.2))
     assert verdict.reason == (
-        "of 3 fresh trials each, the slowest, 7.200 ms a step with segment 1MiB, plan ring, is "
-        "less than the fastest, 10.000 ms with the defaults"
+        "of 3 fresh trials each, the slowest, 7.2 ms a step with segment 1MiB, plan ring, is "
+        "less than the fastest, 10 ms with the defaults"
     )
     assert said[5] == "dropped: plan mesh; rails udp"
 
@@ -98,8 +98,8 @@ def test_a_candidate_whose_fresh_trials_are_not_all_faster_leaves_the_defaults()
         (10 / 8, 14 / 10.5, 13 / 9)
     )
     assert verdict.reason == (
-        "of 3 fresh trials each, the slowest, 10.500 ms a step with plan ring, is not less than "
-        "the fastest, 10.000 ms with the defaults"
+        "of 3 fresh trials each, the slowest, 10.5 ms a step with plan ring, is not less than "
+        "the fastest, 10 ms with the defaults"
     )
 
 

@@ -166,7 +166,7 @@ def test_missing_records_and_opened_groups_are_told(tmp_path: Path) -> None:
         ],
     )
     assert found.problems() == [
-        "3 operations have no record",
-        "2 records are missing: No space left on device",
+        "no record of 3 operations",
+        "2 records missing: No space left on device",
     ]
     assert found.opened() == [1]

@@ -206,4 +206,4 @@ def test_closing_does_not_wait_for_workers_that_never_connect(
     assert request(node, OPTIONS, port=named.getsockname()[1], address=NAMED).refusal == ""
     node.close()
     (said,) = (each.getMessage() for each in caplog.records)
-    assert said.endswith(": over after 0 operations, 0 bytes added: the aggregator was stopped")
+    assert said.endswith(": over after 0 operations, 0 B added: the aggregator was stopped")

@@ -54,8 +54,8 @@ def test_a_period_is_used_once_enough_changes_were_foretold_and_then_it_is_right
 def test_a_quiet_link_and_a_new_one_have_no_forecast():
     found, _ = forecasts([5.0, 5.2, 4.9, 5.1] * 5)
     assert {each.model for each in found} == {""}
-    assert found[0].reason == "Nothing can be foretold: there are only 1 readings."
-    assert found[-1].reason == "Nothing can be foretold: the delay changed by 0.1 ms only."
+    assert found[0].reason == "Nothing can be foretold: there are only 1 reading."
+    assert found[-1].reason == "Nothing can be foretold: the delay changed by 100 us only."
     assert [found[-1].low_ns, found[-1].delay_ns, found[-1].high_ns] == [5_100_000] * 3
 
 

@@ -111,7 +111,7 @@ def test_bursts_end_when_most_of_the_earlier_bursts_had_ended():
     # Three of the four bursts outlast 5.5 s, half of them 6.5 s, one 7.5 s.
     assert found.at(np.array([1.0, 3.0, 4.0, 5.0])).tolist() == [40, 40, 40, 0]
     assert found.sentence() == (
-        "The link is slow for 5 to 8 s each time, now for 2.5 s; the delay then changes to 0 ms."
+        "The link is slow for 5 s to 8 s each time, now for 2.5 s; the delay then changes to 0 s."
     )
 
 

@@ -19,7 +19,9 @@ def test_the_fastest_plan_wins_and_the_reason_has_all_times(run_trial) -> None:
     times = {"1f1b": 30.0, "gpipe": 25.0, "zb-h1": 20.0, "zb-h2": 40.0}
     trial, seen = run_trial(UPDATES, lambda name, step: times[name] * 1e6)
     assert trial.winner.update.plan.name == "zb-h1"
-    assert trial.reason == "a trial, ms a step: zb-h1 20.0, gpipe 25.0, 1f1b 30.0, zb-h2 40.0"
+    assert trial.reason == (
+        "a trial, step times: zb-h1 20 ms, gpipe 25 ms, 1f1b 30 ms, zb-h2 40 ms"
+    )
     assert seen[-1] == trial.next()[0].update.plan.name == "zb-h1"
 
 

@@ -131,8 +131,8 @@ def test_new_shares_come_with_a_number_and_a_reason() -> None:
     balance, reason = rebalance(balance, rates)
     assert (balance.weights, balance.number) == ((21846, 21845, 21845, 0), 1)
     assert reason == (
-        "the shares are 33.3, 33.3, 33.3, 0.0 %, since the ports carry 40, 40, 40, 20 MB/s: "
-        "33% less time than with 25.0, 25.0, 25.0, 25.0 %"
+        "the shares are 33.3%, 33.3%, 33.3%, 0%, since the ports carry 40 MB/s, "
+        "40 MB/s, 40 MB/s, 20 MB/s: 33% less time than with 25%, 25%, 25%, 25%"
     )
 
 
@@ -143,7 +143,7 @@ def test_another_plan_is_first_replaced_by_a_mesh_with_equal_shares() -> None:
     assert (balance.weights, balance.number) == (equal_shares(4), 1)
     assert reason == (
         "the plan is mesh with equal shares from now on, since the ports seem uneven: "
-        "40, 40, 40, 20 MB/s"
+        "40 MB/s, 40 MB/s, 40 MB/s, 20 MB/s"
     )
     balance = after(2, rates, balance)
     assert (balance.weights, balance.number) == (shares(rates), 2)
@@ -198,7 +198,7 @@ def test_a_ring_over_uneven_ports_becomes_a_mesh_with_the_shares_of_its_ports(sl
     balance, reasons = lagging(12, rates, Balance(mesh=False))
     assert balance.weights == shares(rates)
     assert len(reasons) == 2
-    assert reasons[1].endswith("33% less time than with 25.0, 25.0, 25.0, 25.0 %")
+    assert reasons[1].endswith("33% less time than with 25%, 25%, 25%, 25%")
 
 
 def test_traffic_is_judged_once_every_port_has_carried_enough() -> None:
@@ -239,8 +239,8 @@ def test_a_trial_of_a_port_that_is_still_slow_is_taken_back_at_once() -> None:
     assert balance.weights == shares(slow)
     assert len(reasons) == 2
     assert reasons[0] == (
-        "the shares are 28.4, 28.4, 28.4, 14.7 %, to try whether the port of rank 3 can carry more "
-        "than 75 MB/s"
+        "the shares are 28.4%, 28.4%, 28.4%, 14.7%, to try whether the port of rank 3 can "
+        "carry more than 75 MB/s"
     )
     tried = (18633, 18633, 18633, 9637)
     assert port_time(slow, tried) <= port_time(slow, shares(slow)) * 11 / 10
@@ -262,10 +262,10 @@ def test_shares_that_make_nothing_faster_are_taken_back() -> None:
         balance, reason = rebalance(balance, slow, pace)
         reasons += [] if reason is None else [reason]
     assert reasons == [
-        "the shares are 33.3, 33.3, 33.3, 0.0 %, since the ports carry 100, 100, 100, 50 MB/s: "
-        "33% less time than with 25.0, 25.0, 25.0, 25.0 %",
-        "the shares are equal again, since all_reduces took 21 ms/MB with 33.3, 33.3, 33.3, 0.0 % "
-        "and 21 ms/MB before",
+        "the shares are 33.3%, 33.3%, 33.3%, 0%, since the ports carry 100 MB/s, "
+        "100 MB/s, 100 MB/s, 50 MB/s: 33% less time than with 25%, 25%, 25%, 25%",
+        "the shares are equal again, since all_reduces took 21 ms a megabyte with "
+        "33.3%, 33.3%, 33.3%, 0% and 21 ms a megabyte before",
     ]
     assert (balance.weights, balance.number) == (equal_shares(4), 2)
     for _ in range(16):

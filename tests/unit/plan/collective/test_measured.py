@@ -57,9 +57,22 @@ def test_of_near_equals_the_ring_is_taken_where_it_is_preferred() -> None:
 def test_the_reason_tells_what_each_took() -> None:
     tried = [timing("direct", 1000, 9000), timing("mesh", 2000, 3024)]
     choice = fastest(tried, 1088, {"direct": 1.0, "mesh": 1.0})
-    assert choice.reason == "mesh 3.02 us for 1088B, as tried; direct 9 us"
+    assert choice.reason == "mesh 3.02 us for 1.06 KiB, as tried; direct 9 us"
 
 
 def test_nothing_tried_is_an_error() -> None:
     with pytest.raises(UsageError, match=r"^a choice needs at least one timing, not 0$"):
         fastest([], 64, {})
+
+
+def test_the_reason_says_why_the_plan_is_not_the_fastest_one() -> None:
+    near = [timing("ring", 1000, 3000), timing("mesh", 1000, 3590)]
+    assert fastest(near, 1088, {"ring": 1.0, "mesh": 1.0}).reason == (
+        "mesh 3.59 us for 1.06 KiB, as tried, within the noise of the best plan and preferred "
+        "here; ring 3 us"
+    )
+    tried = [timing("direct", 1000, 2000), timing("mesh", 1010, 2100)]
+    assert fastest(tried, 1088, {"direct": 2000.0, "mesh": 1000.0}).reason == (
+        "mesh 2.1 us for 1.06 KiB, as tried, where the cost model, which counts alike, is against "
+        "direct; direct 2 us"
+    )

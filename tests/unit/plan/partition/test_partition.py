@@ -110,7 +110,7 @@ def test_a_model_that_fits_nowhere_is_refused_with_its_largest_layer() -> None:
         partition(profile, one_host(2, memory_bytes=GIB), 2, 4)
     assert str(error.value) == (
         "no cut into 2 stages was found in which every stage fits its device with one activation: "
-        "the layers need 4.01 GiB, layer 'big' alone 4.00 GiB, and the largest device has 1.00 GiB"
+        "the layers need 4.01 GiB, layer 'big' alone 4 GiB, and the largest device has 1 GiB"
     )
 
 

@@ -57,8 +57,8 @@ def report(
         packets=packets,
         resent=resent,
         round_trip_ns=400_000,
-        outward=f"link {rank}>{peer} is well: 0.2 ms one way as usual",
-        inward=f"link {peer}>{rank} is well: 0.2 ms one way as usual",
+        outward=f"link {rank}>{peer} is well: 200 us one way as usual",
+        inward=f"link {peer}>{rank} is well: 200 us one way as usual",
     )
 
 

@@ -15,7 +15,7 @@ from slackline.records import Decision, Gap, GroupOpened, LinkVerdict, Record, f
 from slackline.views.page._links import links
 from slackline.views.page._messages import messages, problems
 
-SLOW = "link 0>1 is slow since 3.0 s: 30 ms over its usual 0.2 ms"
+SLOW = "link 0>1 is slow since 3.0 s: 30 ms over its usual 200 us"
 NIC = (
     "NIC 0 of host host2: all 3 links in use over it are silent, and links between other hosts "
     "are not"
@@ -96,6 +96,6 @@ def test_missing_and_cut_records_are_problems(tmp_path: Path) -> None:
         file.write('{"record":"st')
     job.update()
     assert problems(job)["problems"] == [
-        "rank 0: 7 records are missing: No space left on device",
+        "rank 0: 7 records missing: No space left on device",
         f"{file_of(tmp_path, 0)}: the last line is cut; it may still be written",
     ]

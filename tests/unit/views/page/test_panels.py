@@ -43,7 +43,7 @@ from slackline.views.page._steps import StepTimes, overview, states_of
 from slackline.views.page._timeline import timeline
 
 START_S = START_NS / 1e9
-SLOW = "link 0>1 is slow since 3.0 s: 30 ms over its usual 0.2 ms"
+SLOW = "link 0>1 is slow since 3.0 s: 30 ms over its usual 200 us"
 CUT = "link 1-2 is cut since 4.0 s"
 
 
@@ -57,10 +57,10 @@ def test_the_overview_has_the_pace_of_each_rank(tmp_path: Path) -> None:
     assert shown["state"] == "silent"
     assert [shown["seen_s"]] == unix(60)
     assert shown["summary"] == [
-        ["job", "2 ranks on 2 hosts, 60.0 s, 1 of 2 ended"],
-        ["steps", "1 to 2, 150.0 ms each at the median (6.7 a second)"],
-        ["exposed", "22.50 ms of a step wait for communication (17.5%)"],
-        ["operations", "1 all_reduce (4.1 kB)"],
+        ["job", "2 ranks on 2 hosts, 60 s, 1 of 2 ended"],
+        ["steps", "1 to 2, 150 ms each at the median (6.67 a second)"],
+        ["exposed", "22.5 ms of a step wait for communication (17.5%)"],
+        ["operations", "1 all_reduce (4 KiB)"],
         ["slow", "no cause of slow steps"],
     ]
     assert shown["ranks"][0] == {
@@ -222,12 +222,12 @@ def test_a_cell_has_the_sender_s_rate_and_the_worst_condition(tmp_path: Path) ->
     # Rank 1 has no report: the rate of its direction is that which rank 0 has received.
     assert cell(shown, 1, 0)["rate_bps"] == 100e6
     assert cell(shown, 1, 0)["condition"] == "well"
-    assert cell(shown, 1, 0)["sentence"] == "link 1>0 is well: 0.2 ms one way as usual"
+    assert cell(shown, 1, 0)["sentence"] == "link 1>0 is well: 200 us one way as usual"
     for direction in ((1, 2), (2, 1)):
         assert cell(shown, *direction)["condition"] == "cut"
         assert cell(shown, *direction)["sentence"] == CUT
         assert cell(shown, *direction)["idle"]
-    back = "link 0>1 is back at 9.0 s: 0.2 ms one way, after 6.0 s"
+    back = "link 0>1 is back at 9.0 s: 200 us one way, after 6 s"
     write(tmp_path, 0, verdict(0, 0, 1, 9, "back", back))
     job.update()
     assert cell(links(job), 0, 1)["condition"] == "well"

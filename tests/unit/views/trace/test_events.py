@@ -236,7 +236,7 @@ def test_verdicts_decisions_and_gaps_are_instants(tmp_path: Path) -> None:
         source=0,
         target=1,
         over_ns=5,
-        reason="31 ms over its usual 0.2 ms",
+        reason="31 ms over its usual 200 us",
     )
     decision = Decision(rank=0, time_ns=UNIX + 3, subject="plan", choice="ring", reason="measured")
     gap = Gap(rank=0, time_ns=UNIX + 4, lost=7, reason="disk full")
@@ -247,9 +247,9 @@ def test_verdicts_decisions_and_gaps_are_instants(tmp_path: Path) -> None:
         if isinstance(each, Instant)
     ]
     assert told == [
-        ("verdicts", "link 0>1 slow", 2, "31 ms over its usual 0.2 ms"),
+        ("verdicts", "link 0>1 slow", 2, "31 ms over its usual 200 us"),
         ("decisions", "plan: ring", 3, "measured"),
-        ("gaps", "7 records are missing", 4, "disk full"),
+        ("gaps", "7 records missing", 4, "disk full"),
     ]
 
 

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable
 
 from slackline.overlap.exchange import Average
+from slackline.units import show_time
 
 __all__ = ["Drift"]
 
@@ -43,7 +44,7 @@ class Drift:
     def told(self) -> str:
         """The change of the step time, as a clause for a log line."""
         now = self._changes[-1] * self._first_ns
-        return f"a step takes {now / 1e6:.1f} ms instead of {self._first_ns / 1e6:.1f}"
+        return f"a step takes {show_time(now)} instead of {show_time(self._first_ns)}"
 
     def step(self, elapsed_ns: int) -> bool:
         """Record the time of a training step; return whether step times have changed for good."""

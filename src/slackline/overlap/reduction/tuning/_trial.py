@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from slackline.overlap.exchange import Average
 from slackline.overlap.reduction.tuning._turns import Lengths, take_turns
+from slackline.units import show_bytes, show_percent, show_time
 
 __all__ = ["LENGTHS", "WARM_UP", "Candidate", "Outcome", "Trial", "Variant"]
 
@@ -40,7 +41,7 @@ class Variant:
         size = (
             "one parameter each"
             if self.group_bytes == 0
-            else f"groups of {self.group_bytes >> 10} KiB"
+            else f"groups of {show_bytes(self.group_bytes)}"
         )
         return size if self.deferred else f"{size} and one update"
 
@@ -72,8 +73,11 @@ class Outcome:
         if not self.times_ns:
             return "the only way"
         (_, best_ns), *others = self.times_ns
-        told = [f"{variant} {ns / 1e6:.1f}" for variant, ns in others]
-        return "; ".join([f"{best_ns / 1e6:.1f} ms a step", *told])
+        told = [f"{variant} {show_time(ns)}" for variant, ns in others]
+        why = ""
+        if any(ns < best_ns for _, ns in others):
+            why = f", within {show_percent(NEARLY - 1)} of the fastest and with the fewest groups"
+        return "; ".join([f"{show_time(best_ns)} a step{why}", *told])
 
     def __str__(self) -> str:
         separator = ":" if self.times_ns else ","

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from slackline.errors import UsageError
 from slackline.plan.collective._plan import Collective
 from slackline.plan.collective._table import generate, names
-from slackline.units import format_bytes
+from slackline.units import count, show_bytes, show_time
 
 if TYPE_CHECKING:
     from slackline.plan.collective.choice._cost import CostParameters
@@ -60,22 +60,10 @@ def choose(
     }
     first, *others = sorted(times, key=times.__getitem__)
     in_order = " in rank order" if bound and Collective(collective).reduces else ""
-    reason = f"{first}: {_time(times[first])} for {_size(nbytes)} over {ranks} ranks{in_order}"
+    reason = (
+        f"{first}: {show_time(times[first])} for {show_bytes(nbytes)} over "
+        f"{count(ranks, 'rank')}{in_order}"
+    )
     if others:
-        reason += "; " + ", ".join(f"{name} {_time(times[name])}" for name in others)
+        reason += "; " + ", ".join(f"{name} {show_time(times[name])}" for name in others)
     return Choice(first, reason)
-
-
-def _time(time_ns: int) -> str:
-    """Format a duration with at most two digits, since an estimate is no more precise: "1.9 ms"."""
-    for unit, size in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
-        if time_ns >= size:
-            value = time_ns / size
-            return f"{value:.1f} {unit}" if value < 10 else f"{value:.0f} {unit}"
-    return f"{time_ns} ns"
-
-
-def _size(nbytes: int) -> str:
-    number = format_bytes(nbytes)
-    digits = number.rstrip("kKMGTiB")
-    return f"{digits} {number[len(digits) :]}"

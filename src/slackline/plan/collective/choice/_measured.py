@@ -11,7 +11,7 @@ from typing import Literal
 from slackline._lazy import record
 from slackline.errors import UsageError
 from slackline.plan.collective.choice._choose import Choice
-from slackline.units import format_bytes
+from slackline.units import show_bytes, show_time
 
 __all__ = ["Timing", "fastest"]
 
@@ -74,16 +74,23 @@ def fastest(
         timings,
         key=lambda t: 0 if t.name == preferred and products[t.name] <= limit else products[t.name],
     )
-    told = [f"{timing.name} {_in_words(timing.at(nbytes))}" for timing in ranked]
+    told = [f"{timing.name} {show_time(timing.at(nbytes))}" for timing in ranked]
     best, *others = told
-    reason = f"{best} for {format_bytes(nbytes)}, {how}"
+    reason = f"{best} for {show_bytes(nbytes)}, {how}"
+    reason += _why_not_the_fastest(ranked, nbytes, products)
     if others:
         reason += "; " + ", ".join(others)
     return Choice(ranked[0].name, reason)
 
 
-def _in_words(nanoseconds: float) -> str:
-    """Return a time with three digits: "242 us", "2.41 ms"."""
-    if nanoseconds < 999_500:
-        return f"{nanoseconds / 1e3:.3g} us"
-    return f"{nanoseconds / 1e6:.3g} ms"
+def _why_not_the_fastest(
+    ranked: Sequence[Timing], nbytes: int, products: Mapping[str, float]
+) -> str:
+    """Return why the first plan is chosen although another one took less; "" if none did."""
+    chosen = ranked[0]
+    fastest = min(ranked, key=lambda timing: timing.at(nbytes))
+    if fastest.at(nbytes) >= chosen.at(nbytes):
+        return ""
+    if products[chosen.name] > min(products.values()):
+        return ", within the noise of the best plan and preferred here"
+    return f", where the cost model, which counts alike, is against {fastest.name}"

@@ -19,7 +19,8 @@ from random import Random
 
 from slackline.errors import UsageError
 from slackline.plan.pipeline._plan import PipelinePlan, plan_of_orders
-from slackline.plan.pipeline._scenario import PS_PER_MS, Scenario
+from slackline.plan.pipeline._scenario import Scenario
+from slackline.plan.pipeline._validate import check
 from slackline.plan.pipeline.orders import (
     KINDS,
     Knobs,
@@ -37,6 +38,7 @@ from slackline.plan.pipeline.orders import (
 )
 from slackline.plan.pipeline.search._anneal import anneal, timed
 from slackline.plan.pipeline.search._descent import Found, descend, settings
+from slackline.units import show_percent, show_time
 
 __all__ = ["AutoPlan", "auto", "ready_plan"]
 
@@ -87,20 +89,20 @@ def auto(
     search = _Search(scenario, effort, stop or _never)
     search.run()
     best = search.best
-    shown = f"auto: {best.makespan / PS_PER_MS:.6g} ms by {search.source}"
+    shown = f"auto: {show_time(best.makespan / 1000)} by {search.source}"
     if best.makespan == search.floor:
         reason = f"{shown}; no order is shorter"
     else:
-        above = 100 * (best.makespan - search.floor) / search.floor
+        above = (best.makespan - search.floor) / search.floor
         reason = (
             f"{shown}, the best of {search.tried} candidates, "
-            f"at most {above:.2g} % above the optimum"
+            f"at most {show_percent(above)} above the optimum"
         )
     return AutoPlan(
         plan=_plan("auto", best.orders),
         makespan_ps=best.makespan,
         lower_bound_ps=search.floor,
-        reason=reason,
+        reason=reason + search.shorter_without_caps(),
     )
 
 
@@ -115,6 +117,8 @@ class _Search:
         self.budget = int((1 if self.endless else effort) * max(_LEAST, share))
         self.random = Random(0)
         self.tried = 0
+        self.too_large: dict[str, PipelinePlan] = {}
+        """The named schedules that the memory caps rule out."""
         self.source = "plain readiness"
         self.best = self._listed(Knobs.plain(scenario.stages))
 
@@ -135,6 +139,18 @@ class _Search:
             else:
                 found.append(self._descend(min(found, key=_makespan), self.budget))
 
+    def shorter_without_caps(self) -> str:
+        """Return which named schedule is shorter but does not fit the caps; "" if none is."""
+        shorter: list[tuple[int, str, PipelinePlan]] = []
+        for name, plan in self.too_large.items():
+            found = timed(self.work, _orders(plan))
+            if found is not None and found.makespan < self.best.makespan:
+                shorter.append((found.makespan, name, plan))
+        if not shorter:
+            return ""
+        makespan, name, plan = min(shorter, key=lambda each: each[:2])
+        return f"; {name} takes {show_time(makespan / 1000)}, but {check(plan, self.scenario)}"
+
     def _fixed(self) -> None:
         """Try every named schedule that has one stage on each rank."""
         scenario = self.scenario
@@ -152,8 +168,10 @@ class _Search:
             if self.best.makespan <= self.floor:
                 return
             self.tried += 1
-            orders = _orders(make())
+            plan = make()
+            orders = _orders(plan)
             if not _fits(self.work, orders):
+                self.too_large[name] = plan
                 continue
             found = timed(self.work, orders)
             assert found is not None, "named schedules run to their end"
