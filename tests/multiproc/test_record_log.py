@@ -13,7 +13,7 @@ import torch
 from torch import distributed as dist
 
 dist.init_process_group("slackline")
-dist.all_reduce(torch.ones(1000))
+dist.all_reduce(torch.ones(1024))
 dist.destroy_process_group()
 """
 
@@ -42,7 +42,7 @@ def test_each_rank_says_what_it_does(tmp_path: Path, with_file: bool) -> None:
         for pattern in (
             r"group: group \d+ of 2 ranks is open: 0, 1",
             r"setting: rails = tcp \(environment\)",
-            r"plan: \S+ for all_reduce of at most \d+ bytes: ",
+            r"plan: \S+ for all_reduce of at most \d+ (B|[KM]iB): ",
             r"operation: all_reduce \d+ of group \d+: 4 KiB by \S+ over 0 in ",
             r"rail: the rank closes its engine",
             r"group: the engine has ended: .*tcp_frames_sent",

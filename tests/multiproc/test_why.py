@@ -67,7 +67,7 @@ def test_a_killed_rank_is_named_by_the_reports_of_the_others(job: Jobs, tmp_path
     found = explain(gather(tmp_path))
     assert (found.kind, found.ranks, found.waiting) == ("killed", (1,), (0, 2))
     assert found.cause.startswith("Rank 1 is gone: it left no report, and its telemetry ends at ")
-    assert re.match(r"Ranks 0 and 2 waited in all_reduce number \d+ \(40 bytes, ", found.wait)
+    assert re.match(r"Ranks 0 and 2 waited in all_reduce number \d+ \(40 B, ", found.wait)
 
 
 def test_a_rank_that_never_calls_is_shown_at_its_line(job: Jobs, tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ dist.destroy_process_group()
     assert (code, found.kind, found.ranks, found.waiting) == (0, "late", (1,), (0, 2))
     assert re.match(
         r"All ranks ended in good order, but rank 1 came late to all_reduce number \d+ "
-        r"\(40 bytes, ",
+        r"\(40 B, ",
         found.cause,
     )
     assert " in load." in found.cause

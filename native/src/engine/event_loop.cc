@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,18 +41,24 @@ LoopEvent event_of(const epoll_event& reported) {
           writable};
 }
 
+// epoll_wait with a limit in nanoseconds (Linux 5.11). The C library has it from glibc 2.35 on.
+int epoll_wait_ns(int fd, epoll_event* events, int room, const timespec& left) {
+  constexpr long kEpollPwait2 = 441;  // the same on every architecture
+  return static_cast<int>(::syscall(kEpollPwait2, fd, events, room, &left, nullptr, 0));
+}
+
 // The pacing of UDP needs a finer resolution than the milliseconds of epoll_wait.
 int wait_for_events(int fd, std::array<epoll_event, kMostEvents>& events, std::int64_t left_ns) {
   static const bool fine = [fd] {
     const timespec none{0, 0};
     epoll_event event{};
-    return ::epoll_pwait2(fd, &event, 1, &none, nullptr) >= 0;  // available from Linux 5.11
+    return epoll_wait_ns(fd, &event, 1, none) >= 0;
   }();
   const int room = static_cast<int>(events.size());
   if (left_ns <= 0) return ::epoll_wait(fd, events.data(), room, left_ns < 0 ? -1 : 0);
   if (fine) {
     const timespec left{left_ns / 1'000'000'000, left_ns % 1'000'000'000};
-    return ::epoll_pwait2(fd, events.data(), room, &left, nullptr);
+    return epoll_wait_ns(fd, events.data(), room, left);
   }
   const std::int64_t ms = std::min<std::int64_t>((left_ns + 999'999) / 1'000'000, 1'000'000);
   return ::epoll_wait(fd, events.data(), room, static_cast<int>(ms));

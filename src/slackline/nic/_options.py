@@ -276,5 +276,5 @@ def _duration(value: timedelta) -> str:
 def _as_text(value: str | int | tuple[str, ...]) -> str:
     """Return the value of a setting as its environment variable accepts it."""
     if isinstance(value, int):
-        return f"{value}B"
+        return format_bytes(value)
     return value if isinstance(value, str) else ",".join(value)

@@ -106,7 +106,7 @@ def test_a_node_of_gateware_has_the_bits_of_software(job, nodes, nic, ranks, siz
     assert {name for name, _ in through_it} == {"star"}
     assert {digest for _, digest in through_it} == expected
     assert node.interrupt() == 0
-    ending = rf"frames by its {nic} \(\d+ bytes\): every worker has closed the group\n$"
+    ending = rf"frames by its {nic} \(\d[\d.]* [KM]iB\): every worker has closed the group\n$"
     assert re.search(ending, node.log)
     assert "is lost" not in node.log
 
@@ -123,9 +123,9 @@ def test_a_node_whose_jobs_took_other_plans_says_so(job, nodes):
     assert {name for name, _ in job(2, digests, environment=environment)} == {"mesh"}
     assert node.interrupt() == 1
     assert re.search(
-        r"\nslackline: this node has added \d+ bytes for the groups that it served, 1 in all, and "
-        "not 16MB: their operations took other plans; SLACKLINE_PLAN=star sends every all_reduce "
-        "to the node\n$",
+        r"\nslackline: this node has added \d[\d.]* [KM]iB for the groups that it served, 1 in "
+        "all, and not 16MB: their operations took other plans; SLACKLINE_PLAN=star sends every "
+        "all_reduce to the node\n$",
         node.log,
     )
 

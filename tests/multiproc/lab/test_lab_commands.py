@@ -63,14 +63,14 @@ def left(name: str) -> list[str]:
 def test_a_lab_stands_until_it_is_taken_down(slackline: Slackline, name: str) -> None:
     assert slackline("up", "--hosts", "2", "--nics", "2", "--rate", "1Gbit", "--name", name) == (
         0,
-        f"lab '{name}': 2 hosts with 2 NICs of 1Gbit, kernel switch\n"
+        f"lab '{name}': 2 hosts with 2 NICs of 1 Gbit/s, kernel switch\n"
         "  host 0: eth0 10.77.0.1, eth1 10.77.1.1\n"
         "  host 1: eth0 10.77.0.2, eth1 10.77.1.2\n",
         "",
     )
     assert slackline("status", "--name", name) == (
         0,
-        f"lab '{name}': 2 hosts with 2 NICs of 1Gbit, kernel switch, persistent\n",
+        f"lab '{name}': 2 hosts with 2 NICs of 1 Gbit/s, kernel switch, persistent\n",
         "",
     )
     assert slackline("down", "--name", name) == (0, f"lab '{name}' is down\n", "")

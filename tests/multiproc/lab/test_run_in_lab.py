@@ -108,5 +108,5 @@ def test_a_rank_is_killed_by_its_fault_without_a_lab_too(script: Callable[[str],
     process = start(script(_SLEEP), "--ranks", "2", *fault)
     _, err = process.communicate(timeout=110)
     assert process.returncode == 1
-    assert "the faults count from now: ranks 0, 1 opened no group of slackline in the 0.1 s " in err
+    assert "faults count from now: ranks 0, 1 opened no group of slackline in the 100 ms " in err
     assert "rank 1 was killed by SIGKILL\n" in err

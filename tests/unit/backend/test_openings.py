@@ -8,6 +8,7 @@ import gc
 import os
 import random
 import resource
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -173,19 +174,21 @@ def open_descriptors() -> set[str]:
 @contextmanager
 def no_thread_from_the(n: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Let every start of a thread of slackline's fail from the n-th on; yield the failures."""
-    start: Any = threading._start_new_thread  # type: ignore[attr-defined]
+    # Python 3.13 has another function, with further arguments.
+    name = "_start_new_thread" if sys.version_info < (3, 13) else "_start_joinable_thread"
+    start: Any = getattr(threading, name)
     counted, failures = [0], list[int]()
 
-    def limited(function: Any, arguments: Any) -> Any:
+    def limited(function: Any, *arguments: Any, **options: Any) -> Any:
         if "slackline" in function.__self__.name:
             counted[0] += 1
             if counted[0] > n:
                 failures.append(counted[0])
                 raise RuntimeError(NO_THREAD)
-        return start(function, arguments)
+        return start(function, *arguments, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(threading, "_start_new_thread", limited)
+        patched.setattr(threading, name, limited)
         yield failures
 
 

@@ -125,7 +125,7 @@ def test_the_origin_of_an_engines_setting_is_environment_default_or_argument() -
         "shares": ("equal", "argument"),
         "aggregator": ("", "default"),
         "rails": ("tcp", "argument"),
-        "segment": ("65536B", "environment"),
+        "segment": ("64KiB", "environment"),
     }
     # The default is an argument if the environment asks for another value.
     assert NicOptions().origins(environment)["plan"] == ("auto", "argument")

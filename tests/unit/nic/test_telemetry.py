@@ -87,14 +87,14 @@ def test_choices_groups_and_counters_are_in_the_file(
         ("shares", "auto", "default"),
         ("aggregator", "", "default"),
         ("rails", "tcp", "environment"),
-        ("segment", "131072B", "default"),
+        ("segment", "128KiB", "default"),
     ]
     (opened,) = (record for record in records if isinstance(record, GroupOpened))
     assert (opened.size, opened.members) == (2, (0, 1))
     operation = _own(file_of(tmp_path, 1))[0]
     assert operation.group == opened.epoch
     made = [record for record in records if isinstance(record, Decision)]
-    assert ("plan", "ring for all_reduce of at most 524288 bytes", "asked for by name") in [
+    assert ("plan", "ring for all_reduce of at most 512 KiB", "asked for by name") in [
         (decision.subject, decision.choice, decision.reason) for decision in made
     ]
     (counters,) = (record for record in records if isinstance(record, Counters))

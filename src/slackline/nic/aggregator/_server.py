@@ -34,7 +34,7 @@ from slackline.nic.offload import (
     read_descriptor,
     rendezvous_with_aggregator,
 )
-from slackline.units import count, show_bytes
+from slackline.units import count, format_bytes, show_bytes
 
 __all__ = ["Aggregator"]
 
@@ -97,9 +97,8 @@ class Aggregator:
             return ""
         return (
             f"this node has added {show_bytes(added_bytes)} for the groups that it served, "
-            f"{served} in "
-            f"all, and not {show_bytes(least_bytes)}: their operations took other plans; "
-            "SLACKLINE_PLAN=star sends every all_reduce to the node"
+            f"{served} in all, and not {format_bytes(least_bytes)}: their operations took other "
+            "plans; SLACKLINE_PLAN=star sends every all_reduce to the node"
         )
 
     def start(self) -> None:

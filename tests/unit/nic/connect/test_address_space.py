@@ -191,7 +191,7 @@ def test_ranks_with_different_limits_of_address_space_share_memory_through_small
 ) -> None:
     for rank, log in enumerate(check([2 * GIB, 0], tmp_path)):
         assert "registered memory is limited to" in log
-        assert "in place of 64GiB" in log
+        assert "in place of 64 GiB" in log
         assert f"link to rank {1 - rank}: rail 0 (shared memory)" in log
 
 

@@ -23,7 +23,7 @@ from slackline.wire import DType, ReduceOp
 SMALL, VAST = 64 << 20, 60 << 40
 PATIENCE = timedelta(seconds=40)
 COUNT = 300_000
-WHY = "cannot map 60TiB of registered memory of a rank of its host (Cannot allocate memory)"
+WHY = "cannot map 60 TiB of registered memory of a rank of its host (Cannot allocate memory)"
 
 
 @pytest.fixture(autouse=True)
