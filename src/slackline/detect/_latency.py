@@ -95,8 +95,12 @@ class Latency:
         round_trip = sum(self._first) + there.floor + here.floor
         return max(0, round((round_trip + there.baseline.middle + here.baseline.middle) / 2))
 
-    def take(self, probe: Probe) -> None:
-        """Add the next answered probe; a probe that is no newer than the last probe is ignored."""
+    def take(self, probe: Probe, *, own_there_ns: float = 0.0, own_here_ns: float = 0.0) -> None:
+        """Add the next answered probe; a probe that is no newer than the last probe is ignored.
+
+        In each direction the probe may have waited for so long behind the rail's own data, which is
+        no evidence for a longer latency.
+        """
         if probe.sent_ns <= self._last.sent_ns and self._first is not None:
             return
         there_ns = probe.received_ns - probe.sent_ns
@@ -118,7 +122,7 @@ class Latency:
         self._recent.append((there, here, probe.sent_ns))
         self._window.append((there, here))
         if len(self._recent) == self._options.fastest_of:
-            self._read()
+            self._read(own_there_ns, own_here_ns)
         if probe.sent_ns - self._window_ns >= _WINDOW_NS and len(self._window) >= _WINDOW_PROBES:
             self._compare(probe.sent_ns)
 
@@ -140,7 +144,7 @@ class Latency:
         self._window.clear()
         self._window_ns = now_ns
 
-    def _read(self) -> None:
+    def _read(self, own_there_ns: float, own_here_ns: float) -> None:
         """Make and judge one reading of each direction, from the fastest of the last probes."""
         there, here = self.there, self.here
         if not self._windows:
@@ -152,29 +156,38 @@ class Latency:
         total = fastest_both - there.baseline.middle - here.baseline.middle
         levels = there.level_ns, here.level_ns
         baseline_ns = self.baseline_ns
-        self._judge(there, fastest_there, total - levels[1], began_ns, baseline_ns)
-        self._judge(here, fastest_here, total - levels[0], began_ns, baseline_ns)
+        for detector, fastest, explained, own_ns in (
+            (there, fastest_there, total - levels[1], own_there_ns),
+            (here, fastest_here, total - levels[0], own_here_ns),
+        ):
+            usual_ns = detector.baseline.middle
+            detector.excess_ns = min(fastest - usual_ns, explained)
+            # Where probes usually wait behind own data, the baseline has a part of that time.
+            beyond_ns = detector.excess_ns - max(0.0, own_ns - max(0.0, usual_ns))
+            self._judge(detector, fastest, beyond_ns, began_ns, baseline_ns)
 
     def _judge(
         self,
         detector: OneWayDetector,
         fastest: float,
-        explained: float,
+        beyond_ns: float,
         began_ns: int,
         baseline_ns: int,
     ) -> None:
-        """Judge one reading of one direction and update its detector and baseline."""
+        """Judge one reading of one direction and update its detector and baseline.
+
+        `beyond_ns` is the part of the excess that the rail's own data do not explain.
+        """
         options = self._options
         cusum, baseline, runs = detector.cusum, detector.baseline, detector.runs
-        detector.excess_ns = min(fastest - baseline.middle, explained)
         threshold = max(
             options.least_delay_ns, options.least_change * baseline_ns, baseline.scatter
         )
         if baseline.known:
             limit = cusum.threshold / 2 if cusum.active else threshold
-            runs.take(late=detector.excess_ns >= limit, told=cusum.active)
+            runs.take(late=beyond_ns >= limit, told=cusum.active)
             cusum.evidence = runs.evidence
-            cusum.take(detector.excess_ns, threshold, began_ns)
+            cusum.take(beyond_ns, threshold, began_ns)
         if detector.cusum.active:
             gain = _LEVEL_GAIN if detector.level_ns else 1.0
             detector.level_ns += gain * (detector.excess_ns - detector.level_ns)

@@ -3,6 +3,7 @@
 from slackline.detect._latency import Latency, OneWayDetector
 from slackline.detect._loss import Loss
 from slackline.detect._options import HealthOptions
+from slackline.detect._own_data import OwnData
 from slackline.detect._queues import Queues
 from slackline.detect._samples import RailSample
 from slackline.detect._state import DirectionState, Shift
@@ -23,6 +24,7 @@ class RailHealth:
         self.throughput = Throughput(options)
         self.loss = Loss(options)
         self.queues = Queues(options)
+        self._own_data = OwnData(options)
         self.last = sample
         self.down_since_ns: int | None = None
         self.gone_since_ns: int | None = None
@@ -38,8 +40,10 @@ class RailHealth:
         self._why = why
         self.gone_since_ns = self._missing_since_ns = None
         self.down_since_ns = None if sample.up else self.down_since_ns or now_ns
+        own = self._own_data
+        own.take(now_ns, sample)
         for probe in sample.probes:
-            self.latency.take(probe)
+            self.latency.take(probe, own_there_ns=own.there_ns, own_here_ns=own.here_ns)
         back = self.latency.here.cusum
         # Acknowledgements take the return path; a delay on that path explains a low bandwidth.
         spoiled = back.active or back.score >= self._evidence

@@ -47,6 +47,8 @@ class RailSample:
     """Bytes that the peer has not acknowledged yet: queued and in flight."""
     confirmed_bytes: int = 0
     """Bytes that the peer has acknowledged so far."""
+    received_bytes: int = 0
+    """Bytes that have arrived from the peer so far."""
     busy_ns: int = 0
     """The total time during which any byte was unacknowledged."""
     probes: tuple[Probe, ...] = ()

@@ -76,6 +76,7 @@ def to_sample(status: Status, rank: int, peer: int, after_ns: int) -> RailSample
         queued_bytes=status.queued_bytes,
         unconfirmed_bytes=status.unconfirmed_bytes,
         confirmed_bytes=status.confirmed_bytes,
+        received_bytes=status.bytes_received,
         busy_ns=status.busy_ns,
         probes=tuple(Probe(*probe) for probe in status.probes if probe[0] > after_ns),
     )
