@@ -182,6 +182,9 @@ class Environment:
     reports: Path | None = None
     """The directory for reports of failures and hangs; without it, the directory of the
     telemetry."""
+    launcher: str | None = None
+    """The program that shows the findings about links, "run" for `slackline run`: ranks print none
+    to stderr then, unless they configure logging."""
     hang: timedelta | None = None
     """The time after which an operation that waits counts as hanging and is reported: "30s"; "0s"
     reports no hangs."""
@@ -389,6 +392,7 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "log": _log,
     "telemetry": Path,
     "reports": Path,
+    "launcher": _one_of("a launcher", ("run",)),
     "hang": _hang,
     "telemetry_limit": _positive_bytes,
     "flight_recorder": Path,

@@ -42,6 +42,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         "SLACKLINE_LOG": "rail=debug,plan=trace",
         "SLACKLINE_TELEMETRY": "traces",
         "SLACKLINE_REPORTS": "reports",
+        "SLACKLINE_LAUNCHER": "run",
         "SLACKLINE_HANG": "90s",
         "SLACKLINE_TELEMETRY_LIMIT": "100MiB",
         "SLACKLINE_FLIGHT_RECORDER": "dumps",
@@ -73,6 +74,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         log={"rail": "debug", "plan": "trace"},
         telemetry=Path("traces"),
         reports=Path("reports"),
+        launcher="run",
         hang=timedelta(seconds=90),
         telemetry_limit=100 << 20,
         flight_recorder=Path("dumps"),
@@ -110,9 +112,9 @@ WRONG = {
         "SLACKLINE_AGGREGATOR, SLACKLINE_RAILS, SLACKLINE_TIMEOUT, SLACKLINE_SEGMENT, "
         "SLACKLINE_ARENA, SLACKLINE_INTERFACE, SLACKLINE_LISTEN, SLACKLINE_CONGESTION, "
         "SLACKLINE_TLS, SLACKLINE_KEY, SLACKLINE_FAULTS, SLACKLINE_LOG, SLACKLINE_TELEMETRY, "
-        "SLACKLINE_REPORTS, SLACKLINE_HANG, SLACKLINE_TELEMETRY_LIMIT, SLACKLINE_FLIGHT_RECORDER, "
-        "SLACKLINE_FLIGHT_RECORDER_ENTRIES, SLACKLINE_GROUP_BYTES, SLACKLINE_SCHEDULE, "
-        "SLACKLINE_SCHEDULE_MEMORY, SLACKLINE_DELEGATION, SLACKLINE_AS"
+        "SLACKLINE_REPORTS, SLACKLINE_LAUNCHER, SLACKLINE_HANG, SLACKLINE_TELEMETRY_LIMIT, "
+        "SLACKLINE_FLIGHT_RECORDER, SLACKLINE_FLIGHT_RECORDER_ENTRIES, SLACKLINE_GROUP_BYTES, "
+        "SLACKLINE_SCHEDULE, SLACKLINE_SCHEDULE_MEMORY, SLACKLINE_DELEGATION, SLACKLINE_AS"
     ),
     ("SLACKLINE_FLIGHT_RECORDER_ENTRIES", "0"): (
         "SLACKLINE_FLIGHT_RECORDER_ENTRIES: a number of recorded operations must be 1 to "

@@ -9,7 +9,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Self
 
-from slackline.detect import Condition, Deduplicator, Episode, Verdict
+from slackline.detect import Condition, Deduplicator, Episode, Report, Verdict
 from slackline.errors import UsageError
 from slackline.history._clocks import Clocks, shifted
 from slackline.history._direction import Direction, directions_of
@@ -50,6 +50,9 @@ _AHEAD = 1000
 """The records of a file that are read ahead for the first probes: files may exceed the memory."""
 
 
+_BROKEN = (Condition.SILENT, Condition.CUT)
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A change of a link's or a rank's health, told once for all ranks that have seen it."""
@@ -62,6 +65,8 @@ class Finding:
     """Source, target and rail of the direction; None for a finding about a rank."""
     rank: int | None = None
     """The rank; None for a finding about a link."""
+    broken: bool = False
+    """Whether nothing arrives over the link any more."""
 
 
 class Job:
@@ -211,7 +216,7 @@ class Job:
     def finish(self) -> None:
         """Complete the findings that wait for the reports of other ranks, after the job's end."""
         for each in self._health.finish():
-            self.findings.append(Finding(self._told_ns, each.sentence, each.link, each.rank))
+            self.findings.append(self._finding(self._told_ns, each))
 
     def take(self, record: Record) -> None:
         """Add one record of any rank, which no file needs to hold; `settle` makes the findings."""
@@ -298,8 +303,15 @@ class Job:
         due = [at_ns for at_ns in self._health.due() if self._told_ns < at_ns < now_ns]
         for at_ns in (*due, now_ns):
             for each in self._health.lines(at_ns):
-                self.findings.append(Finding(at_ns, each.sentence, each.link, each.rank))
+                self.findings.append(self._finding(at_ns, each))
         self._told_ns = max(self._told_ns, now_ns)
+
+    def _finding(self, at_ns: int, report: Report) -> Finding:
+        broken = any(
+            (each.source, each.target, each.rail) == report.link and each.condition in _BROKEN
+            for each in self._health.open_episodes
+        )
+        return Finding(at_ns, report.sentence, report.link, report.rank, broken)
 
 
 def verdict_of(told: LinkVerdict) -> Verdict:

@@ -24,6 +24,7 @@ from slackline.detect import (
     Tracker,
     Verdict,
 )
+from slackline.env import Environment
 from slackline.nic._link_reports import Counted, LinkReports
 from slackline.records import ClockOffset, LinkReport, LinkVerdict
 
@@ -285,7 +286,9 @@ class Monitor:
             self._broken.add(rail)
         else:
             self._broken.discard(rail)
-        _log.log(level, "%s", verdict.reason)
+        # Without handlers, logging prints warnings to stderr, where the launcher shows them too.
+        if _log.hasHandlers() or Environment.read().launcher is None:
+            _log.log(level, "%s", verdict.reason)
         if self._write is not None:
             self._write(
                 LinkVerdict(

@@ -97,6 +97,7 @@ def run_job(asked: Request, serving: AbstractContextManager[Served]) -> int:
         environment = {**os.environ, **stage.settings, **asked.variables}
         if not asked.silent_as:
             environment["SLACKLINE_TELEMETRY"] = str(telemetry)
+            environment["SLACKLINE_LAUNCHER"] = "run"
         environment["SLACKLINE_REPORTS"] = str(telemetry)  # they are kept with the telemetry
         environment |= while_running.enter_context(job_key(asked.chosen, alone=asked.alone))
         if not asked.silent_as:

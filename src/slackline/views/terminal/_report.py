@@ -26,7 +26,8 @@ _RECENT = 50
 
 _HELD_NS = 2_000_000_000
 """The time for which a message about a link is held back: the cause that explains the messages
-about several links, such as a NIC, is named about a second after the first of them."""
+about several links, such as a NIC, is named about a second after the first of them. The first
+message about a cut is told at once."""
 
 _MOST_PROBLEMS = 5
 """The largest number of sentences about telemetry that could not be read."""
@@ -56,6 +57,8 @@ class Report:
         self._unix = unix
         self._held: list[Finding] = []
         """The messages about links that a cause may yet explain."""
+        self._cut_ns = -_HELD_NS
+        """The Unix time of the latest cut that was told at once."""
 
     @property
     def ranks(self) -> list[Rank]:
@@ -95,7 +98,12 @@ class Report:
         for finding in found:
             if any(each.explains(finding) for each in spells if not each.explained_by):
                 continue
-            if finding.link is None or ended or self._unix() - finding.time_ns >= _HELD_NS:
+            now_ns = self._unix()
+            first_cut = finding.broken and finding.time_ns - self._cut_ns >= _HELD_NS
+            if first_cut:
+                self._cut_ns = finding.time_ns
+            waited = ended or now_ns - finding.time_ns >= _HELD_NS
+            if finding.link is None or first_cut or waited:
                 told.append(finding.sentence)
             else:
                 self._held.append(finding)
