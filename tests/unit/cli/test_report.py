@@ -300,7 +300,7 @@ def test_a_cause_other_than_a_link_is_told_once_when_it_is_certain(tmp_path: Pat
     report = Report(tmp_path, ranks=3, unix=lambda: now_ns[0])
     report.update()
     assert report.news() == []
-    told: list[tuple[float, str]] = []
+    told = []
     for _ in range(20):
         now_ns[0] += 100_000_000
         report.update()
