@@ -8,7 +8,7 @@ HOSTS = 2
 LOSS = 2.75
 """The loss to reach, in nats a byte: the mean of CURVE_MEAN steps."""
 CURVE_MEAN = 10
-CURVE_STEPS = 200
+CURVE_STEPS = 160
 EQUAL_STEPS = 12
 """The steps for which gloo, slackline and slackline.overlap must have the same losses."""
 RATES = {"lab-200m": 200, "lab-1g": 1000}
@@ -67,7 +67,7 @@ class Lengths:
 FULL = Lengths(size="full", steps=7, warm_up=2, rounds=2)
 QUICK = Lengths(size="quick", steps=6, warm_up=2, rounds=1)
 CUT_STEPS = 12
-CUT_AFTER_S = {200: 30, 1000: 18}
+CUT_AFTER_S = {200: 20, 1000: 11}
 """The time of the cut after the opening of the group, by the rate of a NIC."""
 TENTH_STEPS = 4
 """The steps of a run with a NIC at a tenth of its rate: over that NIC alone one takes a minute."""
