@@ -30,6 +30,10 @@ __all__ = [
 ]
 
 
+HELP_NOTE = "slackline help "
+"""The beginning of the note under a traceback that names the command for its error."""
+
+
 class SlacklineError(RuntimeError):
     """The base class of all errors that slackline raises.
 

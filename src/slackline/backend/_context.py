@@ -321,7 +321,7 @@ def point_to_help() -> None:
         if found is not None:
             kinds = (each.__name__ for each in type(found).__mro__)
             name = next(each for each in kinds if each in errors.__all__)
-            error.add_note(f"slackline help {name}: what is dead now, and what to do")
+            error.add_note(f"{errors.HELP_NOTE}{name}: what is dead now, and what to do")
         former(kind, error, trace)
 
     sys.excepthook = show

@@ -46,8 +46,6 @@ _SHUTDOWN = timedelta(seconds=5)
 _PATIENCE = timedelta(seconds=60)
 """The time that the ranks have to start and to end, besides the time of their transfers."""
 
-_LAST_WORDS = 20
-
 
 def doctor(
     ranks: Annotated[
@@ -201,8 +199,8 @@ def _measure(ranks: int, kind: str, budget_ns: int) -> Matrix | Finding:
 
 def _failed(job: Job, kind: str, *, ended: bool) -> Finding:
     failures = job.ending().failures
-    words = job.last_words(failures[0].rank, _LAST_WORDS) if failures else []
-    why = words[-1] if words else "torchrun failed" if ended else "it did not end in time"
+    why = job.last_line(failures[0].rank) if failures else ""
+    why = why or ("torchrun failed" if ended else "it did not end in time")
     return Finding(
         name=f"transfers over {kind}",
         value="failed",

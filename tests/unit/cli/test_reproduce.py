@@ -196,8 +196,8 @@ def test_networks_that_differ_are_reported_with_code_1(
     assert main(["reproduce", "accuracy", str(script), "--ranks", "2", "--epochs", "3"]) == 1
     assert capsys.readouterr().out.splitlines() == [
         f"{script}: 2 ranks, 3 epochs",
-        "  one: accuracy 50.00%, parameters a0",
-        "  two: accuracy 50.00%, parameters b0",
+        "  one: accuracy 50%, parameters a0",
+        "  two: accuracy 50%, parameters b0",
         "  the trained networks differ",
     ]
 

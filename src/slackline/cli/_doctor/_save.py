@@ -64,8 +64,8 @@ def _samples(kind: str) -> dict[str, list[float]]:
         if ended and ending.exit_code == 0:
             samples: dict[str, list[float]] = json.loads(result.read_text())
             return samples
-        words = job.last_words(ending.failures[0].rank, 1) if ending.failures else []
-        why = words[-1] if words else "torchrun failed" if ended else "it did not end in time"
+        why = job.last_line(ending.failures[0].rank) if ending.failures else ""
+        why = why or ("torchrun failed" if ended else "it did not end in time")
         raise UsageError(f"the costs over {kind} could not be measured: {why}")
     finally:
         shutil.rmtree(directory, ignore_errors=True)

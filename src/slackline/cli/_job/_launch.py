@@ -18,6 +18,7 @@ from slackline.cli._job._loopback import loopback_address, require_ports
 from slackline.cli._job._orphans import Orphans, children, environment_of
 from slackline.cli._job._output import Output, writing_to
 from slackline.cli._job._program import Program
+from slackline.errors import HELP_NOTE
 
 __all__ = [
     "ONE_AGENT",
@@ -261,6 +262,11 @@ class Job:
             if lines:
                 return lines[-limit:]
         return []
+
+    def last_line(self, rank: int) -> str:
+        """Return the last line of `last_words`, but for the note that names `slackline help`."""
+        lines = [each for each in self.last_words(rank, 2) if not each.startswith(HELP_NOTE)]
+        return lines[-1] if lines else ""
 
     def _write(self, name: str, text: str) -> None:
         """Write a file of the job's directory; an error of the disk becomes `disk_error`."""

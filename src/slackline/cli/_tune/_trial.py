@@ -167,7 +167,7 @@ def _end(job: Job, ending: Ending, count: int) -> str:
     if not ending.failures:
         return "torchrun failed"
     cause = ending.failures[0]
-    told = cause.error or " ".join(job.last_words(cause.rank, 1))
+    told = cause.error or job.last_line(cause.rank)
     told = f": {told}" if told and told not in cause.reason else ""
     return f"rank {cause.rank} {cause.reason}{told}"
 
