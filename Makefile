@@ -109,9 +109,11 @@ generate: setup  ## rewrite the generated files: the C++ frame header, the exten
 docs: setup  ## build the site of the pages in build/site; neither the build nor the site needs a network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-plots: setup  ## draw the figures of docs/benchmarks.md from its tables, and from the record of a NIC's cut
+plots: setup  ## draw the figures of docs/benchmarks.md from its tables, and from the records of two benchmarks
 	$(BIN)/python benchmarks/plots.py
 	$(BIN)/python benchmarks/wire-efficiency/plot.py benchmarks/wire-efficiency/failover.json docs/plots/failover.svg
+	$(BIN)/python benchmarks/fine-tuning-time/plot.py benchmarks/fine-tuning-time/curve.json \
+	  benchmarks/fine-tuning-time/lab-200m.json docs/plots/fine-tuning.svg
 
 wheel: setup  ## dist/*.whl for this Python, checked by auditwheel, and the source distribution
 	rm -rf build/dist dist
