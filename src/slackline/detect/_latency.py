@@ -163,23 +163,25 @@ class Latency:
             usual_ns = detector.baseline.middle
             detector.excess_ns = min(fastest - usual_ns, explained)
             # Where probes usually wait behind own data, the baseline has a part of that time.
-            beyond_ns = detector.excess_ns - max(0.0, own_ns - max(0.0, usual_ns))
-            self._judge(detector, fastest, beyond_ns, began_ns, baseline_ns)
+            most_ns = max(0.0, own_ns - max(0.0, usual_ns)) if detector.baseline.known else 0.0
+            waited_ns = min(max(0.0, detector.excess_ns), most_ns)
+            self._judge(detector, fastest, waited_ns, began_ns, baseline_ns)
 
     def _judge(
         self,
         detector: OneWayDetector,
         fastest: float,
-        beyond_ns: float,
+        waited_ns: float,
         began_ns: int,
         baseline_ns: int,
     ) -> None:
         """Judge one reading of one direction and update its detector and baseline.
 
-        `beyond_ns` is the part of the excess that the rail's own data do not explain.
+        `waited_ns` is the part of the excess that the rail's own data explain.
         """
         options = self._options
         cusum, baseline, runs = detector.cusum, detector.baseline, detector.runs
+        beyond_ns = detector.excess_ns - waited_ns
         threshold = max(
             options.least_delay_ns, options.least_change * baseline_ns, baseline.scatter
         )
@@ -195,7 +197,7 @@ class Latency:
             detector.level_ns = 0.0
         if not cusum.active:
             known = baseline.known
-            baseline.add(fastest)
+            baseline.add(fastest - waited_ns)
             if baseline.known and not known:
                 threshold = max(threshold, baseline.scatter)
                 for reading in baseline.readings:
