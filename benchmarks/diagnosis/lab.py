@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from _harness.commands import SLACKLINE
 from _harness.report import Row
 from scenarios import RANKS
 
@@ -21,7 +22,6 @@ JOB = Path(__file__).with_name("job.py")
 AT_S, SECONDS = 15, 30
 """The start of a fault and the length of a job, from the opening of its group."""
 LIMIT_S = 240
-_SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ def measure(case: Case) -> Row:
     print(f"lab: {case.kind or 'none'}", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="slackline-diagnosis-") as folder:
         keep = Path(folder) / "kept"
-        command = [*_SLACKLINE, *case.command, "--keep", str(keep), *case.script]
+        command = [*SLACKLINE, *case.command, "--keep", str(keep), *case.script]
         live_ns = _follow(command)
         watch = Watch.recorded(keep, time.time_ns())
         groups = [group for rank in watch.job.ranks.values() for group in rank.groups.values()]

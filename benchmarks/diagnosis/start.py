@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from _harness.commands import run_slackline
+
 from slackline.causes import Spell, Watch
 
 JOB = Path(__file__).with_name("start_job.py")
@@ -20,7 +21,6 @@ SECONDS = 12
 """The length of a job's training; a cause must be named within 10 s of the first step."""
 LIMIT_S = 240
 RATE_MBIT = 200
-_SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
 KINDS = ("none", "nic rate", "rate", "loss", "nic loss", "delay", "jitter", "corrupt", "rank")
 FAULTY = 180
 """The seed from which on all jobs are healthy."""
@@ -122,7 +122,7 @@ def run(start: Start, *, keep: Path | None = None) -> Named:
     folder = Path(tempfile.mkdtemp(prefix="slackline-diagnosis-"))
     try:
         place = folder / "kept"
-        command = [*_SLACKLINE, "run", "--lab", "--hosts", str(start.hosts)]
+        command = ["run", "--lab", "--hosts", str(start.hosts)]
         command += ["--rate", f"{RATE_MBIT}Mbit", "--keep", str(place)]
         for fault in start.faults:
             command += ["--fault", fault]
@@ -130,21 +130,13 @@ def run(start: Start, *, keep: Path | None = None) -> Named:
         busy = [subprocess.Popen(_BUSY) for _ in range(2 if start.kind == "busy" else 0)]
         settings = {"OMP_NUM_THREADS": "1", "SLACKLINE_RAILS": start.rail}
         try:
-            done = subprocess.run(
-                [*command, str(JOB), str(SECONDS), model],
-                env={**os.environ, **settings},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=LIMIT_S,
-                check=False,
+            done = run_slackline(
+                [*command, str(JOB), str(SECONDS), model], settings, timeout_s=LIMIT_S
             )
         finally:
             for each in busy:
                 each.kill()
                 each.wait()
-        if done.returncode:
-            raise RuntimeError(f"a job on {start} has failed: {done.stderr[-2000:]}")
         watch = Watch.recorded(place, time.time_ns())
         groups = [group for rank in watch.job.ranks.values() for group in rank.groups.values()]
         if keep is not None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -13,13 +10,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from _harness.commands import run_slackline
 from cases import CUT_AFTER_S, HOSTS, Contestant
 
 from slackline.causes import Watch
 
 SCRIPT = Path(__file__).with_name("train.py")
 LIMIT_S = 900
-_SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,23 +44,13 @@ def train(contestant: Contestant, *, steps: int, size: str, rate: int | None = N
     """
     with tempfile.TemporaryDirectory(prefix="slackline-fine-tuning-") as folder:
         place, output = Path(folder, "kept"), Path(folder, "steps.json")
-        command = [*_SLACKLINE, "run", "--keep", str(place), *_network(contestant, rate)]
+        command = ["run", "--keep", str(place), *_network(contestant, rate)]
         command += [str(SCRIPT), "--backend", contestant.backend, "--method", contestant.method]
         command += ["--size", size, "--steps", str(steps), "--output", str(output)]
         settings = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         if rate is not None:
             settings |= {"SLACKLINE_RAILS": "tcp", "GLOO_SOCKET_IFNAME": "eth0"}
-        done = subprocess.run(
-            command,
-            env={**os.environ, **settings},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-        if done.returncode:
-            raise RuntimeError(f"{contestant.name}: {(done.stdout + done.stderr)[-2000:]}")
+        run_slackline(command, settings, timeout_s=LIMIT_S)
         found = json.loads(output.read_text())
         # The ranks of another backend write no telemetry.
         told = contestant.backend == "slackline"

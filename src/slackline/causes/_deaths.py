@@ -11,7 +11,6 @@ from collections.abc import Iterable
 
 from slackline.causes._cause import Cause, Kind
 from slackline.causes._hosts import Layout
-from slackline.detect import Condition
 from slackline.history import Job, Rank, read_dumps
 from slackline.units import show_time
 
@@ -22,8 +21,6 @@ FOUND_NS = 100_000_000
 
 _SILENT_NS = 2_000_000_000
 """The time without a record after which a rank may be dead. Running ranks write every second."""
-
-_BROKEN = (Condition.SILENT, Condition.CUT)
 
 
 def dead_ranks(job: Job, plan: Layout, now_ns: int) -> tuple[list[Cause], set[int]]:
@@ -111,12 +108,10 @@ def _unreachable(job: Job, plan: Layout, rank: Rank) -> bool:
     A rank that has reported so itself was alive when its links broke.
     """
     mine = [each for each in job.open_episodes if rank.number in (each.source, each.target)]
-    if any(each.told_by == rank.number and each.condition in _BROKEN for each in mine):
+    if any(each.told_by == rank.number and each.condition.broken for each in mine):
         return False  # The rank has outlived its links.
     peers = {each for each, peer, _ in job.links if peer == rank.number}
-    told = {
-        each.told_by for each in mine if each.condition in _BROKEN and each.told_by != rank.number
-    }
+    told = {each.told_by for each in mine if each.condition.broken and each.told_by != rank.number}
     return bool(peers) and peers <= told
 
 

@@ -7,7 +7,7 @@ from slackline.causes._cause import Cause, Kind
 from slackline.causes._cycles import Cycles
 from slackline.causes._deaths import dead_ranks
 from slackline.causes._hosts import Direction, Layout, layout
-from slackline.causes._network import BROKEN, explain
+from slackline.causes._network import explain
 from slackline.causes._pace import Pace
 from slackline.causes._peers import REPORTED_NS, Peers
 from slackline.causes._ranks import changed_together, slow_ranks
@@ -162,7 +162,7 @@ class Diagnosis:
         plan = self._layout = layout(self._job, now_ns, self._layout)
         dead, gone = dead_ranks(self._job, plan, now_ns)
         trips = RoundTrips(self._job)
-        silent = {_direction(each) for each in self._job.open_episodes if each.condition in BROKEN}
+        silent = {_direction(each) for each in self._job.open_episodes if each.condition.broken}
         changed_links = [
             each
             for each in self._job.open_episodes

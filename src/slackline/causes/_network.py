@@ -14,10 +14,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from slackline.causes._cause import Cause, Kind
 from slackline.causes._hosts import Direction, Layout
 from slackline.causes._round_trips import RoundTrips
-from slackline.detect import Condition, Episode
+from slackline.detect import Episode
 from slackline.units import count, show_time
 
-__all__ = ["BROKEN", "explain"]
+__all__ = ["explain"]
 
 _LEAST_PAIRS = 2
 """The number of links of a host that must be disturbed before its NIC is named."""
@@ -29,8 +29,6 @@ _ONE_END_NS = 4_000_000_000
 """The time for which a rail that only one end reports as silent is no evidence: both ends of a
 broken rail report it, and a rank that has died is found within this time."""
 
-BROKEN = (Condition.SILENT, Condition.CUT)
-"""The conditions of a direction on which nothing arrives."""
 
 _Open = Mapping[Direction, Episode]
 _Pair = tuple[int, int]
@@ -77,7 +75,7 @@ def explain(
         left |= rest
     broken_ns = {
         rail: min(each.began_ns for key, each in disturbed.items() if key[2] == rail)
-        for rail in {key[2] for key, each in disturbed.items() if each.condition in BROKEN}
+        for rail in {key[2] for key, each in disturbed.items() if each.condition.broken}
     }
     left = {key: each for key, each in left.items() if not _displaced(key[2], each, broken_ns)}
     if len(rails) > 1 and [cause.kind for cause in causes] == [Kind.SWITCH] * len(rails):
@@ -93,10 +91,10 @@ def _displaced(rail: int, each: Episode, broken_ns: Mapping[int, int]) -> bool:
 
 def _certain(key: Direction, each: Episode, disturbed: _Open, now_ns: int) -> bool:
     """Return whether an episode is evidence: a broken rail must be reported by both ends."""
-    if each.condition not in BROKEN or now_ns - each.heard_ns >= _ONE_END_NS:
+    if not each.condition.broken or now_ns - each.heard_ns >= _ONE_END_NS:
         return True
     back = disturbed.get((key[1], key[0], key[2]))
-    return back is not None and back.condition in BROKEN
+    return back is not None and back.condition.broken
 
 
 def _pairs(used: Iterable[Direction], plan: Layout) -> dict[_Pair, set[_Pair]]:
@@ -162,7 +160,7 @@ def _cut_off(
     those of the NICs. What is slow elsewhere has another cause. If nothing arrives anywhere, or
     nothing is slow elsewhere, no NIC is told apart here.
     """
-    broken = _ranks(key for key, each in disturbed.items() if each.condition in BROKEN)
+    broken = _ranks(key for key, each in disturbed.items() if each.condition.broken)
     broken_pairs = {pair for pair, links in pairs.items() if links <= broken}
     slow_pairs = {pair for pair, links in pairs.items() if links <= _ranks(disturbed)}
     causes: list[Cause] = []

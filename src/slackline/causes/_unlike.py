@@ -340,26 +340,28 @@ class _Rail:
         return found
 
     def _slow_beside(self, rates: Mapping[_Pair, float]) -> list[Found]:
-        """Return the links of two hosts that carry less than the same links on another rail.
+        """Return what carries less between two hosts than the same links do on another rail.
 
         The same processes send on all rails, so that late ones lower the rates of all.
         """
-        found = []
-        for ends in sorted({_ends(*way) for way in rates}):
-            mine = [way for way in (ends, ends[::-1]) if way in rates]
-            fastest = {way: self._fastest_beside(way) for way in mine}
-            slow = [
-                way
-                for way, other in fastest.items()
-                if other is not None and self._slower(self._readings[way], other)
-            ]
-            if not slow:
-                continue
-            how = f"it carries {show_rate(median(rates[way] for way in slow))} while data waits"
-            others = median(each.rate for way in slow if (each := fastest[way]) and each.rate)
-            found.append(self._of_two(slow, how, f"another rail carries {show_rate(others)}"))
-            self._left -= set(mine)
-        return found
+        known = {way: other for way in rates if (other := self._fastest_beside(way)) is not None}
+        slow = [way for way, other in known.items() if self._slower(self._readings[way], other)]
+        if not slow:
+            return []
+        self._left -= set(slow)
+        how = f"it carries {show_rate(median(rates[way] for way in slow))} while data waits"
+        others = show_rate(median(known[way].rate or 0.0 for way in slow))
+        peers = f"another rail carries {others}"
+        nominal = {self._hosts(way)[0]: each.negotiated_bps for way, each in self._readings.items()}
+        least = min(nominal, key=lambda host: nominal[host])
+        if len(nominal) > 1 and 0 < nominal[least] < max(nominal.values()):
+            return [self._nic(least, slow, how, peers)]
+        links = sorted({_ends(*way) for way in slow})
+        if len(links) > 1 and set(links) == {_ends(*way) for way in known}:
+            return [self._whole(slow, how, peers)]
+        return [
+            self._link([way for way in slow if _ends(*way) == each], how, peers) for each in links
+        ]
 
     def _fastest_beside(self, way: _Pair) -> _Reading | None:
         """Return the reading of a direction on the rail that carries most of the other rails."""
@@ -387,14 +389,6 @@ class _Rail:
         if more or not one or not other.negotiated_bps:
             return 1.0
         return min(1.0, one / other.negotiated_bps)
-
-    def _of_two(self, ways: Sequence[_Pair], how: str, peers: str) -> Found:
-        """Return the NIC of one of two hosts if it has negotiated less, else the link."""
-        hosts = {self._hosts(way)[0]: self._readings[way].negotiated_bps for way in self._readings}
-        low, high = sorted(hosts, key=lambda host: hosts[host])
-        if 0 < hosts[low] < hosts[high]:
-            return self._nic(low, ways, how, peers)
-        return self._link(ways, how, peers)
 
     def _queued(self, ways: Collection[_Pair], others: Iterable[_Pair]) -> bool:
         """Return whether the data of some directions wait longer than those of others."""
@@ -501,6 +495,14 @@ class _Rail:
             name += f" on rail {rail}"
         links = frozenset((*way, self._rail) for way in ways)
         return Found(Kind.LINK, name, (low, high), rail, links, how, peers, udp=self._udp)
+
+    def _whole(self, ways: Sequence[_Pair], how: str, peers: str) -> Found:
+        """Return the rail between two hosts with several ranks each."""
+        hosts = sorted({host for way in ways for host in self._hosts(way)})
+        name = f"rail {self._rail} between {_together([self._plan.names[each] for each in hosts])}"
+        ranks = tuple(sorted(rank for each in hosts for rank in self._plan.hosts[each]))
+        links = frozenset((*way, self._rail) for way in ways)
+        return Found(Kind.LINK, name, ranks, self._rail, links, how, peers, udp=self._udp)
 
 
 def _sites(hosts: Iterable[int], near: Iterable[_Pair]) -> dict[int, int]:

@@ -22,7 +22,6 @@ _HOLD_BROKEN_NS = 50_000_000
 had time to be connected again before its end was reported.
 """
 
-_BROKEN = (Condition.SILENT, Condition.CUT)
 
 Key = tuple[int, int, int]
 _Blamed = tuple[int, str]
@@ -125,7 +124,7 @@ class Deduplicator:
             self._open[key] = episode
             self.episodes.append(episode)
             return
-        known = episode.condition in _BROKEN and verdict.condition in _BROKEN
+        known = episode.condition.broken and verdict.condition.broken
         episode.condition, episode.reason = verdict.condition, verdict.reason
         episode.over_ns = verdict.over_ns
         if not known:
@@ -167,7 +166,7 @@ class Deduplicator:
     def _told_of_other_direction(self, episode: Episode) -> bool:
         """Return whether a line about the other direction of a broken rail has been reported."""
         other = self._open.get((episode.target, episode.source, episode.rail))
-        broken = episode.condition in _BROKEN and other is not None and other.condition in _BROKEN
+        broken = episode.condition.broken and other is not None and other.condition.broken
         return broken and other is not None and other.said
 
     def _reasons(self, now_ns: int) -> dict[_Blamed, str]:
@@ -196,7 +195,7 @@ class Deduplicator:
 
 def _hold_ns(episode: Episode) -> int:
     """Return the time for which a problem is held back after its first report."""
-    return _HOLD_BROKEN_NS if episode.condition in _BROKEN else _HOLD_NS
+    return _HOLD_BROKEN_NS if episode.condition.broken else _HOLD_NS
 
 
 def _places(episode: Episode) -> set[_Blamed]:

@@ -41,6 +41,11 @@ class Condition(StrEnum):
     LATE = "late"
     BACK = "back"
 
+    @property
+    def broken(self) -> bool:
+        """Whether nothing arrives over the rail."""
+        return self in (Condition.SILENT, Condition.CUT)
+
 
 class Judgement(NamedTuple):
     """A condition together with the sentence that explains it."""

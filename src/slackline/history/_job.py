@@ -50,9 +50,6 @@ _AHEAD = 1000
 """The records of a file that are read ahead for the first probes: files may exceed the memory."""
 
 
-_BROKEN = (Condition.SILENT, Condition.CUT)
-
-
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A change of a link's or a rank's health, told once for all ranks that have seen it."""
@@ -308,7 +305,7 @@ class Job:
 
     def _finding(self, at_ns: int, report: Report) -> Finding:
         broken = any(
-            (each.source, each.target, each.rail) == report.link and each.condition in _BROKEN
+            (each.source, each.target, each.rail) == report.link and each.condition.broken
             for each in self._health.open_episodes
         )
         return Finding(at_ns, report.sentence, report.link, report.rank, broken)

@@ -278,7 +278,7 @@ class Monitor:
             max(verdict.source, verdict.target),
             verdict.rail,
         )
-        broken = verdict.condition in (Condition.SILENT, Condition.CUT)
+        broken = verdict.condition.broken
         level = logging.WARNING
         if verdict.condition is Condition.BACK or (broken and rail in self._broken):
             level = logging.INFO

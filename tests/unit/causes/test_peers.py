@@ -113,6 +113,7 @@ def told(
     network: Network,
     *,
     names: Iterable[str] = (),
+    together: bool = False,
     linked: bool = True,
     seconds: int = SECONDS,
     beside: Sequence[Network] = (),
@@ -120,8 +121,9 @@ def told(
 ) -> list[Cause]:
     """Return the causes that a diagnosis names in the first seconds of a job.
 
-    With `linked` False no wire joins the ranks, as on one host. `beside` are the networks of
-    further rails. `events` has further records for some seconds.
+    With `together` ranks with one name share a host, so that no wire joins them; with `linked`
+    False no wire joins any ranks. `beside` are the networks of further rails. `events` has further
+    records for some seconds.
     """
     random = Random(network.seed)
     job = Job(tmp_path)
@@ -144,7 +146,8 @@ def told(
             job.take(replace(taken, wall_ns=passes_ns + pause_ns))
         if quarter % 4 == 0:
             for way in network.ways if linked else ():
-                if way[0] in alive:
+                near = together and hosts[way[0]] == hosts[way[1]]
+                if way[0] in alive and not near:
                     for rail, each in enumerate([network, *beside]):
                         job.take(replace(each.report(way, second, random), rail=rail))
                     job.take(network.offset(way, second))
@@ -351,6 +354,29 @@ def test_a_slow_rail_of_two_hosts_is_named_by_their_other_rails(
     assert ", since the start; another rail carries " in cause.sentence
     ending = "; it has negotiated 100 Mbit/s, other NICs 1 Gbit/s"
     assert cause.sentence.endswith(ending) == bool(negotiated)
+
+
+@given(network=PAIRS, data=st.data())
+def test_a_slow_rail_between_two_hosts_of_several_ranks_each_is_one_cause(
+    tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
+):
+    split = data.draw(st.integers(1, 3), label="ranks of host a")
+    ranks = split + data.draw(st.integers(1 if split > 1 else 2, 3), label="ranks of host b")
+    names = ["a" if rank < split else "b" for rank in range(ranks)]
+    usual = replace(network, hosts=ranks)
+    between = [way for way in usual.ways if (way[0] < split) != (way[1] < split)]
+    less = data.draw(st.booleans(), label="the NIC of host b has negotiated less")
+    slow = replace(
+        usual,
+        rates=dict.fromkeys(between, data.draw(st.floats(0.05, 0.3), label="share of the rate")),
+        negotiated_bps=dict.fromkeys(range(split, ranks), 100_000_000) if less else {},
+        trip_ns=150_000,
+    )
+    (cause,) = told(
+        tmp_path_factory.mktemp("job"), usual, names=names, together=True, beside=[slow]
+    )
+    assert cause.name == ("NIC 1 of host b" if less else "rail 1 between host a and host b")
+    assert cause.ranks == tuple(range(split if less else 0, ranks))
 
 
 @given(network=PAIRS, data=st.data())

@@ -1,18 +1,10 @@
 """Tests of the loopback address, in network namespaces that lack one (root)."""
 
-import os
-import subprocess
-import sys
-
 import pytest
+from net_namespaces import needs_namespaces, ports, run_inside
 
 from slackline.cli._job._launch import meeting_at
 from slackline.cli._job._loopback import loopback_address
-
-_NAMESPACES = os.geteuid() == 0 and (
-    subprocess.run(["unshare", "--net", "true"], check=False, capture_output=True).returncode == 0
-)
-needs_namespaces = pytest.mark.skipif(not _NAMESPACES, reason="no network namespace may be made")
 
 _FIND = """
 from slackline.cli._job._loopback import loopback_address
@@ -49,11 +41,7 @@ def test_an_address_of_ipv6_is_set_in_brackets_where_a_port_follows() -> None:
     ids=["up", "IPv6 alone", "down"],
 )
 def test_the_address_is_one_that_works(prepared: str, said: str) -> None:
-    inside = ["unshare", "--net", "sh", "-c", f'{prepared}; exec "$@"', "sh"]
-    found = subprocess.run(
-        [*inside, sys.executable, "-c", _FIND], check=True, capture_output=True, text=True
-    )
-    assert found.stdout == said
+    assert run_inside(prepared, _FIND) == said
 
 
 _REQUIRE = """
@@ -82,9 +70,4 @@ except UsageError as error:
     ],
 )
 def test_a_job_that_cannot_have_its_ports_is_refused_with_their_range(last: int, said: str) -> None:
-    prepared = f"ip link set lo up; echo 40000 {last} > /proc/sys/net/ipv4/ip_local_port_range"
-    inside = ["unshare", "--net", "sh", "-c", f'{prepared}; exec "$@"', "sh"]
-    found = subprocess.run(
-        [*inside, sys.executable, "-c", _REQUIRE], check=True, capture_output=True, text=True
-    )
-    assert found.stdout == said
+    assert run_inside(ports(40000, last), _REQUIRE) == said

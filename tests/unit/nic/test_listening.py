@@ -1,12 +1,11 @@
 """Tests of the addresses at which an engine listens."""
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from listening import listening
+from net_namespaces import needs_namespaces, run_inside
 
 from slackline.nic import Group, NativeNic, NicOptions
 from slackline.nic.host import local_interfaces
@@ -55,12 +54,7 @@ def test_ranks_of_one_host_reduce_over_any_rails_if_they_listen_at_loopback(rail
     assert run_ranks(3, _sum, options=options) == [7.0] * 3
 
 
-_NAMESPACES = os.geteuid() == 0 and (
-    subprocess.run(["unshare", "--net", "true"], check=False, capture_output=True).returncode == 0
-)
-
-
-@pytest.mark.skipif(not _NAMESPACES, reason="no network namespace may be made")
+@needs_namespaces
 @pytest.mark.parametrize(
     ("prepared", "found"),
     [("ip link set lo up; ip address add 10.9.9.9/32 dev lo", "127.0.0.1 ::1\n"), ("true", "\n")],
@@ -73,8 +67,4 @@ def test_an_address_of_the_loopback_interface_that_others_can_reach_is_no_loopba
         "from slackline.nic.host import local_interfaces\n"
         "print(*(each.address for each in local_interfaces((), loopback=True)))"
     )
-    inside = ["unshare", "--net", "sh", "-c", f'{prepared}; exec "$@"', "sh"]
-    said = subprocess.run(
-        [*inside, sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
-    assert said.stdout == found
+    assert run_inside(prepared, program) == found

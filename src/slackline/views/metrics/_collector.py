@@ -27,7 +27,6 @@ from slackline.views.metrics._labels import (
 __all__ = ["metrics_text", "registry_of"]
 
 _CAUSES = (Condition.SLOW, Condition.LOSING, Condition.SILENT, Condition.CUT)
-_DOWN = (Condition.SILENT, Condition.CUT)
 _RAIL = ("rank", "peer", "link", "rail")
 
 T = TypeVar("T")
@@ -236,7 +235,7 @@ def _link_metrics(
 ) -> Iterator[Metric]:
     own, rest = grouped_links(links)
     lasting = [episode for episode in episodes if episode.until_ns is None]
-    down = {(e.source, e.target, e.rail) for e in lasting if e.condition in _DOWN}
+    down = {(e.source, e.target, e.rail) for e in lasting if e.condition.broken}
     yield from _volumes(own, rest)
     yield from _gauges(own, down | {(target, source, rail) for source, target, rail in down})
     places = dict.fromkeys(

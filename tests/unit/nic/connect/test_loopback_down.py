@@ -1,15 +1,7 @@
 """Tests of ranks of one host whose loopback interface is down, in network namespaces (root)."""
 
-import os
-import subprocess
-import sys
-
 import pytest
-
-_NAMESPACES = os.geteuid() == 0 and (
-    subprocess.run(["unshare", "--net", "true"], check=False, capture_output=True).returncode == 0
-)
-needs_namespaces = pytest.mark.skipif(not _NAMESPACES, reason="no network namespace may be made")
+from net_namespaces import needs_namespaces, run_inside
 
 _JOB = """
 import sys
@@ -52,13 +44,6 @@ _ANOTHER += "ip link set one up; ip link set two up"
 def test_ranks_that_need_a_loopback_interface_which_is_down_say_so(
     prepared: str, rails: str, interfaces: str, kinds: tuple[str, ...]
 ) -> None:
-    inside = ["unshare", "--net", "sh", "-c", f'{prepared}; exec "$@"', "sh"]
-    found = subprocess.run(
-        [*inside, sys.executable, "-c", _JOB, rails, interfaces, "2"],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert found.stdout.split()[0] in kinds, found
-    assert (_ADVICE in found.stdout) == (kinds != ("open",)), found.stdout
+    found = run_inside(prepared, _JOB, rails, interfaces, "2")
+    assert found.split()[0] in kinds, found
+    assert (_ADVICE in found) == (kinds != ("open",)), found

@@ -1,15 +1,7 @@
 """Tests of groups on a host with few free ports, in network namespaces (root)."""
 
-import os
-import subprocess
-import sys
-
 import pytest
-
-_NAMESPACES = os.geteuid() == 0 and (
-    subprocess.run(["unshare", "--net", "true"], check=False, capture_output=True).returncode == 0
-)
-needs_namespaces = pytest.mark.skipif(not _NAMESPACES, reason="no network namespace may be made")
+from net_namespaces import needs_namespaces, ports, run_inside
 
 _JOB = """
 from datetime import timedelta
@@ -39,9 +31,5 @@ except SlacklineError as error:
     ],
 )
 def test_a_group_opens_with_few_ports_or_names_their_range(last: int, ends: str) -> None:
-    prepared = f"ip link set lo up; echo 40000 {last} > /proc/sys/net/ipv4/ip_local_port_range"
-    inside = ["unshare", "--net", "sh", "-c", f'{prepared}; exec "$@"', "sh"]
-    found = subprocess.run(
-        [*inside, sys.executable, "-c", _JOB], check=True, capture_output=True, text=True
-    )
-    assert found.stdout.endswith(ends), found
+    found = run_inside(ports(40000, last), _JOB)
+    assert found.endswith(ends), found

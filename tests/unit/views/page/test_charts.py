@@ -1,33 +1,24 @@
 """Tests of the charts in headless Chromium: scale, faults, figures and their help."""
 
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from browser_pages import open_page, opened_browser
+from browser_pages import open_page
 from job_records import ended, operations, report, step, verdict
 from made_records import SECOND_NS, START_NS, header, write
 
 pytest.importorskip("aiohttp", reason="the page needs slackline-torch[dashboard]")
 
-from slackline.history import Job
 from slackline.records import GroupOpened
-from slackline.views.page import Dashboard
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 SLOW = "link 0>1 is slow since 3.0 s: 30 ms over its usual 0.2 ms"
 BACK = "link 0>1 is back at 7.0 s: 0.2 ms one way, after 4.0 s"
 CHART = "#steps .chart"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with opened_browser() as browser:
-        yield browser
 
 
 @pytest.fixture
@@ -41,14 +32,6 @@ def job(tmp_path: Path) -> Path:
         write(tmp_path, rank, header(rank), opened, *steps, rows, *reports)
     write(tmp_path, 0, verdict(0, 0, 1, 3, "slow", SLOW), verdict(0, 0, 1, 7, "back", BACK))
     return tmp_path
-
-
-@pytest.fixture
-def url(job: Path) -> Iterator[str]:
-    with Dashboard(port=0) as page:
-        page.start(Job(job))
-        yield page.url
-    assert page.error is None
 
 
 def reddish(page: Any, chart: int, share: float) -> int:

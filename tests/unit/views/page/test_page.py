@@ -1,11 +1,10 @@
 """Tests of the page in headless Chromium: panels, keyboard, narrow windows, hostile text."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_pages import open_page, opened_browser
+from browser_pages import open_page
 from job_records import ended, nic_of_rank_2, operations, pipeline_step, report, step, verdict
 from made_records import MS_NS, SECOND_NS, START_NS, header, write
 
@@ -23,12 +22,6 @@ HOSTILE = "<img src=x onerror=\"document.title='taken'\"><script>document.title=
 
 CLOCK = "seconds => new Date(seconds * 1000).toLocaleTimeString([], { hour12: false })"
 """A script of the browser that returns the time of day of a Unix time in seconds."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with opened_browser() as browser:
-        yield browser
 
 
 @pytest.fixture
@@ -49,14 +42,6 @@ def job(tmp_path: Path) -> Path:
     )
     write(tmp_path, 0, chosen, promised, step(0, 60))
     return tmp_path
-
-
-@pytest.fixture
-def url(job: Path) -> Iterator[str]:
-    with Dashboard(port=0) as page:
-        page.start(Job(job))
-        yield page.url
-    assert page.error is None
 
 
 def test_every_panel_is_shown_without_an_error(browser: Any, url: str) -> None:
