@@ -16,7 +16,7 @@ from rich.table import Table
 
 @dataclass
 class Results:
-    """What was measured so far."""
+    """The measurements of a run."""
 
     curves: dict[str, list[float]] = field(default_factory=dict)
     """The loss of each step, by what travels: "fp32" and "bf16"."""

@@ -28,7 +28,7 @@ def fault() -> NicFault:
 
 
 def test_the_first_nic_fails_for_a_good_part_of_the_run() -> None:
-    """The first NIC is the one that gloo uses."""
+    """Gloo uses the first NIC of a host."""
     pulled = fault()
     assert (pulled.nic, pulled.effects.down) == (0, True)
     assert pulled.length_ns is not None

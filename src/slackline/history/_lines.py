@@ -1,4 +1,4 @@
-"""One line of telemetry, read as a record. Unknown fields and kinds are skipped."""
+"""The reader of one line of telemetry, which skips unknown fields and kinds of records."""
 
 import msgspec
 

@@ -142,6 +142,7 @@ class Monitor:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._write = write
+        self._launched = Environment.read().launcher is not None
         self._grows = grows
         self._reports = None if write is None else LinkReports(self._rank, self._start_ns, write)
         self._asked = list[LinkReport | ClockOffset]()
@@ -287,7 +288,7 @@ class Monitor:
         else:
             self._broken.discard(rail)
         # Without handlers, logging prints warnings to stderr, where the launcher shows them too.
-        if _log.hasHandlers() or Environment.read().launcher is None:
+        if _log.hasHandlers() or not self._launched:
             _log.log(level, "%s", verdict.reason)
         if self._write is not None:
             self._write(

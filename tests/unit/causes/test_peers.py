@@ -271,7 +271,7 @@ def test_shares_that_udp_rails_take_of_a_path_are_no_fault(
 def test_bursts_of_loss_on_a_udp_rail_are_no_fault(
     tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
 ):
-    """A rail that fills a queue loses many packets at once: the median report tells the loss."""
+    """Filling a queue loses many packets at once, so that the median report tells the loss."""
     way = data.draw(st.sampled_from(network.ways), label="way")
     seconds = data.draw(st.sets(st.integers(0, SECONDS - 1), max_size=3), label="seconds")
     bursts = [replace(network.report(way, s, Random(s)), resent=2000) for s in sorted(seconds)]
@@ -283,7 +283,7 @@ def test_bursts_of_loss_on_a_udp_rail_are_no_fault(
 def test_a_rank_that_is_late_for_its_udp_rails_is_named_before_its_nic(
     tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
 ):
-    """A slow process reads its UDP rails late, so that the kernel drops packets and rates fall."""
+    """The kernel drops packets that a slow process reads late from its UDP rails; rates fall."""
     host = data.draw(st.integers(0, network.hosts - 1), label="host")
     slower = data.draw(st.one_of(st.floats(1.0, 1.25), st.floats(2.3, 4.0)), label="slower")
     ways = network.of_host(host)
@@ -338,7 +338,7 @@ PAIRS = st.builds(
 def test_a_slow_rail_of_two_hosts_is_named_by_their_other_rails(
     tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
 ):
-    """Without a third host, the same link on another rail is what a rail is compared with."""
+    """Compare a rail of two hosts with the same link on another rail: there is no third host."""
     slow = data.draw(st.integers(0, 2), label="slow rail")
     share = data.draw(st.floats(0.05, 0.3), label="share of the rate")
     ways = data.draw(st.sampled_from([[(0, 1)], [(1, 0)], [(0, 1), (1, 0)]]), label="ways")

@@ -131,7 +131,7 @@ def test_loss_is_named_and_its_end() -> None:
 def test_a_latency_is_told_only_while_it_is_longer_than_usual(
     seed: int, begin_ms: int, lasting_ms: int, usual_ms: int, delay_ms: int, takes: int
 ) -> None:
-    """A delay may be over when its evidence is read, and a queue that was usual may be empty."""
+    """Lay on delays that end before their evidence is read, and queues that then are empty."""
     network = healthy(2, seed)
     begin, end = begin_ms * MS, (begin_ms + lasting_ms) * MS
 
@@ -153,7 +153,7 @@ def test_a_latency_is_told_only_while_it_is_longer_than_usual(
 
 
 def test_a_udp_rail_loses_more_before_its_loss_is_named() -> None:
-    """A UDP rail finds the rate of its path by filling queues, which then drop packets."""
+    """Queues drop packets while a UDP rail fills them to find the rate of its path."""
     for loss, named in ((0.012, False), (0.018, False), (0.024, True), (0.05, True)):
         network = healthy(4, 1)
         network.kind = "udp"

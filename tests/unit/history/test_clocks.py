@@ -15,7 +15,7 @@ UPTIMES_NS = (0, 90 * 86_400 * SECOND_NS, 5 * SECOND_NS)
 def test_hosts_with_other_uptimes_are_compared_once_in_ten_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A monotonic clock counts from the start of its host, here 90 days ago."""
+    """Compare hosts that started 90 days apart, from which their monotonic clocks count."""
     compared = []
 
     def comparing(records: Iterable[Record]) -> Alignment:

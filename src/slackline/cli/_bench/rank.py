@@ -1,4 +1,4 @@
-"""One rank of `slackline bench`, which measures a collective by size; rank 0 prints the rows.
+"""Measure a collective by size, as one rank of `slackline bench`; rank 0 prints the rows.
 
 python -m slackline.cli._bench.rank MEASUREMENT      as a rank of torchrun
 """

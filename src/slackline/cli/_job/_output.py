@@ -118,7 +118,7 @@ class Output:
 
 
 class _Stream:
-    """One stream of one rank: a pipe, a file, and output that could not be written to the file."""
+    """The stdout or stderr of a rank: a pipe, a file, and the output that the file did not take."""
 
     def __init__(self, path: Path, *, keep_all: bool) -> None:
         """Make the pipe and the file; `keep_all` keeps all output that the file does not take."""
