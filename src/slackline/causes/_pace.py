@@ -38,6 +38,10 @@ _RECENT = 16
 _BEYOND = 2.0
 """The least ratio of a rank's waits for a core to those of other hosts, on one busy machine."""
 
+_MOST_WAITS = 0.5
+"""The largest part of a rank's time of computation that waits for a core may take, if what is left
+is compared with other ranks: present time and waits are estimates, and scatter."""
+
 _EXPLAINED = 0.5
 """The part of the longer own time that waits for a core must explain."""
 
@@ -110,12 +114,12 @@ class Pace:
         """The present time of computation in a step, without waits for a core that are known.
 
         None where it is not known, and for a stage of a pipeline, which need not compute as long as
-        other stages.
+        other stages. Where waits take most of the time, what they leave is too rough to tell.
         """
-        present_ns = self.compute.present_ns
-        if self._staged or present_ns is None:
+        present_ns, waits_ns = self.compute.present_ns, self.waits.present_ns or 0.0
+        if self._staged or present_ns is None or waits_ns > _MOST_WAITS * present_ns:
             return None
-        return max(0.0, present_ns - (self.waits.present_ns or 0.0))
+        return present_ns - waits_ns
 
     @property
     def pause_ns(self) -> float | None:

@@ -48,6 +48,8 @@ class Network:
     negotiated_bps: Mapping[int, int] = field(default_factory=dict)
     computes: Mapping[int, float] = field(default_factory=dict)
     """The factor of a rank's own time."""
+    core_waits: float = 0.0
+    """The usual wait of a rank for a core in a step, as a part of its own time."""
     pauses_ns: Mapping[int, int] = field(default_factory=dict)
     """The time of a rank between two steps."""
     idle_s: int = 0
@@ -141,7 +143,12 @@ def told(
         for rank in alive if second >= network.idle_s else ():
             own_ns = 20 * MS * network.computes.get(rank, 1.0) * random.uniform(0.9, 1.1)
             pause_ns = network.pauses_ns.get(rank, 5 * MS)
-            taken = step(rank, quarter, quarter * STEP_NS, compute_ns=round(own_ns))
+            delay_ns = 0.0
+            if network.core_waits:
+                delay_ns = own_ns * network.core_waits * random.uniform(0, 2)
+            taken = step(rank, quarter, quarter * STEP_NS, compute_ns=round(own_ns + delay_ns))
+            if network.core_waits:
+                taken = replace(taken, run_ns=round(own_ns), run_delay_ns=round(delay_ns))
             passes_ns = taken.forward_ns + taken.backward_ns
             job.take(replace(taken, wall_ns=passes_ns + pause_ns))
         if quarter % 4 == 0:
@@ -192,6 +199,15 @@ UDP_NETWORKS = NETWORKS.map(lambda network: replace(network, udp=True))
 def test_even_networks_have_no_cause(tmp_path_factory: pytest.TempPathFactory, network: Network):
     assert told(tmp_path_factory.mktemp("job"), network) == []
     assert compared(network) == []
+
+
+@given(network=NETWORKS, waits=st.floats(1.0, 8.0))
+def test_ranks_that_share_busy_cores_are_no_slow_ranks(
+    tmp_path_factory: pytest.TempPathFactory, network: Network, waits: float
+):
+    """Subtract waits from times where both scatter by more than the ranks compute."""
+    busy = replace(network, core_waits=waits)
+    assert told(tmp_path_factory.mktemp("job"), busy, linked=False, seconds=20) == []
 
 
 @given(network=NETWORKS, data=st.data())
