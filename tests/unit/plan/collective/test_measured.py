@@ -73,6 +73,6 @@ def test_the_reason_says_why_the_plan_is_not_the_fastest_one() -> None:
     )
     tried = [timing("direct", 1000, 2000), timing("mesh", 1010, 2100)]
     assert fastest(tried, 1088, {"direct": 2000.0, "mesh": 1000.0}).reason == (
-        "mesh 2.1 us for 1.06 KiB, as tried, where the cost model, which counts alike, is against "
-        "direct; direct 2 us"
+        "mesh 2.1 us for 1.06 KiB, as tried, chosen by trial and cost model together (direct won "
+        "the trial alone); direct 2 us"
     )

@@ -93,4 +93,4 @@ def _why_not_the_fastest(
         return ""
     if products[chosen.name] > min(products.values()):
         return ", within the noise of the best plan and preferred here"
-    return f", where the cost model, which counts alike, is against {fastest.name}"
+    return f", chosen by trial and cost model together ({fastest.name} won the trial alone)"
