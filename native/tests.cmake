@@ -35,3 +35,19 @@ add_dependencies(slackline_native_tests slackline_allocation_tests)
 add_test(NAME allocations COMMAND slackline_allocation_tests)
 set_tests_properties(allocations PROPERTIES TIMEOUT 300)
 target_precompile_headers(slackline_allocation_tests PRIVATE ${slackline_headers} "${PROJECT_SOURCE_DIR}/native/src/engine/engine_impl.h")
+
+# slackline_simulation: whole engines in simulated time. The linker leads the engine's system calls to the simulated
+# system (tests/simulation/system_calls.cc); the engine itself is the one of every other program.
+file(GLOB simulation_sources CONFIGURE_DEPENDS native/tests/simulation/*.cc)
+add_executable(slackline_simulation EXCLUDE_FROM_ALL ${simulation_sources})
+target_link_libraries(slackline_simulation PRIVATE slackline_core)
+target_precompile_headers(slackline_simulation PRIVATE ${slackline_headers} "${PROJECT_SOURCE_DIR}/native/src/engine/engine_impl.h")
+set(simulated_calls
+  close epoll_create1 epoll_ctl epoll_wait eventfd fcntl getpeername getsockname getsockopt ioctl read readlink readv recv
+  sched_yield sendmsg setsockopt shutdown syscall write pthread_cond_clockwait
+  _ZNSt6chrono3_V212steady_clock3nowEv                            # std::chrono::steady_clock::now()
+  _ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE       # std::condition_variable::wait(lock)
+  _ZNSt18condition_variable10notify_oneEv _ZNSt18condition_variable10notify_allEv
+  _ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE _ZNSt6thread4joinEv)
+list(TRANSFORM simulated_calls PREPEND "-Wl,--wrap=")
+target_link_options(slackline_simulation PRIVATE ${simulated_calls})

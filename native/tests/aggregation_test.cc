@@ -80,8 +80,9 @@ TEST("an aggregator refuses what it cannot add or has no room for") {
   };
   CHECK_EQUAL(refusal(sum_of(0)), "");
   CHECK_EQUAL(refusal(sum_of(kArena / 2)), "");
-  CHECK_EQUAL(refusal(sum_of(kArena / 2 + 4)),
-              "the aggregator has no room for 524292 bytes: it has 1048576");
+  CHECK_EQUAL(
+      refusal(sum_of(kArena / 2 + 4)),
+      "the aggregator has no room for 512 KiB: it takes at most half of its arena of 1 MiB");
   CHECK_EQUAL(refusal(sum_of(10)),
               "an aggregator cannot reduce 10 bytes of dtype code 1 by reduction code 1");
   CHECK_EQUAL(refusal(sum_of(8, static_cast<wire::DType>(99))),

@@ -250,7 +250,7 @@ TEST("an arena that is full of withheld memory says which peer withholds how muc
   CHECK(refused->failure.fault == Fault::kUsage);
   const std::string words_of_it = refused->failure.message;
   CHECK(
-      words_of_it.find(", of which 4194304 bytes are freed but withheld, because rank 1 may still "
+      words_of_it.find(", of which 4 MiB are freed but withheld, because rank 1 may still "
                        "write to them: it has not noticed yet that an operation has failed") !=
       std::string::npos);
   ranks.engine(1).close(0);  // as the end of the peer's process

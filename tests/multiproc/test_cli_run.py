@@ -14,6 +14,7 @@ import pytest
 from waiting import until
 
 from slackline import predict
+from slackline._process_start import started
 
 _SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
 
@@ -63,10 +64,7 @@ def _run(
 
 
 def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    return started(pid) is not None
 
 
 def _pids(directory: Path, what: str = "pid") -> list[int]:

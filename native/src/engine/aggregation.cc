@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../base/figures.h"
 #include "slackline/kernels.h"
 
 namespace slackline {
@@ -34,8 +35,8 @@ std::string Aggregation::refusal(const wire::Header& header, std::size_t arena_b
            std::to_string(header.dtype) + " by reduction code " + std::to_string(header.op & 0xF);
   }
   if (header.total > arena_bytes / 2) {
-    return "the aggregator has no room for " + std::to_string(header.total) + " bytes: it has " +
-           std::to_string(arena_bytes);
+    return "the aggregator has no room for " + show_bytes(header.total) +
+           ": it takes at most half of its arena of " + show_bytes(arena_bytes);
   }
   return {};
 }

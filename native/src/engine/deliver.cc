@@ -108,6 +108,22 @@ std::shared_ptr<Group> Engine::finished_in(const Key& key) const {
   return operations_.waits_to_start(key) ? nullptr : group;
 }
 
+// Return the open operation that a frame belongs to, or null. A receive from any source takes the
+// first message that begins to arrive, by data or by a request for a grant.
+std::shared_ptr<Request> Engine::find_or_bind(const Key& key, Link& link, int source) {
+  std::shared_ptr<Request> request = operations_.find(key);
+  if (request || key.role == kRoleCollective) return request;
+  const std::shared_ptr<Request> any = operations_.take_receive(key, link, source);
+  if (!any) return nullptr;
+  try {
+    bind_any_source(any, source);
+  } catch (const std::exception& error) {
+    broke_down(error);
+    end_broken(*any);  // it may be in no table
+  }
+  return operations_.find(key);
+}
+
 // Accept a DATA frame. Return whether the same peer will certainly send more data of the operation.
 bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payload) {
   const Key key = key_of(header);
@@ -117,18 +133,7 @@ bool Engine::on_data(Link& link, const wire::Header& header, const Payload& payl
     if (eager) link.eager_consumed(header.length);
     return false;
   }
-  std::shared_ptr<Request> request = operations_.find(key);
-  if (!request && key.role != kRoleCollective) {
-    if (const auto any = operations_.take_receive(key, link, header.source)) {
-      try {
-        bind_any_source(any, header.source);
-      } catch (const std::exception& error) {
-        broke_down(error);
-        end_broken(*any);  // it may be in no table
-      }
-      request = operations_.find(key);
-    }
-  }
+  const std::shared_ptr<Request> request = find_or_bind(key, link, header.source);
   if (request) {
     accept(*request, link, header, payload);
     const int peer = request->finished() ? -1 : request->group->rank_of(link);
@@ -249,7 +254,8 @@ void Engine::on_grant(Link& link, const wire::Header& header) {
   if (membership_.excludes(link, header.epoch)) return;
   const bool eager_request = (header.flags & wire::kFlagEager) != 0;
   const Key key = key_of(header);
-  const std::shared_ptr<Request> request = operations_.find(key);
+  const std::shared_ptr<Request> request =
+      eager_request ? find_or_bind(key, link, header.source) : operations_.find(key);
   if (!request) {
     const bool over = was_aborted(key) || membership_.was_closed(header.epoch) ||
                       (!eager_request && finished_in(key) != nullptr);

@@ -226,6 +226,7 @@ class Engine final : public FrameSink {
   std::shared_ptr<Group> finished_in(const Key& key) const;
   void handle(Link& link, const wire::Header& header, const Payload& payload);
   void drop_arriving() noexcept;
+  std::shared_ptr<Request> find_or_bind(const Key& key, Link& link, int source);
   bool on_data(Link& link, const wire::Header& header, const Payload& payload);
   void accept(Request& request, Link& link, const wire::Header& header, const Payload& payload);
   void on_grant(Link& link, const wire::Header& header);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "../base/clock.h"
+#include "../base/figures.h"
 #include "engine_impl.h"
 
 namespace slackline {
@@ -24,8 +25,8 @@ std::string withheld_words(const std::map<std::string, std::uint64_t>& bytes_by_
   std::string words;
   for (const auto& [peer, bytes] : bytes_by_peer) {
     if (bytes == 0) continue;
-    words += (words.empty() ? ", of which " : " and ") + std::to_string(bytes) +
-             " bytes are freed but withheld, because " + peer +
+    words += (words.empty() ? ", of which " : " and ") + show_bytes(bytes) +
+             " are freed but withheld, because " + peer +
              " may still write to them: it has not noticed yet that an operation has failed";
   }
   return words;
@@ -183,10 +184,9 @@ bool Engine::was_aborted(const Key& key) const {
 Failure Engine::no_room(const Request& request, std::size_t bytes, const char* what) const {
   return Failure{Fault::kUsage,
                  "rank " + std::to_string(request.group->rank) + ": the arena has no room for " +
-                     std::to_string(bytes) + " bytes of " + what + " for " + describe(request) +
-                     ": " + std::to_string(arena_.used()) + " of " +
-                     std::to_string(arena_.capacity()) + " bytes are in use" +
-                     withheld_words(lent_.withheld_by_peer()),
+                     show_bytes(bytes) + " of " + what + " for " + describe(request) + ": " +
+                     show_bytes(arena_.used()) + " of " + show_bytes(arena_.capacity()) +
+                     " are in use" + withheld_words(lent_.withheld_by_peer()),
                  request.group->rank,
                  -1,
                  request.user_tag(),

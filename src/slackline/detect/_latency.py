@@ -21,6 +21,7 @@ from slackline.detect._baseline import Baseline
 from slackline.detect._clocks import Clocks
 from slackline.detect._cusum import Cusum
 from slackline.detect._options import HealthOptions
+from slackline.detect._own_data import OwnShare
 from slackline.detect._runs import Runs
 from slackline.detect._samples import Probe
 
@@ -53,6 +54,7 @@ class OneWayDetector:
     cusum: Cusum
     baseline: Baseline
     runs: Runs
+    own_share: OwnShare
     floor: float = 0.0
     """The baseline of the fastest latency in nanoseconds, relative to the first probe."""
     excess_ns: float = 0.0
@@ -163,9 +165,12 @@ class Latency:
             usual_ns = detector.baseline.middle
             detector.excess_ns = min(fastest - usual_ns, explained)
             # Where probes usually wait behind own data, the baseline has a part of that time.
-            most_ns = max(0.0, own_ns - max(0.0, usual_ns)) if detector.baseline.known else 0.0
+            most_ns = detector.own_share.value * own_ns - max(0.0, usual_ns)
+            most_ns = max(0.0, most_ns) if detector.baseline.known else 0.0
             waited_ns = min(max(0.0, detector.excess_ns), most_ns)
             self._judge(detector, fastest, waited_ns, began_ns, baseline_ns)
+            if not detector.cusum.active:
+                detector.own_share.add(fastest, own_ns)
 
     def _judge(
         self,
@@ -256,4 +261,5 @@ def _one_way_detector(options: HealthOptions) -> OneWayDetector:
         noise_factor=options.noise_factor,
     )
     cusum = Cusum(options.evidence, options.recovery_evidence, _CLEAR)
-    return OneWayDetector(cusum, baseline, Runs(options.evidence, sure=_SURE, most=_MOST_EVIDENCE))
+    runs = Runs(options.evidence, sure=_SURE, most=_MOST_EVIDENCE)
+    return OneWayDetector(cusum, baseline, runs, OwnShare())

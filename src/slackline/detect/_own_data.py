@@ -3,6 +3,9 @@
 A probe waits behind the data that were sent before it. A sender has so many unacknowledged bytes on
 their way at most, and the path carries them at the best rate that it has ever had: what a probe
 waits longer than that is a delay of the path, or a lower rate.
+
+Unacknowledged data need not wait before a probe: on a longer path more of them are on the way. So
+the part of that time that probes usually waited is learned, and only that part is explained.
 """
 
 from collections import deque
@@ -11,14 +14,48 @@ from dataclasses import dataclass
 from slackline.detect._options import HealthOptions
 from slackline.detect._samples import RailSample
 
-__all__ = ["OwnData"]
+__all__ = ["OwnData", "OwnShare"]
 
 _RECENT = 8
 """The number of samples whose largest number of unacknowledged bytes counts."""
+_EVERY = 16
+"""The number of readings after which the share is computed again."""
 _LEAST_NS = 100_000_000
 """The least length of an interval whose rate is measured."""
 _BUSY = 0.5
 """The least part of an interval in which data were on their way, if its rate counts."""
+
+
+_READINGS = 256
+_LEAST_READINGS = 128
+"""A delay must have its verdict before its readings can be a tenth of so many."""
+_LEAST_OWN_NS = 1_000_000
+"""The least time of own data that shows how long probes wait behind them."""
+_HIGH = 0.9
+"""The part of the readings that the learned share explains. Most of a training's time may pass
+without much data on the way."""
+
+
+class OwnShare:
+    """The share of the own data's time that probes of one direction usually wait, from 0 to 1.
+
+    Until enough readings are known, the share is 1.
+    """
+
+    def __init__(self) -> None:
+        self.value = 1.0
+        self._readings: deque[float] = deque(maxlen=_READINGS)
+        self._due = _LEAST_READINGS
+
+    def add(self, waited_ns: float, own_ns: float) -> None:
+        """Add a calm reading: probes took `waited_ns` longer than an empty path takes."""
+        if own_ns < _LEAST_OWN_NS:
+            return
+        self._readings.append(min(max(waited_ns, 0.0) / own_ns, 1.0))
+        self._due -= 1
+        if self._due <= 0:
+            self._due = _EVERY
+            self.value = sorted(self._readings)[int(_HIGH * len(self._readings))]
 
 
 @dataclass(frozen=True, slots=True)

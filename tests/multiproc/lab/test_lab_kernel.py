@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from slackline._process_start import started
 from slackline.errors import UsageError
 from slackline.lab import Lab, LabOptions
 
@@ -45,10 +46,7 @@ def namespaces(name: str) -> list[str]:
 
 
 def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    return started(pid) is not None
 
 
 @pytest.fixture

@@ -133,8 +133,16 @@ def _windows(entries: list[Steps], width: int) -> list[_Window]:
         wall_ns = sum(each.wall_ns for each in latest)
         exposed_ns = sum(each.exposed_ns for each in latest)
         sample_ns = array("q", chain.from_iterable(each.sample_ns for each in latest))
-        found.append(_Window(entry, exposed_ns / max(wall_ns, 1), sample_ns))
+        found.append(_Window(entry, _share(exposed_ns, wall_ns), sample_ns))
     return found
+
+
+def _share(waited_ns: float, wall_ns: float) -> float:
+    """Return the share of a time in which a rank waited, from 0 to 1.
+
+    The waits for the communication of the last of these steps may lie after their end.
+    """
+    return min(waited_ns / wall_ns, 1.0) if wall_ns else 0.0
 
 
 def _history(rank: Rank, pipeline: bool) -> StepHistory:
@@ -153,7 +161,7 @@ def _row(rank: Rank, state: str) -> dict[str, Any]:
         "step_ms": wall_ns / 1e6,
         "waits_for": label,
         "exposed_ms": waited_ns / 1e6,
-        "share": waited_ns / wall_ns if wall_ns else 0.0,
+        "share": _share(waited_ns, wall_ns),
         "operations": sum(each.count for each in rank.totals.values()),
         "failed": sum(each.failed for each in rank.totals.values()),
         "lost": rank.lost,

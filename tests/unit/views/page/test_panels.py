@@ -134,6 +134,15 @@ def test_the_steps_of_all_ranks_are_one_series(tmp_path: Path) -> None:
     }
 
 
+def test_waits_after_the_end_of_a_step_do_not_make_its_share_more_than_the_whole(
+    tmp_path: Path,
+) -> None:
+    job = job_of(tmp_path, rank0=[step(0, 0, exposed_ms=130)])
+    assert StepTimes().panel(job)["share"] == [1.0]
+    shown = overview(Watch(job), START_NS + SECOND_NS)
+    assert [row["share"] for row in shown["ranks"]] == [1.0]
+
+
 def test_rare_long_steps_leave_the_percentiles_as_they_are(tmp_path: Path) -> None:
     """One step in eight takes ten times longer, which changes the longest step alone."""
     steps = [step(0, n, wall_ms=1000 if n % 8 == 5 else 100 + n % 2) for n in range(3000)]

@@ -1,0 +1,47 @@
+// Threads that take turns: each runs until it pauses, and the scheduler decides which goes on.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+namespace slackline::simulation {
+
+class Fiber {
+ public:
+  explicit Fiber(std::function<void()> body);
+  ~Fiber();
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+
+  // Run the fiber until it pauses or ends.
+  void resume();
+  // Return to the caller of resume(). Called within a fiber.
+  static void pause();
+  // Return the fiber that runs at this moment, or null.
+  static Fiber* current();
+  bool ended() const { return ended_; }
+
+ private:
+  // What the C++ runtime keeps for each thread about exceptions.
+  struct Exceptions {
+    void* caught = nullptr;
+    unsigned uncaught = 0;
+  };
+
+  static void begin();
+  void run();
+  void switch_to(ucontext_t& from, ucontext_t& to, bool last);
+
+  std::function<void()> body_;
+  std::byte* stack_;
+  ucontext_t own_{};
+  ucontext_t back_{};
+  Exceptions exceptions_;
+  bool ended_ = false;
+  void* fake_stack_ = nullptr;  // of the address sanitizer
+};
+
+}  // namespace slackline::simulation

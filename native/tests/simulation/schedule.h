@@ -1,0 +1,85 @@
+// A schedule of a simulation: what the ranks do, and what goes wrong meanwhile. It is data, drawn
+// from one seed; any part of it can be left out, so that a schedule that fails can be made shorter.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "system.h"
+
+namespace slackline::simulation {
+
+enum class Verb : std::uint8_t { kAllReduce, kMessage, kAnySource, kBarrier };
+
+// What one rank does for one piece of work.
+struct Part {
+  std::int64_t pause_ns = 0;    // before the call
+  bool blocking = false;        // the call returns when the operation has ended
+  bool waits_for_all = false;   // after the call, for all operations so far
+  bool registered = false;      // the memory is the engine's
+  std::int64_t cancel_ns = -1;  // cancel the operation after this time; -1: never
+};
+
+// One operation of several ranks.
+struct Work {
+  Verb verb;
+  int plan = 0;  // kAllReduce: an index of test::plans()
+  int from = 0;  // kMessage: the ranks
+  int to = 0;
+  int tag = 0;
+  int priority = 0;
+  std::size_t count = 0;  // of floats, or of bytes for a message
+  bool in_place = false;
+  std::uint64_t seed = 0;  // of the data
+  std::int64_t timeout_ns = 0;
+  std::vector<Part> parts;  // by rank
+};
+
+enum class Trouble : std::uint8_t {
+  kReset,    // a connection is reset, and cannot be made again for a while
+  kEnd,      // a connection is closed in order by something between the hosts
+  kSilence,  // nothing arrives in a direction for a while
+  kSlow,     // a direction has a lower rate
+  kDelay,    // a direction has a longer delay
+  kStop,     // a process stands still
+  kKill,     // a process ends
+};
+constexpr int kTroubles = 7;
+
+struct Fault {
+  Trouble trouble;
+  std::int64_t at_ns;
+  std::int64_t for_ns;
+  int a, b;  // ranks: of a connection, or `a` alone
+  int rail;
+  double factor = 1;  // kSlow: of the rate; kDelay: milliseconds
+};
+
+struct Schedule {
+  std::uint64_t seed = 0;
+  int ranks = 2;
+  std::vector<int> rails;  // by pair (see pair_of): 0 for shared memory
+  Manners manners;
+  bool progress_thread = true;
+  int spin_us = 0;
+  bool rank_order = false;
+  std::uint64_t eager_bytes = 0;
+  std::size_t wire_segment_bytes = 0, memory_segment_bytes = 0;
+  std::size_t arena_bytes = 0;
+  std::uint32_t first_sequence = 1;
+  std::uint32_t troubles = 0;  // a bit for each kind that is switched on
+  std::vector<Work> work;
+  std::vector<Fault> faults;
+
+  static Schedule draw(std::uint64_t seed);
+  int pair_of(int a, int b) const;
+  int pairs() const { return ranks * (ranks - 1) / 2; }
+  // Return whether every operation must succeed in spite of the faults.
+  bool benign() const;
+  // Return the schedule as sentences.
+  std::string story() const;
+};
+
+}  // namespace slackline::simulation

@@ -1,0 +1,480 @@
+#include "world.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+
+#include "../ranks.h"
+
+namespace slackline::simulation {
+namespace {
+
+constexpr std::uint32_t kJob = 0x5EED;
+constexpr std::uint32_t kEpoch = 7;
+constexpr std::byte kMark{0xA5};    // of margins
+constexpr std::byte kPoison{0x5A};  // of memory whose operation has ended
+constexpr std::int64_t kRedialNs = 20 * kMillisecond;
+// An operation ends by its deadline, the time in which the engine looks at deadlines, and the time
+// in which its process stood still.
+constexpr std::int64_t kLateNs = kSecond;
+constexpr std::int64_t kLongestNs = 1000 * kSecond;
+constexpr std::int64_t kLeaveNs = 10 * kSecond;
+
+// Return element `i` of a rank's data: any float for a sum in rank order, else a small integer,
+// whose sums are exact in every order.
+float element(const Work& work, int rank, std::size_t i, bool any) {
+  Draw draw(work.seed + static_cast<std::uint64_t>(rank) * 0x10001 + i * 0x9E37);
+  const std::uint64_t bits = draw.bits();
+  if (!any) return static_cast<float>(static_cast<std::int64_t>(bits % 201) - 100);
+  return static_cast<float>(static_cast<std::int32_t>(bits)) * (bits >> 60 == 0 ? 1e20f : 1e-3f);
+}
+
+std::byte message_byte(const Work& work, std::size_t i) {
+  return static_cast<std::byte>((work.seed >> (i % 7 * 8)) + i * 31);
+}
+
+}  // namespace
+
+World::World(const Schedule& schedule)
+    : schedule_(schedule),
+      system_(schedule.seed ^ 0x4E4F495345ull, schedule.manners, schedule.ranks),
+      ranks_(static_cast<std::size_t>(schedule.ranks)) {}
+
+World::~World() {
+  for (int number = 0; number < schedule_.ranks; ++number) {
+    Rank& each = rank(number);
+    each.doings.clear();
+    each.group.reset();
+    if (each.engine == nullptr) continue;
+    const As as(system_, number);
+    // An engine whose process was killed in the middle of close() cannot be destroyed.
+    if (each.closing && !each.left)
+      static_cast<void>(each.engine.release());
+    else
+      each.engine.reset();
+  }
+  for (Rank& each : ranks_) {
+    for (const auto& [memory, bytes] : each.plain) delete[] memory;
+  }
+}
+
+void World::broken(const std::string& law) const {
+  std::ostringstream text;
+  text << "after " << static_cast<double>(system_.now_ns() - began_ns_) / 1e6 << " ms: " << law;
+  throw Broken(text.str());
+}
+
+void World::note(std::uint64_t value) {
+  outcome_.trace = (outcome_.trace ^ value) * 0x100000001B3ull + (outcome_.trace >> 29);
+}
+
+void World::make_engines() {
+  EngineOptions options;
+  options.arena_bytes = schedule_.arena_bytes;
+  options.wire_segment_bytes = schedule_.wire_segment_bytes;
+  options.memory_segment_bytes = schedule_.memory_segment_bytes;
+  options.eager_bytes = schedule_.eager_bytes;
+  options.spin_microseconds = schedule_.spin_us;
+  options.progress_thread = schedule_.progress_thread;
+  for (int number = 0; number < schedule_.ranks; ++number) {
+    const As as(system_, number);
+    system_.process(number).clock_offset_ns = (number * 7 + 1) * kSecond;
+    rank(number).engine = std::make_unique<Engine>(options);
+    rank(number).links.assign(static_cast<std::size_t>(schedule_.ranks), -1);
+  }
+}
+
+void World::make_links() {
+  for (int low = 0; low < schedule_.ranks; ++low) {
+    for (int high = low + 1; high < schedule_.ranks; ++high) {
+      const int rails = schedule_.rails[static_cast<std::size_t>(schedule_.pair_of(low, high))];
+      for (const auto& [own, peer] : {std::pair{low, high}, std::pair{high, low}}) {
+        const As as(system_, own);
+        rank(own).links[static_cast<std::size_t>(peer)] = rank(own).engine->add_link(
+            "rank " + std::to_string(peer), rails > 0, schedule_.first_sequence, rails == 0);
+      }
+      if (rails == 0) share(low, high);
+      for (int rail = 0; rail < rails; ++rail) {
+        lines_.push_back(std::make_unique<Line>(Line{low, high, rail, nullptr}));
+        connect(*lines_.back(), true);
+      }
+    }
+  }
+}
+
+void World::share(int low, int high) {
+  std::array<std::uint64_t, 2> rings{};
+  for (const int i : {0, 1}) {
+    const As as(system_, i == 0 ? low : high);
+    rings[static_cast<std::size_t>(i)] = rank(i == 0 ? low : high).engine->new_ring();
+  }
+  const auto [x, y] = system_.connect(low, high);
+  for (const int i : {0, 1}) {
+    const int own = i == 0 ? low : high;
+    const int peer = i == 0 ? high : low;
+    Engine& theirs = *rank(peer).engine;
+    const As as(system_, own);
+    auto arena = std::make_shared<PeerArena>(theirs.arena().fd(), theirs.arena().capacity());
+    rank(own).mapped.push_back(arena);
+    rank(own).engine->add_shm_rail(rank(own).links[static_cast<std::size_t>(peer)], arena,
+                                   system_.duplicate(theirs.doorbell_fd(), own), i == 0 ? x : y,
+                                   rings[static_cast<std::size_t>(i)],
+                                   rings[static_cast<std::size_t>(1 - i)]);
+  }
+}
+
+void World::add_rail(int at, int peer, int rail, int fd, bool in_thread) {
+  const auto add = [this, at, peer, rail, fd] {
+    this->rank(at).engine->add_rail(this->rank(at).links[static_cast<std::size_t>(peer)], rail,
+                                    RailKind::kTcp, fd, kJob, true);
+  };
+  if (in_thread) return system_.start(at, add, true);
+  const As as(system_, at);
+  add();
+}
+
+void World::connect(Line& line, bool first) {
+  const auto [x, y] = system_.connect(line.low, line.high);
+  line.connection = system_.file(x)->connection;
+  add_rail(line.low, line.high, line.rail, x, !first);
+  add_rail(line.high, line.low, line.rail, y, !first);
+}
+
+// Make a connection again, as the lower rank does when it has lost one.
+void World::dial(Line& line) {
+  if (line.dialling) return;
+  line.dialling = true;
+  system_.at(system_.now_ns() + kRedialNs + system_.noise().between(0, kRedialNs), [this, &line] {
+    line.dialling = false;
+    const bool dead = !system_.process(line.high).alive || rank(line.high).left;
+    if (!system_.process(line.low).alive || rank(line.low).left) return;
+    if (dead) {
+      const int link = rank(line.low).links[static_cast<std::size_t>(line.high)];
+      return system_.start(
+          line.low,
+          [this, &line, link] { rank(line.low).engine->unreachable(link, "connection refused"); },
+          true);
+    }
+    if (line.away_until_ns > system_.now_ns()) return dial(line);
+    connect(line, false);
+  });
+}
+
+// Read the events of a rank's rails, as the library above the engine does.
+void World::listen(int number) {
+  while (const auto event = rank(number).engine->next_event()) {
+    if (event->what != "lost" || event->rail < 0) continue;
+    for (const auto& line : lines_) {
+      const int peer = line->low == number ? line->high : line->low;
+      const bool mine = (line->low == number || line->high == number) &&
+                        rank(number).links[static_cast<std::size_t>(peer)] == event->link &&
+                        line->rail == event->rail;
+      if (!mine) continue;
+      if (line->low == number || !system_.process(line->low).alive) {
+        if (line->low == number) {
+          dial(*line);
+        } else {
+          rank(number).engine->unreachable(event->link, "connection refused");
+        }
+      }
+    }
+  }
+}
+
+void World::begin(const Fault& fault) {
+  const std::int64_t now = system_.now_ns();
+  auto& acted = outcome_.acted[static_cast<std::size_t>(fault.trouble)];
+  if (fault.trouble == Trouble::kStop || fault.trouble == Trouble::kKill) {
+    if (!system_.process(fault.a).alive || rank(fault.a).left) return;
+    ++acted;
+    if (fault.trouble == Trouble::kStop)
+      system_.stop(fault.a, now + fault.for_ns);
+    else
+      kill(fault.a);
+    return;
+  }
+  for (const auto& line : lines_) {
+    if (line->low != std::min(fault.a, fault.b) || line->high != std::max(fault.a, fault.b) ||
+        line->rail != fault.rail || line->connection == nullptr)
+      continue;
+    ++acted;
+    Connection& connection = *line->connection;
+    Direction& direction = connection.to[fault.a < fault.b ? 1 : 0];
+    switch (fault.trouble) {
+      case Trouble::kReset:
+        connection.reset(now);
+        line->away_until_ns = now + fault.for_ns;
+        break;
+      case Trouble::kEnd:
+        for (Direction& each : connection.to) each.end_ns = std::min(each.end_ns, now);
+        line->away_until_ns = now + fault.for_ns;
+        break;
+      case Trouble::kSilence:
+        direction.stall(now + fault.for_ns);
+        break;
+      case Trouble::kSlow:
+        direction.bytes_per_ns *= fault.factor;
+        system_.at(now + fault.for_ns, [kept = line->connection, &direction, fault] {
+          direction.bytes_per_ns /= fault.factor;
+        });
+        break;
+      case Trouble::kDelay: {
+        const auto more = static_cast<std::int64_t>(fault.factor * 1e6);
+        direction.delay_ns += more;
+        system_.at(now + fault.for_ns,
+                   [kept = line->connection, &direction, more] { direction.delay_ns -= more; });
+        break;
+      }
+      default:
+        break;
+    }
+  }
+}
+
+void World::kill(int number) {
+  // What the dead process would still write to its peers' memory, while its objects are destroyed,
+  // goes to memory of nobody.
+  for (const auto& each : rank(number).mapped) {
+    if (const auto arena = each.lock())
+      ::mmap(arena->at(0, 1), schedule_.arena_bytes, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  }
+  system_.kill(number);
+}
+
+bool World::takes_part(const Work& work, int number) const {
+  return work.verb == Verb::kAllReduce || work.verb == Verb::kBarrier || number == work.from ||
+         number == work.to;
+}
+
+World::Buffer World::take(Rank& rank, std::size_t bytes, bool registered) {
+  Buffer buffer;
+  buffer.bytes = bytes;
+  const std::size_t whole = bytes + 2 * kMargin;
+  if (registered) buffer.base = rank.engine->allocate(whole);
+  buffer.registered = buffer.base != nullptr;
+  if (buffer.base == nullptr) {
+    buffer.base = new std::byte[whole];
+    rank.plain.emplace_back(buffer.base, whole);
+  }
+  std::memset(buffer.base, static_cast<int>(kMark), whole);
+  return buffer;
+}
+
+Operation World::operation_of(const Work& work, int number, Doing& doing) {
+  Rank& here = rank(number);
+  const bool registered = work.parts[static_cast<std::size_t>(number)].registered;
+  Operation operation;
+  operation.tag =
+      work.verb == Verb::kAnySource ? 1000 + static_cast<std::int64_t>(doing.work) : work.tag;
+  operation.priority = work.priority;
+  operation.timeout_ns = work.timeout_ns;
+  if (work.verb == Verb::kMessage || work.verb == Verb::kAnySource) {
+    operation.dtype = wire::DType::kUint8;
+    operation.count = operation.total_bytes = work.count;
+    operation.receives = number == work.to;
+    operation.peer = operation.receives ? work.from : work.to;
+    if (work.verb == Verb::kAnySource && operation.receives) {
+      operation.any_source = true;
+      operation.peer = -1;
+    }
+    Buffer& buffer = operation.receives ? doing.target : doing.source;
+    buffer = take(here, work.count, registered);
+    if (operation.receives) {
+      operation.target = buffer.data();
+    } else {
+      operation.source = buffer.data();
+      for (std::size_t i = 0; i < work.count; ++i) buffer.data()[i] = message_byte(work, i);
+    }
+    return operation;
+  }
+  operation.tag = work.tag == 0 ? -1 : work.tag;
+  operation.op = wire::ReduceOp::kSum;
+  const std::size_t count = work.verb == Verb::kBarrier ? 0 : work.count;
+  const auto& plan = test::plans()[static_cast<std::size_t>(work.plan)];
+  operation.program = plan.make(schedule_.ranks, number);
+  doing.target = take(here, count * sizeof(float), registered);
+  auto* values = reinterpret_cast<float*>(doing.target.data());
+  if (!work.in_place) {
+    doing.source = take(here, count * sizeof(float), registered);
+    values = reinterpret_cast<float*>(doing.source.data());
+  }
+  for (std::size_t i = 0; i < count; ++i) values[i] = element(work, number, i, plan.rank_ordered);
+  operation.source = reinterpret_cast<std::byte*>(values);
+  operation.target = doing.target.data();
+  operation.count = count;
+  operation.total_bytes = count * sizeof(float);
+  return operation;
+}
+
+void World::check_margins(int number, const Doing& doing, bool poisoned) {
+  for (const Buffer* buffer : {&doing.source, &doing.target}) {
+    if (buffer->base == nullptr) continue;
+    for (std::size_t i = 0; i < buffer->bytes + 2 * kMargin; ++i) {
+      const bool margin = i < kMargin || i >= buffer->bytes + kMargin;
+      if (!margin && !poisoned) continue;
+      const std::byte wanted = poisoned ? kPoison : kMark;
+      if (buffer->base[i] != wanted)
+        broken("byte " +
+               std::to_string(static_cast<std::int64_t>(i) - static_cast<std::int64_t>(kMargin)) +
+               (poisoned ? " of the memory of ended work " : " beside the memory of work ") +
+               std::to_string(doing.work) + " has changed at rank " + std::to_string(number));
+    }
+  }
+}
+
+void World::poison(Doing& doing) {
+  for (const Buffer* buffer : {&doing.source, &doing.target}) {
+    if (buffer->base != nullptr)
+      std::memset(buffer->base, static_cast<int>(kPoison), buffer->bytes + 2 * kMargin);
+  }
+  doing.poisoned = true;
+}
+
+void World::check_result(int number, const Doing& doing) {
+  const Work& work = schedule_.work[doing.work];
+  const auto wrong = [&](std::size_t i, const std::string& found) {
+    broken("element " + std::to_string(i) + " of work " + std::to_string(doing.work) +
+           " is wrong at rank " + std::to_string(number) + ": " + found);
+  };
+  if (work.verb == Verb::kBarrier) return;
+  if (work.verb != Verb::kAllReduce) {
+    const std::byte* data = number == work.to ? doing.target.data() : doing.source.data();
+    for (std::size_t i = 0; i < work.count; ++i) {
+      if (data[i] != message_byte(work, i)) wrong(i, std::to_string(static_cast<int>(data[i])));
+    }
+    return;
+  }
+  const bool any = test::plans()[static_cast<std::size_t>(work.plan)].rank_ordered;
+  const auto* values = reinterpret_cast<const float*>(doing.target.data());
+  const auto* own = reinterpret_cast<const float*>(doing.source.data());
+  for (std::size_t i = 0; i < work.count; ++i) {
+    float sum = element(work, 0, i, any);
+    for (int each = 1; each < schedule_.ranks; ++each) sum += element(work, each, i, any);
+    if (std::memcmp(&values[i], &sum, sizeof sum) != 0) wrong(i, std::to_string(values[i]));
+    const float given = element(work, number, i, any);
+    if (!work.in_place && std::memcmp(&own[i], &given, sizeof given) != 0)
+      wrong(i, "the source has changed");
+  }
+}
+
+// Look at an operation that has ended.
+void World::settle(int number, Doing& doing) {
+  if (doing.poisoned) return;
+  const Request& request = *doing.request;
+  note(static_cast<std::uint64_t>(system_.now_ns()) * 31 + doing.work);
+  if (request.failure) {
+    ++outcome_.failed;
+    if (request.failure.message.empty()) broken("a failure has no message");
+    if (schedule_.benign())
+      broken("work " + std::to_string(doing.work) + " failed at rank " + std::to_string(number) +
+             " though nothing asked for it: " + request.failure.message);
+  } else {
+    check_result(number, doing);
+  }
+  check_margins(number, doing, false);
+  poison(doing);
+}
+
+void World::post(int number, std::size_t index) {
+  Rank& here = rank(number);
+  const Work& work = schedule_.work[index];
+  const Part& part = work.parts[static_cast<std::size_t>(number)];
+  auto doing = std::make_unique<Doing>();
+  doing->work = index;
+  const Operation operation = operation_of(work, number, *doing);
+  ++outcome_.operations;
+  const std::int64_t since = system_.now_ns();
+  doing->request = here.engine->post(*here.group, operation, part.blocking);
+  Doing& kept = *here.doings.emplace_back(std::move(doing));
+  if (part.blocking && !kept.request->finished()) broken("a call returned before the end");
+  if (part.cancel_ns >= 0) {
+    system_.sleep(part.cancel_ns);
+    here.engine->cancel(*kept.request,
+                        slackline::Failure{slackline::Fault::kUsage, "cancelled", number});
+  }
+  if (part.waits_for_all || index + 1 == schedule_.work.size()) {
+    for (const auto& each : here.doings) {
+      here.engine->wait(*each->request, -1);
+      if (!each->request->finished()) broken("a wait returned before the end");
+    }
+  }
+  const std::int64_t late =
+      std::max({since + work.timeout_ns, system_.process(number).stopped_until_ns,
+                kept.request->deadline_ns - system_.process(number).clock_offset_ns}) +
+      kLateNs;
+  if (system_.now_ns() > late)
+    broken("work " + std::to_string(index) + " of rank " + std::to_string(number) +
+           " did not end by its timeout");
+  for (const auto& each : here.doings) {
+    if (each->request->finished()) settle(number, *each);
+  }
+}
+
+void World::leave(int number) {
+  Rank& here = rank(number);
+  here.engine->close_group(*here.group, kLeaveNs);
+  for (const auto& doing : here.doings) {
+    if (!doing->request->finished()) broken("an operation is open after its group");
+    settle(number, *doing);
+  }
+  here.closing = true;
+  here.engine->close(kLeaveNs);
+  here.left = true;
+}
+
+// Do the work of one rank.
+void World::act(int number) {
+  Rank& here = rank(number);
+  try {
+    for (std::size_t index = 0; index < schedule_.work.size(); ++index) {
+      const Work& work = schedule_.work[index];
+      if (!takes_part(work, number)) continue;
+      const Part& part = work.parts[static_cast<std::size_t>(number)];
+      if (part.pause_ns > 0) system_.sleep(part.pause_ns);
+      post(number, index);
+    }
+    for (const auto& doing : here.doings) {
+      here.engine->wait(*doing->request, -1);
+      settle(number, *doing);
+    }
+    leave(number);
+  } catch (const Broken& law) {
+    if (law_.empty()) law_ = law.what();
+  } catch (const std::exception& error) {
+    if (law_.empty()) law_ = std::string("an exception: ") + error.what();
+  }
+}
+
+Outcome World::play() {
+  make_engines();
+  make_links();
+  began_ns_ = system_.now_ns();
+  for (int number = 0; number < schedule_.ranks; ++number) {
+    const As as(system_, number);
+    rank(number).group =
+        rank(number).engine->open_group(kEpoch, number, rank(number).links, schedule_.rank_order);
+  }
+  for (const Fault& fault : schedule_.faults)
+    system_.at(began_ns_ + fault.at_ns, [this, &fault] { begin(fault); });
+  for (int number = 0; number < schedule_.ranks; ++number) {
+    system_.start(number, [this, number] { act(number); });
+    system_.start(number, [this, number] { listen(number); }, true);
+  }
+  bool ended = system_.run(began_ns_ + kLongestNs, false);
+  if (law_.empty() && ended) ended = system_.run(system_.now_ns() + kLongestNs, true);
+  outcome_.switches = system_.switches();
+  outcome_.simulated_ns = system_.now_ns() - began_ns_;
+  note(static_cast<std::uint64_t>(system_.now_ns()));
+  if (!law_.empty()) throw Broken(law_);
+  if (!ended) broken("nothing goes on; there wait " + system_.waiting());
+  for (int number = 0; number < schedule_.ranks; ++number) {
+    if (!system_.process(number).alive) continue;
+    for (const auto& doing : rank(number).doings) check_margins(number, *doing, true);
+  }
+  return outcome_;
+}
+
+}  // namespace slackline::simulation

@@ -1,0 +1,108 @@
+// Whole engines of several ranks in a simulated system: a schedule is played, and the laws are
+// checked.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "../../src/engine/engine_impl.h"
+#include "schedule.h"
+#include "system.h"
+
+namespace slackline::simulation {
+
+// A law that a schedule has broken.
+struct Broken : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// What has happened in a schedule.
+struct Outcome {
+  std::uint64_t operations = 0;  // posted by all ranks
+  std::uint64_t failed = 0;
+  std::uint64_t switches = 0;  // between threads
+  std::array<std::uint64_t, kTroubles> acted{};
+  std::uint64_t trace = 0;  // a hash of all that the ranks saw, with the times
+  std::int64_t simulated_ns = 0;
+};
+
+class World {
+ public:
+  explicit World(const Schedule& schedule);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  // Play the schedule. Throws Broken.
+  Outcome play();
+
+ private:
+  // Memory of one operation at one rank, with a margin on both sides.
+  struct Buffer {
+    std::byte* base = nullptr;
+    std::size_t bytes = 0;
+    bool registered = false;
+    std::byte* data() const { return base + kMargin; }
+  };
+  struct Doing {
+    std::size_t work;
+    std::shared_ptr<Request> request;
+    Buffer source, target;
+    bool poisoned = false;
+  };
+  struct Rank {
+    std::unique_ptr<Engine> engine;
+    std::shared_ptr<Group> group;
+    std::vector<int> links;                        // by rank
+    std::vector<std::weak_ptr<PeerArena>> mapped;  // arenas of peers
+    std::vector<std::unique_ptr<Doing>> doings;
+    std::vector<std::pair<std::byte*, std::size_t>> plain;  // memory that is not the engine's
+    bool closing = false, left = false;
+    std::size_t first_used = 0;
+  };
+  struct Line {  // one rail of a pair
+    int low, high, rail;
+    std::shared_ptr<Connection> connection;
+    std::int64_t away_until_ns = 0;
+    bool dialling = false;
+  };
+  static constexpr std::size_t kMargin = 64;
+
+  Rank& rank(int number) { return ranks_[static_cast<std::size_t>(number)]; }
+  void make_engines();
+  void make_links();
+  void share(int low, int high);
+  void connect(Line& line, bool first);
+  void add_rail(int at, int peer, int rail, int fd, bool in_thread);
+  void dial(Line& line);
+  void listen(int number);
+  void begin(const Fault& fault);
+  void kill(int number);
+  void act(int number);
+  void leave(int number);
+  Buffer take(Rank& rank, std::size_t bytes, bool registered);
+  bool takes_part(const Work& work, int number) const;
+  Operation operation_of(const Work& work, int number, Doing& doing);
+  void post(int number, std::size_t work);
+  void settle(int number, Doing& doing);
+  void check_result(int number, const Doing& doing);
+  void check_margins(int number, const Doing& doing, bool poisoned);
+  void poison(Doing& doing);
+  void note(std::uint64_t value);
+  [[noreturn]] void broken(const std::string& law) const;
+
+  const Schedule& schedule_;
+  System system_;
+  std::vector<Rank> ranks_;
+  std::vector<std::unique_ptr<Line>> lines_;
+  Outcome outcome_;
+  std::string law_;  // the first law that was broken within a thread
+  std::int64_t began_ns_ = 0;
+};
+
+}  // namespace slackline::simulation
