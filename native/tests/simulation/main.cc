@@ -21,12 +21,15 @@ int run(std::uint64_t first, std::uint64_t count, double seconds, bool tells, bo
         int most) {
   const double began = seconds_now();
   Outcome all;
+  std::array<std::uint64_t, kTroubles> switched_on{};
   std::uint64_t played = 0;
   int failed = 0;
   for (std::uint64_t seed = first; played < count && seconds_now() - began < seconds; ++seed) {
     const Schedule schedule = Schedule::draw(seed);
     if (tells) std::printf("%s", schedule.story().c_str());
     ++played;
+    for (std::size_t i = 0; i < switched_on.size(); ++i)
+      switched_on[i] += schedule.troubles >> i & 1;
     try {
       const Outcome outcome = World(schedule).play();
       all.operations += outcome.operations;
@@ -48,6 +51,9 @@ int run(std::uint64_t first, std::uint64_t count, double seconds, bool tells, bo
     }
   }
   const double took = seconds_now() - began;
+  for (std::size_t i = 0; i < all.acted.size(); ++i)
+    std::printf("%s %lu of %lu; ", kTroubleNames[i], all.acted[i], switched_on[i]);
+  std::printf("\n");
   std::printf(
       "%lu schedules, %lu operations, %lu failed by faults, %d laws broken, %.1f s, "
       "%.0f operations a second\n",

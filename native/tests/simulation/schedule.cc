@@ -1,9 +1,14 @@
 #include "schedule.h"
 
 #include <algorithm>
+#include <numeric>
 #include <sstream>
 
 namespace slackline::simulation {
+
+const char* const kTroubleNames[kTroubles] = {"reset", "end",  "silence", "slow", "delay",
+                                              "loss",  "mess", "stop",    "kill"};
+
 namespace {
 
 constexpr std::int64_t kPatient = 60 * kSecond;
@@ -13,21 +18,24 @@ const char* const kPlanNames[] = {"direct", "mesh", "ring", "reduce-broadcast"};
 std::string time_text(std::int64_t ns) {
   std::ostringstream text;
   text.precision(4);
+  const auto value = static_cast<double>(ns);
   if (ns >= kSecond)
-    text << static_cast<double>(ns) / 1e9 << " s";
+    text << value / 1e9 << " s";
   else if (ns >= kMillisecond)
-    text << static_cast<double>(ns) / 1e6 << " ms";
+    text << value / 1e6 << " ms";
   else
-    text << static_cast<double>(ns) / 1e3 << " us";
+    text << value / 1e3 << " us";
   return text.str();
 }
 
-Part draw_part(Draw& draw) {
+Part draw_part(Draw& draw, bool harsh) {
   Part part;
   if (draw.percent(40)) part.pause_ns = draw.spread(kMicrosecond, 50 * kMillisecond);
   part.blocking = draw.percent(25);
   part.waits_for_all = draw.percent(30);
   part.registered = draw.percent(50);
+  if (harsh && draw.percent(4)) part.cancel_ns = draw.spread(kMicrosecond, 10 * kMillisecond);
+  if (harsh && draw.percent(3)) part.exit = draw.percent(50) ? Exit::kCloses : Exit::kAborts;
   return part;
 }
 
@@ -36,23 +44,36 @@ std::size_t draw_count(Draw& draw) {
   return static_cast<std::size_t>(draw.spread(1, draw.percent(15) ? 200'000 : 8'000));
 }
 
-Work draw_work(Draw& draw, const Schedule& schedule) {
-  Work work;
+Verb draw_verb(Draw& draw) {
   const auto kind = draw.between(0, 99);
-  work.verb = kind < 60   ? Verb::kAllReduce
-              : kind < 90 ? Verb::kMessage
-              : kind < 95 ? Verb::kAnySource
-                          : Verb::kBarrier;
+  return kind < 45   ? Verb::kAllReduce
+         : kind < 52 ? Verb::kBroadcast
+         : kind < 59 ? Verb::kAllGather
+         : kind < 66 ? Verb::kReduceScatter
+         : kind < 70 ? Verb::kBarrier
+         : kind < 95 ? Verb::kMessage
+                     : Verb::kAnySource;
+}
+
+Work draw_work(Draw& draw, const Schedule& schedule, bool harsh) {
+  Work work;
+  work.verb = draw_verb(draw);
+  const auto groups = static_cast<std::int64_t>(schedule.groups.size());
+  work.group = static_cast<std::size_t>(draw.between(0, groups - 1));
+  const auto& members = schedule.groups[work.group];
+  const auto size = static_cast<std::int64_t>(members.size());
   work.plan = static_cast<int>(draw.between(0, 3));
-  work.from = static_cast<int>(draw.between(0, schedule.ranks - 1));
-  work.to = (work.from + static_cast<int>(draw.between(1, schedule.ranks - 1))) % schedule.ranks;
+  const auto from = draw.between(0, size - 1);
+  const auto to = (from + draw.between(1, size - 1)) % size;
+  work.from = members[static_cast<std::size_t>(from)];
+  work.to = members[static_cast<std::size_t>(to)];
   work.tag = draw.percent(50) ? static_cast<int>(draw.between(0, 3)) : 0;
   work.priority = static_cast<int>(draw.between(0, 2));
   work.count = draw_count(draw);
   work.in_place = draw.percent(50);
   work.seed = draw.bits();
-  work.timeout_ns = kPatient;
-  for (int rank = 0; rank < schedule.ranks; ++rank) work.parts.push_back(draw_part(draw));
+  work.timeout_ns = harsh && draw.percent(5) ? draw.spread(kMillisecond, 5 * kSecond) : kPatient;
+  for (int rank = 0; rank < schedule.ranks; ++rank) work.parts.push_back(draw_part(draw, harsh));
   return work;
 }
 
@@ -64,10 +85,44 @@ Fault draw_fault(Draw& draw, const Schedule& schedule, const std::vector<Trouble
                                   : draw.spread(100 * kMicrosecond, kSecond);
   fault.a = static_cast<int>(draw.between(0, schedule.ranks - 1));
   fault.b = (fault.a + static_cast<int>(draw.between(1, schedule.ranks - 1))) % schedule.ranks;
-  fault.rail = static_cast<int>(draw.between(0, 2));
+  const int rails = schedule.rails[static_cast<std::size_t>(schedule.pair_of(fault.a, fault.b))];
+  fault.rail = static_cast<int>(draw.between(0, std::max(rails - 1, 0)));
   if (fault.trouble == Trouble::kSlow) fault.factor = 1.0 / static_cast<double>(draw.spread(2, 50));
   if (fault.trouble == Trouble::kDelay) fault.factor = static_cast<double>(draw.spread(1, 60));
+  if (fault.trouble == Trouble::kLoss) fault.factor = static_cast<double>(draw.spread(1, 50));
+  if (fault.trouble == Trouble::kMess) fault.factor = static_cast<double>(draw.spread(1, 30));
   return fault;
+}
+
+void draw_links(Draw& draw, Draw& swarm, Schedule& s) {
+  // Ranks of one host share memory: all of them, none, or as the hosts are drawn.
+  const auto hosts = swarm.between(0, 2);
+  const auto wires = swarm.between(0, 2);  // TCP, UDP, or as it comes
+  std::vector<std::int64_t> host;
+  for (int rank = 0; rank < s.ranks; ++rank)
+    host.push_back(hosts == 0 ? 0 : hosts == 1 ? rank : draw.between(0, 1));
+  for (int a = 0; a < s.ranks; ++a) {
+    for (int b = a + 1; b < s.ranks; ++b) {
+      const bool shared = host[static_cast<std::size_t>(a)] == host[static_cast<std::size_t>(b)];
+      s.rails.push_back(shared ? 0 : static_cast<int>(draw.between(1, 3)));
+      s.datagrams.push_back(wires == 1 || (wires == 2 && draw.percent(50)));
+    }
+  }
+}
+
+void draw_groups(Draw& draw, Schedule& s) {
+  std::vector<int> all(static_cast<std::size_t>(s.ranks));
+  std::iota(all.begin(), all.end(), 0);
+  s.groups.push_back(all);
+  const auto more = draw.percent(40) ? draw.between(1, 3) : 0;
+  for (std::int64_t i = 0; i < more; ++i) {
+    std::vector<int> members;
+    for (const int rank : all) {
+      if (draw.percent(60)) members.push_back(rank);
+    }
+    if (members.size() < 2) members = all;
+    s.groups.push_back(std::move(members));
+  }
 }
 
 }  // namespace
@@ -78,6 +133,11 @@ int Schedule::pair_of(int a, int b) const {
   return low * (2 * ranks - low - 1) / 2 + high - low - 1;
 }
 
+bool Schedule::takes_part(const Work& each, int rank) const {
+  return is_message(each.verb) ? rank == each.from || rank == each.to
+                               : std::ranges::binary_search(groups[each.group], rank);
+}
+
 Schedule Schedule::draw(std::uint64_t seed) {
   Draw draw(seed);
   // What is switched on is drawn from numbers of its own.
@@ -85,17 +145,8 @@ Schedule Schedule::draw(std::uint64_t seed) {
   Schedule s;
   s.seed = seed;
   s.ranks = draw.percent(60) ? 2 : static_cast<int>(draw.between(3, draw.percent(80) ? 4 : 6));
-  // Ranks of one host share memory: all of them, none, or as the hosts are drawn.
-  const auto hosts = swarm.between(0, 2);
-  std::vector<std::int64_t> host;
-  for (int rank = 0; rank < s.ranks; ++rank)
-    host.push_back(hosts == 0 ? 0 : hosts == 1 ? rank : draw.between(0, 1));
-  for (int a = 0; a < s.ranks; ++a) {
-    for (int b = a + 1; b < s.ranks; ++b) {
-      const bool shared = host[static_cast<std::size_t>(a)] == host[static_cast<std::size_t>(b)];
-      s.rails.push_back(shared ? 0 : static_cast<int>(draw.between(1, 3)));
-    }
-  }
+  draw_links(draw, swarm, s);
+  draw_groups(draw, s);
   s.manners.short_reads = swarm.percent(50);
   s.manners.short_writes = swarm.percent(50);
   s.manners.refusals = swarm.percent(50);
@@ -112,12 +163,13 @@ Schedule Schedule::draw(std::uint64_t seed) {
   std::vector<Trouble> on;
   for (int kind = 0; kind < kTroubles; ++kind) {
     const bool rare = static_cast<Trouble>(kind) == Trouble::kKill;
-    if (!swarm.percent(rare ? 15 : 50)) continue;
+    if (!swarm.percent(rare ? 15 : 40)) continue;
     on.push_back(static_cast<Trouble>(kind));
     s.troubles |= 1u << kind;
   }
+  const bool harsh = swarm.percent(25);
   const auto works = draw.between(3, 30);
-  for (std::int64_t i = 0; i < works; ++i) s.work.push_back(draw_work(draw, s));
+  for (std::int64_t i = 0; i < works; ++i) s.work.push_back(draw_work(draw, s, harsh));
   const auto faults = on.empty() ? 0 : draw.between(0, 6);
   for (std::int64_t i = 0; i < faults; ++i) s.faults.push_back(draw_fault(draw, s, on));
   return s;
@@ -126,20 +178,111 @@ Schedule Schedule::draw(std::uint64_t seed) {
 bool Schedule::benign() const {
   const bool kills = std::ranges::any_of(
       faults, [](const Fault& fault) { return fault.trouble == Trouble::kKill; });
-  const bool cancels = std::ranges::any_of(work, [](const Work& each) {
+  const bool ends = std::ranges::any_of(work, [](const Work& each) {
     return each.timeout_ns < kPatient ||
-           std::ranges::any_of(each.parts, [](const Part& part) { return part.cancel_ns >= 0; });
+           std::ranges::any_of(
+               each.parts,
+               [](const Part& part) { return part.cancel_ns >= 0 || part.exit != Exit::kStays; });
   });
-  return !kills && !cancels;
+  return !kills && !ends;
 }
+
+namespace {
+
+std::string words_of(const Work& each) {
+  std::ostringstream text;
+  const std::string floats = " of " + std::to_string(each.count) + " floats";
+  switch (each.verb) {
+    case Verb::kAllReduce:
+      text << "all_reduce" << floats << " by " << kPlanNames[each.plan];
+      break;
+    case Verb::kBroadcast:
+      text << "broadcast" << floats << (each.plan % 2 == 1 ? " by a chain" : "");
+      break;
+    case Verb::kAllGather:
+      text << "all_gather" << floats;
+      break;
+    case Verb::kReduceScatter:
+      text << "reduce_scatter" << floats;
+      break;
+    case Verb::kBarrier:
+      text << "barrier";
+      break;
+    default:
+      text << "message of " << each.count << " bytes " << each.from << " -> " << each.to
+           << (each.verb == Verb::kAnySource ? " (from any)" : "");
+  }
+  if (each.tag != 0) text << ", tag " << each.tag;
+  if (each.priority != 0) text << ", priority " << each.priority;
+  if (each.group != 0) text << ", group " << each.group;
+  if (each.in_place && !is_message(each.verb)) text << ", in place";
+  if (each.timeout_ns < kPatient) text << ", timeout " << time_text(each.timeout_ns);
+  return text.str();
+}
+
+std::string words_of(const Part& part) {
+  std::string text;
+  if (part.pause_ns > 0) text += " pauses " + time_text(part.pause_ns) + ",";
+  text += part.blocking ? " blocks" : " posts";
+  if (part.registered) text += " registered";
+  if (part.cancel_ns >= 0) text += ", cancels after " + time_text(part.cancel_ns);
+  if (part.waits_for_all) text += ", waits";
+  if (part.exit != Exit::kStays)
+    text += part.exit == Exit::kCloses ? ", closes the group" : ", aborts the group";
+  return text;
+}
+
+std::string words_of(const Fault& fault) {
+  std::ostringstream text;
+  const std::string where = "rail " + std::to_string(fault.rail) + " from " +
+                            std::to_string(fault.a) + " to " + std::to_string(fault.b);
+  const std::string lasting = " for " + time_text(fault.for_ns);
+  text << "after " << time_text(fault.at_ns) << ": ";
+  switch (fault.trouble) {
+    case Trouble::kReset:
+      text << where << " is reset, and away" << lasting;
+      break;
+    case Trouble::kEnd:
+      text << where << " is closed, and away" << lasting;
+      break;
+    case Trouble::kSilence:
+      text << where << " is silent" << lasting;
+      break;
+    case Trouble::kSlow:
+      text << where << " has " << fault.factor << " of its rate" << lasting;
+      break;
+    case Trouble::kDelay:
+      text << where << " is " << fault.factor << " ms longer" << lasting;
+      break;
+    case Trouble::kLoss:
+      text << where << " loses " << fault.factor << " %" << lasting;
+      break;
+    case Trouble::kMess:
+      text << where << " doubles, damages and delays " << fault.factor << " %" << lasting;
+      break;
+    case Trouble::kStop:
+      text << "rank " << fault.a << " stands still" << lasting;
+      break;
+    case Trouble::kKill:
+      text << "rank " << fault.a << " is killed";
+      break;
+  }
+  return text.str();
+}
+
+}  // namespace
 
 std::string Schedule::story() const {
   std::ostringstream text;
   text << "seed " << seed << ": " << ranks << " ranks, links";
   for (int a = 0; a < ranks; ++a) {
     for (int b = a + 1; b < ranks; ++b) {
-      const int count = rails[static_cast<std::size_t>(pair_of(a, b))];
-      text << ' ' << a << '-' << b << (count == 0 ? " shared" : " x" + std::to_string(count));
+      const auto pair = static_cast<std::size_t>(pair_of(a, b));
+      text << ' ' << a << '-' << b;
+      if (rails[pair] == 0)
+        text << " shared";
+      else
+        text << (datagrams[pair] ? " UDP" : " TCP") << " x" << rails[pair];
     }
   }
   text << (progress_thread ? ", progress threads" : ", callers drive") << ", segments "
@@ -149,60 +292,20 @@ std::string Schedule::story() const {
        << (manners.lazy ? ", lazy threads" : "");
   if (first_sequence != 1) text << ", first number " << first_sequence;
   if (spin_us > 0) text << ", spins";
+  for (std::size_t group = 1; group < groups.size(); ++group) {
+    text << ", group " << group << " of";
+    for (const int rank : groups[group]) text << ' ' << rank;
+  }
   text << '\n';
   for (std::size_t i = 0; i < work.size(); ++i) {
-    const Work& each = work[i];
-    text << "  work " << i << ": ";
-    if (each.verb == Verb::kAllReduce)
-      text << "all_reduce of " << each.count << " floats by " << kPlanNames[each.plan];
-    else if (each.verb == Verb::kBarrier)
-      text << "barrier";
-    else
-      text << "message of " << each.count << " bytes " << each.from << " -> " << each.to
-           << (each.verb == Verb::kAnySource ? " (from any)" : "") << " tag " << each.tag;
-    if (each.in_place) text << ", in place";
+    text << "  work " << i << ": " << words_of(work[i]);
     for (int rank = 0; rank < ranks; ++rank) {
-      const Part& part = each.parts[static_cast<std::size_t>(rank)];
-      if (each.verb != Verb::kAllReduce && each.verb != Verb::kBarrier && rank != each.from &&
-          rank != each.to)
-        continue;
-      text << "; " << rank << ':';
-      if (part.pause_ns > 0) text << " pauses " << time_text(part.pause_ns);
-      text << (part.blocking ? " blocks" : " posts") << (part.registered ? " registered" : "")
-           << (part.waits_for_all ? ", waits" : "");
-      if (part.cancel_ns >= 0) text << ", cancels after " << time_text(part.cancel_ns);
+      if (takes_part(work[i], rank))
+        text << "; " << rank << words_of(work[i].parts[static_cast<std::size_t>(rank)]);
     }
     text << '\n';
   }
-  for (const Fault& fault : faults) {
-    text << "  after " << time_text(fault.at_ns) << ": ";
-    const std::string where = "rail " + std::to_string(fault.rail) + " of " +
-                              std::to_string(fault.a) + "-" + std::to_string(fault.b);
-    switch (fault.trouble) {
-      case Trouble::kReset:
-        text << where << " is reset, and away for " << time_text(fault.for_ns);
-        break;
-      case Trouble::kEnd:
-        text << where << " is closed, and away for " << time_text(fault.for_ns);
-        break;
-      case Trouble::kSilence:
-        text << where << " is silent for " << time_text(fault.for_ns);
-        break;
-      case Trouble::kSlow:
-        text << where << " has " << fault.factor << " of its rate for " << time_text(fault.for_ns);
-        break;
-      case Trouble::kDelay:
-        text << where << " is " << fault.factor << " ms longer for " << time_text(fault.for_ns);
-        break;
-      case Trouble::kStop:
-        text << "rank " << fault.a << " stands still for " << time_text(fault.for_ns);
-        break;
-      case Trouble::kKill:
-        text << "rank " << fault.a << " is killed";
-        break;
-    }
-    text << '\n';
-  }
+  for (const Fault& fault : faults) text << "  " << words_of(fault) << '\n';
   return text.str();
 }
 

@@ -11,7 +11,19 @@
 
 namespace slackline::simulation {
 
-enum class Verb : std::uint8_t { kAllReduce, kMessage, kAnySource, kBarrier };
+enum class Verb : std::uint8_t {
+  kAllReduce,
+  kBroadcast,
+  kAllGather,
+  kReduceScatter,
+  kBarrier,
+  kMessage,
+  kAnySource
+};
+constexpr bool is_message(Verb verb) { return verb == Verb::kMessage || verb == Verb::kAnySource; }
+
+// What a rank does with a group after a piece of work.
+enum class Exit : std::uint8_t { kStays, kCloses, kAborts };
 
 // What one rank does for one piece of work.
 struct Part {
@@ -20,13 +32,15 @@ struct Part {
   bool waits_for_all = false;   // after the call, for all operations so far
   bool registered = false;      // the memory is the engine's
   std::int64_t cancel_ns = -1;  // cancel the operation after this time; -1: never
+  Exit exit = Exit::kStays;
 };
 
 // One operation of several ranks.
 struct Work {
-  Verb verb;
-  int plan = 0;  // kAllReduce: an index of test::plans()
-  int from = 0;  // kMessage: the ranks
+  Verb verb = Verb::kAllReduce;
+  std::size_t group = 0;  // an index of Schedule::groups
+  int plan = 0;           // kAllReduce: an index of test::plans()
+  int from = 0;           // of a message: the ranks; of a broadcast: the root
   int to = 0;
   int tag = 0;
   int priority = 0;
@@ -43,24 +57,30 @@ enum class Trouble : std::uint8_t {
   kSilence,  // nothing arrives in a direction for a while
   kSlow,     // a direction has a lower rate
   kDelay,    // a direction has a longer delay
+  kLoss,     // packets of a direction are lost
+  kMess,     // packets of a direction are doubled, damaged and overtake each other
   kStop,     // a process stands still
   kKill,     // a process ends
 };
-constexpr int kTroubles = 7;
+constexpr int kTroubles = 9;
+extern const char* const kTroubleNames[kTroubles];
 
 struct Fault {
-  Trouble trouble;
-  std::int64_t at_ns;
-  std::int64_t for_ns;
-  int a, b;  // ranks: of a connection, or `a` alone
-  int rail;
-  double factor = 1;  // kSlow: of the rate; kDelay: milliseconds
+  Trouble trouble = Trouble::kReset;
+  std::int64_t at_ns = 0;
+  std::int64_t for_ns = 0;
+  int a = 0, b = 0;  // ranks: of a connection, or `a` alone
+  int rail = 0;
+  // kSlow: of the rate; kDelay: milliseconds; kLoss and kMess: percent.
+  double factor = 1;
 };
 
 struct Schedule {
   std::uint64_t seed = 0;
   int ranks = 2;
-  std::vector<int> rails;  // by pair (see pair_of): 0 for shared memory
+  std::vector<int> rails;                // by pair (see pair_of): 0 for shared memory
+  std::vector<bool> datagrams;           // by pair: over UDP
+  std::vector<std::vector<int>> groups;  // the ranks of each, in increasing order
   Manners manners;
   bool progress_thread = true;
   int spin_us = 0;
@@ -76,6 +96,7 @@ struct Schedule {
   static Schedule draw(std::uint64_t seed);
   int pair_of(int a, int b) const;
   int pairs() const { return ranks * (ranks - 1) / 2; }
+  bool takes_part(const Work& each, int rank) const;
   // Return whether every operation must succeed in spite of the faults.
   bool benign() const;
   // Return the schedule as sentences.

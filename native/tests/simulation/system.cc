@@ -27,6 +27,19 @@ void Direction::put(std::vector<std::byte> data, std::int64_t now_ns) {
   pieces.push_back({std::move(data), 0, latest_ns});
 }
 
+void Direction::put_packet(std::vector<std::byte> packet, std::int64_t now_ns,
+                           std::int64_t late_ns) {
+  if (bytes + packet.size() > room) return;  // the receiver's buffer is full
+  const auto transmission =
+      static_cast<std::int64_t>(static_cast<double>(packet.size()) / bytes_per_ns);
+  free_ns = std::max(free_ns, now_ns) + transmission;
+  if (stalled_until_ns > now_ns) return;
+  const std::int64_t arrival = free_ns + delay_ns + late_ns;
+  bytes += packet.size();
+  const auto place = std::ranges::upper_bound(pieces, arrival, {}, &Piece::arrival_ns);
+  pieces.insert(place, {std::move(packet), 0, arrival});
+}
+
 void Direction::stall(std::int64_t until_ns) {
   const std::int64_t before = std::exchange(stalled_until_ns, std::max(stalled_until_ns, until_ns));
   if (stalled_until_ns == before) return;
@@ -133,7 +146,7 @@ bool System::run(std::int64_t until_ns, bool all) {
       soonest = next;
       first.push_back(thread.get());
     }
-    if (soonest == kNever || soonest > until_ns) return false;
+    if (soonest == kNever || soonest > until_ns || switches_ > kMostSwitches) return false;
     now_ns_ = std::max(now_ns_, soonest);
     if (!actions_.empty() && actions_.begin()->first <= now_ns_) {
       const auto action = std::move(actions_.begin()->second);
@@ -239,8 +252,9 @@ File* System::file(int fd) {
   return files_[static_cast<std::size_t>(index)].get();
 }
 
-std::pair<int, int> System::connect(int a, int b) {
+std::pair<int, int> System::connect(int a, int b, bool datagrams) {
   auto connection = std::make_shared<Connection>();
+  connection->datagrams = datagrams;
   connection->process[0] = a;
   connection->process[1] = b;
   for (Direction& direction : connection->to) direction.last_confirmed_ns = now_ns_;
@@ -275,6 +289,7 @@ void System::close(int fd) {
   if (file->kind != File::Kind::kStream) return;
   Connection& connection = *file->connection;
   connection.open[file->end] = false;
+  if (connection.datagrams) return;
   // Data that nobody will read make the peer's next use of the connection fail.
   Direction& in = connection.to[file->end];
   if (in.bytes > 0) connection.reset(now_ns_);
@@ -294,6 +309,11 @@ std::int64_t System::ready_ns(const File& file, std::uint32_t events) const {
   if (file.kind == File::Kind::kPoll) return kNever;
   const Connection& connection = *file.connection;
   if (connection.error != 0) return now_ns_;
+  if (connection.datagrams) {
+    if ((events & EPOLLOUT) != 0 || connection.refused[file.end]) return now_ns_;
+    const auto& packets = connection.to[file.end].pieces;
+    return packets.empty() ? kNever : std::max(now_ns_, packets.front().arrival_ns);
+  }
   const Direction& in = connection.to[file.end];
   const Direction& out = connection.to[1 - file.end];
   std::int64_t ready = kNever;

@@ -56,6 +56,8 @@ struct Direction {
   std::int64_t last_confirmed_ns = 0;
 
   void put(std::vector<std::byte> data, std::int64_t now_ns);
+  // Send a packet; it arrives `late_ns` later than a stream's bytes would.
+  void put_packet(std::vector<std::byte> packet, std::int64_t now_ns, std::int64_t late_ns);
   // Let nothing arrive before this time.
   void stall(std::int64_t until_ns);
   void confirm(std::int64_t now_ns);
@@ -64,12 +66,24 @@ struct Direction {
   std::int64_t readable_ns(std::size_t least) const;
 };
 
-// A stream connection of two processes. Direction `i` leads to end `i`.
+// The way of datagrams in one direction, where they may be lost, doubled, late and damaged.
+struct Weather {
+  int loss = 0;  // percent, as are the others
+  int doubled = 0;
+  int damaged = 0;
+  std::int64_t jitter_ns = 0;
+};
+
+// A connection of two processes, as a stream or, with `datagrams`, for packets. Direction `i` leads
+// to end `i`. The pieces of a direction are its packets then, in the order of their arrival.
 struct Connection {
+  bool datagrams = false;
   Direction to[2];
+  Weather weather[2];
   bool open[2] = {true, true};
   int error = 0;  // for both ends, once the connection was reset
   int process[2] = {-1, -1};
+  bool refused[2] = {false, false};  // an end whose packet has found nobody learns it once
 
   // End the connection by an error. What has arrived can still be read; the rest is lost.
   void reset(std::int64_t now_ns);
@@ -102,7 +116,7 @@ struct Process {
 struct Manners {
   bool short_reads = false;
   bool short_writes = false;
-  bool refusals = false;  // EAGAIN though there is room
+  bool refusals = false;  // EAGAIN, EINTR and ENOBUFS without a reason
   bool lazy = false;      // threads begin to run late
 };
 
@@ -144,9 +158,11 @@ class System {
   void stop(int process, std::int64_t until_ns);
   // What the threads that still wait are doing.
   std::string waiting() const;
+  // The most switches of threads in a schedule. More of them mean that time hardly passes.
+  static constexpr std::uint64_t kMostSwitches = 5'000'000;
 
   // --- descriptors ---
-  std::pair<int, int> connect(int a, int b);
+  std::pair<int, int> connect(int a, int b, bool datagrams = false);
   int duplicate(int fd, int process);
   int add(File file);
   File* file(int fd);

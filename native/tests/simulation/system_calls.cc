@@ -24,6 +24,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "system.h"
 
@@ -126,6 +127,55 @@ ssize_t transmit(File& file, const msghdr& message) {
   return sent;
 }
 
+// Send one packet. Return false, with an error, if the system refuses it.
+bool send_packet(File& file, const msghdr& message) {
+  System& system = *System::current();
+  Connection& connection = *file.connection;
+  const int to = 1 - file.end;
+  if (std::exchange(connection.refused[file.end], false)) {
+    refuse(ECONNREFUSED);  // told once, about an earlier packet
+    return false;
+  }
+  if (!connection.open[to]) {
+    connection.refused[file.end] = true;
+    return true;
+  }
+  if (system.manners().refusals && system.noise().percent(3)) {
+    refuse(system.noise().percent(50) ? ENOBUFS : EAGAIN);
+    return false;
+  }
+  std::vector<std::byte> packet;
+  for (std::size_t i = 0; i < message.msg_iovlen; ++i) {
+    const auto* from = static_cast<const std::byte*>(message.msg_iov[i].iov_base);
+    packet.insert(packet.end(), from, from + message.msg_iov[i].iov_len);
+  }
+  const auto& weather = connection.weather[to];
+  auto& noise = system.noise();
+  if (weather.loss > 0 && noise.percent(weather.loss)) return true;
+  if (weather.damaged > 0 && noise.percent(weather.damaged) && !packet.empty())
+    noise.one_of(packet) ^= static_cast<std::byte>(1 << noise.between(0, 7));
+  const bool doubled = weather.doubled > 0 && noise.percent(weather.doubled);
+  for (int copy = doubled ? 2 : 1; copy > 0; --copy)
+    connection.to[to].put_packet(packet, system.now_ns(), noise.between(0, weather.jitter_ns));
+  return true;
+}
+
+// Take the packet that has arrived first. Return false if none has.
+bool receive_packet(File& file, mmsghdr& message) {
+  System& system = *System::current();
+  Direction& in = file.connection->to[file.end];
+  if (in.pieces.empty() || in.pieces.front().arrival_ns > system.now_ns()) return false;
+  const Direction::Piece packet = std::move(in.pieces.front());
+  in.pieces.pop_front();
+  in.bytes -= packet.bytes.size();
+  const iovec& part = message.msg_hdr.msg_iov[0];
+  const std::size_t bytes = std::min(part.iov_len, packet.bytes.size());
+  if (bytes > 0) std::memcpy(part.iov_base, packet.bytes.data(), bytes);
+  message.msg_len = static_cast<unsigned>(bytes);
+  message.msg_hdr.msg_controllen = 0;
+  return true;
+}
+
 int poll_events(File& file, epoll_event* events, int room, std::int64_t until_ns) {
   System& system = *System::current();
   const auto ready_ns = [&system, &file] {
@@ -185,6 +235,28 @@ ssize_t __wrap_sendmsg(int fd, const msghdr* message, int flags) {
   return file == nullptr ? refuse(EBADF) : transmit(*file, *message);
 }
 
+int __real_sendmmsg(int, mmsghdr*, unsigned, int);
+int __wrap_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
+  if (!of_simulation(fd)) return __real_sendmmsg(fd, messages, count, flags);
+  File* file = simulated(fd);
+  if (file == nullptr) return static_cast<int>(refuse(EBADF));
+  unsigned sent = 0;
+  while (sent < count && send_packet(*file, messages[sent].msg_hdr)) ++sent;
+  return sent > 0 || count == 0 ? static_cast<int>(sent) : -1;
+}
+
+int __real_recvmmsg(int, mmsghdr*, unsigned, int, timespec*);
+int __wrap_recvmmsg(int fd, mmsghdr* messages, unsigned room, int flags, timespec* timeout) {
+  if (!of_simulation(fd)) return __real_recvmmsg(fd, messages, room, flags, timeout);
+  File* file = simulated(fd);
+  if (file == nullptr) return static_cast<int>(refuse(EBADF));
+  unsigned received = 0;
+  while (received < room && receive_packet(*file, messages[received])) ++received;
+  if (received > 0) return static_cast<int>(received);
+  const bool refused = std::exchange(file->connection->refused[file->end], false);
+  return static_cast<int>(refuse(refused ? ECONNREFUSED : EAGAIN));
+}
+
 ssize_t __real_recv(int, void*, std::size_t, int);
 ssize_t __wrap_recv(int fd, void* buffer, std::size_t bytes, int flags) {
   if (!of_simulation(fd)) return __real_recv(fd, buffer, bytes, flags);
@@ -239,6 +311,11 @@ int __wrap_getsockopt(int fd, int level, int name, void* value, socklen_t* size)
   if (!of_simulation(fd)) return __real_getsockopt(fd, level, name, value, size);
   File* file = simulated(fd);
   if (file == nullptr) return static_cast<int>(refuse(EBADF));
+  if (level == SOL_SOCKET && name == SO_RCVBUF) {
+    const int twice = static_cast<int>(2 * file->connection->to[file->end].room);
+    std::memcpy(value, &twice, sizeof twice);
+    return 0;
+  }
   if (level != IPPROTO_TCP || name != TCP_INFO) return static_cast<int>(refuse(ENOPROTOOPT));
   const std::int64_t now = System::current()->now_ns();
   Direction& out = file->connection->to[1 - file->end];
@@ -407,6 +484,21 @@ int __wrap_pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mu
   }
   ::pthread_mutex_lock(mutex);
   return noticed ? 0 : ETIMEDOUT;
+}
+
+int __real_clock_gettime(clockid_t, timespec*);
+int __wrap_clock_gettime(clockid_t clock, timespec* time) {
+  System* system = System::current();
+  if (system == nullptr) return __real_clock_gettime(clock, time);
+  system->pass(kClockNs);
+  time->tv_sec = system->clock_ns() / 1'000'000'000;
+  time->tv_nsec = system->clock_ns() % 1'000'000'000;
+  return 0;
+}
+
+int __real_getifaddrs(ifaddrs**);
+int __wrap_getifaddrs(ifaddrs** all) {
+  return simulates() ? static_cast<int>(refuse(ENOSYS)) : __real_getifaddrs(all);
 }
 
 // std::chrono::steady_clock::now()

@@ -6,34 +6,21 @@
 #include <cstring>
 #include <sstream>
 
-#include "../ranks.h"
+#include "calls.h"
 
 namespace slackline::simulation {
 namespace {
 
 constexpr std::uint32_t kJob = 0x5EED;
-constexpr std::uint32_t kEpoch = 7;
-constexpr std::byte kMark{0xA5};    // of margins
-constexpr std::byte kPoison{0x5A};  // of memory whose operation has ended
+constexpr std::uint32_t kEpoch = 7;  // of the first group
+constexpr std::byte kMark{0xA5};     // of margins
+constexpr std::byte kPoison{0x5A};   // of memory whose operation has ended
 constexpr std::int64_t kRedialNs = 20 * kMillisecond;
 // An operation ends by its deadline, the time in which the engine looks at deadlines, and the time
 // in which its process stood still.
 constexpr std::int64_t kLateNs = kSecond;
 constexpr std::int64_t kLongestNs = 1000 * kSecond;
 constexpr std::int64_t kLeaveNs = 10 * kSecond;
-
-// Return element `i` of a rank's data: any float for a sum in rank order, else a small integer,
-// whose sums are exact in every order.
-float element(const Work& work, int rank, std::size_t i, bool any) {
-  Draw draw(work.seed + static_cast<std::uint64_t>(rank) * 0x10001 + i * 0x9E37);
-  const std::uint64_t bits = draw.bits();
-  if (!any) return static_cast<float>(static_cast<std::int64_t>(bits % 201) - 100);
-  return static_cast<float>(static_cast<std::int32_t>(bits)) * (bits >> 60 == 0 ? 1e20f : 1e-3f);
-}
-
-std::byte message_byte(const Work& work, std::size_t i) {
-  return static_cast<std::byte>((work.seed >> (i % 7 * 8)) + i * 31);
-}
 
 }  // namespace
 
@@ -46,7 +33,7 @@ World::~World() {
   for (int number = 0; number < schedule_.ranks; ++number) {
     Rank& each = rank(number);
     each.doings.clear();
-    each.group.reset();
+    each.groups.clear();
     if (each.engine == nullptr) continue;
     const As as(system_, number);
     // An engine whose process was killed in the middle of close() cannot be destroyed.
@@ -83,13 +70,16 @@ void World::make_engines() {
     system_.process(number).clock_offset_ns = (number * 7 + 1) * kSecond;
     rank(number).engine = std::make_unique<Engine>(options);
     rank(number).links.assign(static_cast<std::size_t>(schedule_.ranks), -1);
+    rank(number).groups.resize(schedule_.groups.size());
+    rank(number).exited.resize(schedule_.groups.size());
   }
 }
 
 void World::make_links() {
   for (int low = 0; low < schedule_.ranks; ++low) {
     for (int high = low + 1; high < schedule_.ranks; ++high) {
-      const int rails = schedule_.rails[static_cast<std::size_t>(schedule_.pair_of(low, high))];
+      const auto pair = static_cast<std::size_t>(schedule_.pair_of(low, high));
+      const int rails = schedule_.rails[pair];
       for (const auto& [own, peer] : {std::pair{low, high}, std::pair{high, low}}) {
         const As as(system_, own);
         rank(own).links[static_cast<std::size_t>(peer)] = rank(own).engine->add_link(
@@ -97,7 +87,8 @@ void World::make_links() {
       }
       if (rails == 0) share(low, high);
       for (int rail = 0; rail < rails; ++rail) {
-        lines_.push_back(std::make_unique<Line>(Line{low, high, rail, nullptr}));
+        lines_.push_back(std::make_unique<Line>(
+            Line{low, high, rail, schedule_.datagrams[pair], nullptr, 0, false}));
         connect(*lines_.back(), true);
       }
     }
@@ -125,10 +116,12 @@ void World::share(int low, int high) {
   }
 }
 
-void World::add_rail(int at, int peer, int rail, int fd, bool in_thread) {
-  const auto add = [this, at, peer, rail, fd] {
-    this->rank(at).engine->add_rail(this->rank(at).links[static_cast<std::size_t>(peer)], rail,
-                                    RailKind::kTcp, fd, kJob, true);
+void World::add_rail(int at, const Line& line, int fd, bool in_thread) {
+  const auto add = [this, at, &line, fd] {
+    const int peer = at == line.low ? line.high : line.low;
+    this->rank(at).engine->add_rail(this->rank(at).links[static_cast<std::size_t>(peer)], line.rail,
+                                    line.datagrams ? RailKind::kUdp : RailKind::kTcp, fd, kJob,
+                                    true);
   };
   if (in_thread) return system_.start(at, add, true);
   const As as(system_, at);
@@ -136,10 +129,10 @@ void World::add_rail(int at, int peer, int rail, int fd, bool in_thread) {
 }
 
 void World::connect(Line& line, bool first) {
-  const auto [x, y] = system_.connect(line.low, line.high);
+  const auto [x, y] = system_.connect(line.low, line.high, line.datagrams);
   line.connection = system_.file(x)->connection;
-  add_rail(line.low, line.high, line.rail, x, !first);
-  add_rail(line.high, line.low, line.rail, y, !first);
+  add_rail(line.low, line, x, !first);
+  add_rail(line.high, line, y, !first);
 }
 
 // Make a connection again, as the lower rank does when it has lost one.
@@ -196,40 +189,65 @@ void World::begin(const Fault& fault) {
     return;
   }
   for (const auto& line : lines_) {
-    if (line->low != std::min(fault.a, fault.b) || line->high != std::max(fault.a, fault.b) ||
-        line->rail != fault.rail || line->connection == nullptr)
-      continue;
-    ++acted;
-    Connection& connection = *line->connection;
-    Direction& direction = connection.to[fault.a < fault.b ? 1 : 0];
-    switch (fault.trouble) {
-      case Trouble::kReset:
+    if (line->low == std::min(fault.a, fault.b) && line->high == std::max(fault.a, fault.b) &&
+        line->rail == fault.rail)
+      begin_on(*line, fault);
+  }
+}
+
+void World::begin_on(Line& line, const Fault& fault) {
+  const std::int64_t now = system_.now_ns();
+  const std::int64_t until = now + fault.for_ns;
+  Connection& connection = *line.connection;
+  const std::size_t to = fault.a < fault.b ? 1 : 0;
+  Direction& direction = connection.to[to];
+  Weather& weather = connection.weather[to];
+  const auto percent = static_cast<int>(fault.factor);
+  const auto end = [this, until, kept = line.connection](auto undo) {
+    system_.at(until, [kept, undo] { undo(); });
+  };
+  if ((fault.trouble == Trouble::kLoss || fault.trouble == Trouble::kMess) && !line.datagrams)
+    return;  // TCP repairs them
+  ++outcome_.acted[static_cast<std::size_t>(fault.trouble)];
+  switch (fault.trouble) {
+    case Trouble::kReset:
+    case Trouble::kEnd:
+      line.away_until_ns = until;
+      if (line.datagrams) {
+        for (Direction& each : connection.to) each.stalled_until_ns = until;
+      } else if (fault.trouble == Trouble::kReset) {
         connection.reset(now);
-        line->away_until_ns = now + fault.for_ns;
-        break;
-      case Trouble::kEnd:
+      } else {
         for (Direction& each : connection.to) each.end_ns = std::min(each.end_ns, now);
-        line->away_until_ns = now + fault.for_ns;
-        break;
-      case Trouble::kSilence:
-        direction.stall(now + fault.for_ns);
-        break;
-      case Trouble::kSlow:
-        direction.bytes_per_ns *= fault.factor;
-        system_.at(now + fault.for_ns, [kept = line->connection, &direction, fault] {
-          direction.bytes_per_ns /= fault.factor;
-        });
-        break;
-      case Trouble::kDelay: {
-        const auto more = static_cast<std::int64_t>(fault.factor * 1e6);
-        direction.delay_ns += more;
-        system_.at(now + fault.for_ns,
-                   [kept = line->connection, &direction, more] { direction.delay_ns -= more; });
-        break;
       }
-      default:
-        break;
+      break;
+    case Trouble::kSilence:
+      if (line.datagrams)
+        direction.stalled_until_ns = until;
+      else
+        direction.stall(until);
+      break;
+    case Trouble::kSlow:
+      direction.bytes_per_ns *= fault.factor;
+      end([&direction, factor = fault.factor] { direction.bytes_per_ns /= factor; });
+      break;
+    case Trouble::kDelay: {
+      const auto more = static_cast<std::int64_t>(fault.factor * 1e6);
+      direction.delay_ns += more;
+      end([&direction, more] { direction.delay_ns -= more; });
+      break;
     }
+    case Trouble::kLoss:
+      weather.loss = percent;
+      end([&weather] { weather.loss = 0; });
+      break;
+    case Trouble::kMess:
+      weather.doubled = weather.damaged = percent;
+      weather.jitter_ns = percent * 100 * kMicrosecond;
+      end([&weather] { weather = {weather.loss, 0, 0, 0}; });
+      break;
+    default:
+      break;
   }
 }
 
@@ -242,11 +260,6 @@ void World::kill(int number) {
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   }
   system_.kill(number);
-}
-
-bool World::takes_part(const Work& work, int number) const {
-  return work.verb == Verb::kAllReduce || work.verb == Verb::kBarrier || number == work.from ||
-         number == work.to;
 }
 
 World::Buffer World::take(Rank& rank, std::size_t bytes, bool registered) {
@@ -263,45 +276,47 @@ World::Buffer World::take(Rank& rank, std::size_t bytes, bool registered) {
   return buffer;
 }
 
-Operation World::operation_of(const Work& work, int number, Doing& doing) {
-  Rank& here = rank(number);
-  const bool registered = work.parts[static_cast<std::size_t>(number)].registered;
+Operation World::message_of(const Work& work, int number, Doing& doing) {
+  const auto& members = schedule_.groups[work.group];
+  const auto place = [&](int rank) {
+    return static_cast<int>(std::ranges::find(members, rank) - members.begin());
+  };
   Operation operation;
   operation.tag =
       work.verb == Verb::kAnySource ? 1000 + static_cast<std::int64_t>(doing.work) : work.tag;
-  operation.priority = work.priority;
-  operation.timeout_ns = work.timeout_ns;
-  if (work.verb == Verb::kMessage || work.verb == Verb::kAnySource) {
-    operation.dtype = wire::DType::kUint8;
-    operation.count = operation.total_bytes = work.count;
-    operation.receives = number == work.to;
-    operation.peer = operation.receives ? work.from : work.to;
-    if (work.verb == Verb::kAnySource && operation.receives) {
-      operation.any_source = true;
-      operation.peer = -1;
-    }
-    Buffer& buffer = operation.receives ? doing.target : doing.source;
-    buffer = take(here, work.count, registered);
-    if (operation.receives) {
-      operation.target = buffer.data();
-    } else {
-      operation.source = buffer.data();
-      for (std::size_t i = 0; i < work.count; ++i) buffer.data()[i] = message_byte(work, i);
-    }
-    return operation;
+  operation.dtype = wire::DType::kUint8;
+  operation.count = operation.total_bytes = work.count;
+  operation.receives = number == work.to;
+  operation.any_source = operation.receives && work.verb == Verb::kAnySource;
+  operation.peer = operation.any_source ? -1 : place(operation.receives ? work.from : work.to);
+  Buffer& buffer = operation.receives ? doing.target : doing.source;
+  buffer = take(rank(number), work.count, work.parts[static_cast<std::size_t>(number)].registered);
+  if (operation.receives) {
+    operation.target = buffer.data();
+  } else {
+    operation.source = buffer.data();
+    for (std::size_t i = 0; i < work.count; ++i) buffer.data()[i] = message_byte(work, i);
   }
+  return operation;
+}
+
+Operation World::operation_of(const Work& work, int number, Doing& doing) {
+  const Group& group = *rank(number).groups[work.group];
+  const bool registered = work.parts[static_cast<std::size_t>(number)].registered;
+  const std::size_t count = floats_of(work);
+  Operation operation;
   operation.tag = work.tag == 0 ? -1 : work.tag;
-  operation.op = wire::ReduceOp::kSum;
-  const std::size_t count = work.verb == Verb::kBarrier ? 0 : work.count;
-  const auto& plan = test::plans()[static_cast<std::size_t>(work.plan)];
-  operation.program = plan.make(schedule_.ranks, number);
-  doing.target = take(here, count * sizeof(float), registered);
+  operation.op = work.verb == Verb::kBroadcast || work.verb == Verb::kAllGather
+                     ? wire::ReduceOp::kNone
+                     : wire::ReduceOp::kSum;
+  operation.program = program_of(work, group.size(), group.rank);
+  doing.target = take(rank(number), count * sizeof(float), registered);
   auto* values = reinterpret_cast<float*>(doing.target.data());
   if (!work.in_place) {
-    doing.source = take(here, count * sizeof(float), registered);
+    doing.source = take(rank(number), count * sizeof(float), registered);
     values = reinterpret_cast<float*>(doing.source.data());
   }
-  for (std::size_t i = 0; i < count; ++i) values[i] = element(work, number, i, plan.rank_ordered);
+  for (std::size_t i = 0; i < count; ++i) values[i] = element_of(work, group.rank, i);
   operation.source = reinterpret_cast<std::byte*>(values);
   operation.target = doing.target.data();
   operation.count = count;
@@ -339,22 +354,21 @@ void World::check_result(int number, const Doing& doing) {
     broken("element " + std::to_string(i) + " of work " + std::to_string(doing.work) +
            " is wrong at rank " + std::to_string(number) + ": " + found);
   };
-  if (work.verb == Verb::kBarrier) return;
-  if (work.verb != Verb::kAllReduce) {
+  if (is_message(work.verb)) {
     const std::byte* data = number == work.to ? doing.target.data() : doing.source.data();
     for (std::size_t i = 0; i < work.count; ++i) {
       if (data[i] != message_byte(work, i)) wrong(i, std::to_string(static_cast<int>(data[i])));
     }
     return;
   }
-  const bool any = test::plans()[static_cast<std::size_t>(work.plan)].rank_ordered;
+  const Group& group = *rank(number).groups[work.group];
   const auto* values = reinterpret_cast<const float*>(doing.target.data());
   const auto* own = reinterpret_cast<const float*>(doing.source.data());
-  for (std::size_t i = 0; i < work.count; ++i) {
-    float sum = element(work, 0, i, any);
-    for (int each = 1; each < schedule_.ranks; ++each) sum += element(work, each, i, any);
-    if (std::memcmp(&values[i], &sum, sizeof sum) != 0) wrong(i, std::to_string(values[i]));
-    const float given = element(work, number, i, any);
+  for (std::size_t i = 0; i < floats_of(work); ++i) {
+    const std::optional<float> result = result_of(work, group.size(), group.rank, i);
+    if (result && std::memcmp(&values[i], &*result, sizeof *result) != 0)
+      wrong(i, std::to_string(values[i]) + ", not " + std::to_string(*result));
+    const float given = element_of(work, group.rank, i);
     if (!work.in_place && std::memcmp(&own[i], &given, sizeof given) != 0)
       wrong(i, "the source has changed");
   }
@@ -378,47 +392,85 @@ void World::settle(int number, Doing& doing) {
   poison(doing);
 }
 
+Group& World::group_of(int number, std::size_t index) {
+  std::shared_ptr<Group>& group = rank(number).groups[index];
+  if (group != nullptr) return *group;
+  std::vector<int> links;
+  int place = 0;
+  for (const int member : schedule_.groups[index]) {
+    if (member == number) place = static_cast<int>(links.size());
+    links.push_back(rank(number).links[static_cast<std::size_t>(member)]);
+  }
+  group = rank(number).engine->open_group(kEpoch + static_cast<std::uint32_t>(index), place, links,
+                                          schedule_.rank_order);
+  return *group;
+}
+
 void World::post(int number, std::size_t index) {
   Rank& here = rank(number);
   const Work& work = schedule_.work[index];
   const Part& part = work.parts[static_cast<std::size_t>(number)];
+  Group& group = group_of(number, work.group);
   auto doing = std::make_unique<Doing>();
   doing->work = index;
-  const Operation operation = operation_of(work, number, *doing);
+  Operation operation =
+      is_message(work.verb) ? message_of(work, number, *doing) : operation_of(work, number, *doing);
+  operation.priority = work.priority;
+  operation.timeout_ns = work.timeout_ns;
   ++outcome_.operations;
-  const std::int64_t since = system_.now_ns();
-  doing->request = here.engine->post(*here.group, operation, part.blocking);
+  const std::int64_t until = system_.now_ns() + work.timeout_ns;
+  doing->request = here.engine->post(group, operation, part.blocking);
   Doing& kept = *here.doings.emplace_back(std::move(doing));
   if (part.blocking && !kept.request->finished()) broken("a call returned before the end");
+  if (part.blocking) check_in_time(number, until);
   if (part.cancel_ns >= 0) {
     system_.sleep(part.cancel_ns);
     here.engine->cancel(*kept.request,
                         slackline::Failure{slackline::Fault::kUsage, "cancelled", number});
   }
-  if (part.waits_for_all || index + 1 == schedule_.work.size()) {
-    for (const auto& each : here.doings) {
-      here.engine->wait(*each->request, -1);
-      if (!each->request->finished()) broken("a wait returned before the end");
-    }
-  }
-  const std::int64_t late =
-      std::max({since + work.timeout_ns, system_.process(number).stopped_until_ns,
-                kept.request->deadline_ns - system_.process(number).clock_offset_ns}) +
-      kLateNs;
-  if (system_.now_ns() > late)
-    broken("work " + std::to_string(index) + " of rank " + std::to_string(number) +
-           " did not end by its timeout");
+  if (part.waits_for_all) wait_for_all(number);
   for (const auto& each : here.doings) {
     if (each->request->finished()) settle(number, *each);
   }
 }
 
-void World::leave(int number) {
+// Check that a rank's wait ended soon after the time `until_ns`.
+void World::check_in_time(int number, std::int64_t until_ns) {
+  const std::int64_t late = std::max(until_ns, system_.process(number).stopped_until_ns) + kLateNs;
+  if (system_.now_ns() > late)
+    broken("rank " + std::to_string(number) + " waited " +
+           std::to_string((system_.now_ns() - until_ns) / kMillisecond) +
+           " ms longer than the timeout");
+}
+
+void World::wait_for_all(int number) {
+  for (const auto& each : rank(number).doings) {
+    const std::int64_t deadline =
+        each->request->deadline_ns - system_.process(number).clock_offset_ns;
+    const std::int64_t until = std::max(system_.now_ns(), deadline);
+    rank(number).engine->wait(*each->request, -1);
+    if (!each->request->finished()) broken("a wait returned before the end");
+    check_in_time(number, until);
+    settle(number, *each);
+  }
+}
+
+void World::exit(int number, std::size_t index, Exit exit) {
   Rank& here = rank(number);
-  here.engine->close_group(*here.group, kLeaveNs);
+  if (exit == Exit::kAborts) here.engine->abort_group(*here.groups[index], "the schedule says so");
+  here.engine->close_group(*here.groups[index], kLeaveNs);
+  here.exited[index] = true;
   for (const auto& doing : here.doings) {
+    if (schedule_.work[doing->work].group != index) continue;
     if (!doing->request->finished()) broken("an operation is open after its group");
     settle(number, *doing);
+  }
+}
+
+void World::leave(int number) {
+  Rank& here = rank(number);
+  for (std::size_t index = 0; index < here.groups.size(); ++index) {
+    if (here.groups[index] != nullptr && !here.exited[index]) exit(number, index, Exit::kCloses);
   }
   here.closing = true;
   here.engine->close(kLeaveNs);
@@ -431,15 +483,13 @@ void World::act(int number) {
   try {
     for (std::size_t index = 0; index < schedule_.work.size(); ++index) {
       const Work& work = schedule_.work[index];
-      if (!takes_part(work, number)) continue;
+      if (!schedule_.takes_part(work, number) || here.exited[work.group]) continue;
       const Part& part = work.parts[static_cast<std::size_t>(number)];
       if (part.pause_ns > 0) system_.sleep(part.pause_ns);
       post(number, index);
+      if (part.exit != Exit::kStays) exit(number, work.group, part.exit);
     }
-    for (const auto& doing : here.doings) {
-      here.engine->wait(*doing->request, -1);
-      settle(number, *doing);
-    }
+    wait_for_all(number);
     leave(number);
   } catch (const Broken& law) {
     if (law_.empty()) law_ = law.what();
@@ -452,10 +502,13 @@ Outcome World::play() {
   make_engines();
   make_links();
   began_ns_ = system_.now_ns();
-  for (int number = 0; number < schedule_.ranks; ++number) {
-    const As as(system_, number);
-    rank(number).group =
-        rank(number).engine->open_group(kEpoch, number, rank(number).links, schedule_.rank_order);
+  // Ranks open a group together, before the first of them can leave it. Where something else ends
+  // operations too, each opens its groups when it needs them.
+  for (std::size_t index = 0; index < schedule_.groups.size() && schedule_.benign(); ++index) {
+    for (const int number : schedule_.groups[index]) {
+      const As as(system_, number);
+      group_of(number, index);
+    }
   }
   for (const Fault& fault : schedule_.faults)
     system_.at(began_ns_ + fault.at_ns, [this, &fault] { begin(fault); });

@@ -57,8 +57,9 @@ class World {
   };
   struct Rank {
     std::unique_ptr<Engine> engine;
-    std::shared_ptr<Group> group;
     std::vector<int> links;                        // by rank
+    std::vector<std::shared_ptr<Group>> groups;    // null until the first work
+    std::vector<bool> exited;                      // by group
     std::vector<std::weak_ptr<PeerArena>> mapped;  // arenas of peers
     std::vector<std::unique_ptr<Doing>> doings;
     std::vector<std::pair<std::byte*, std::size_t>> plain;  // memory that is not the engine's
@@ -67,6 +68,7 @@ class World {
   };
   struct Line {  // one rail of a pair
     int low, high, rail;
+    bool datagrams;
     std::shared_ptr<Connection> connection;
     std::int64_t away_until_ns = 0;
     bool dialling = false;
@@ -78,16 +80,21 @@ class World {
   void make_links();
   void share(int low, int high);
   void connect(Line& line, bool first);
-  void add_rail(int at, int peer, int rail, int fd, bool in_thread);
+  void add_rail(int at, const Line& line, int fd, bool in_thread);
   void dial(Line& line);
   void listen(int number);
   void begin(const Fault& fault);
+  void begin_on(Line& line, const Fault& fault);
   void kill(int number);
   void act(int number);
   void leave(int number);
   Buffer take(Rank& rank, std::size_t bytes, bool registered);
-  bool takes_part(const Work& work, int number) const;
+  Group& group_of(int number, std::size_t group);
+  void exit(int number, std::size_t group, Exit exit);
+  void wait_for_all(int number);
+  void check_in_time(int number, std::int64_t until_ns);
   Operation operation_of(const Work& work, int number, Doing& doing);
+  Operation message_of(const Work& work, int number, Doing& doing);
   void post(int number, std::size_t work);
   void settle(int number, Doing& doing);
   void check_result(int number, const Doing& doing);
