@@ -82,4 +82,12 @@ std::map<std::string, std::uint64_t> LentMemory::withheld_by_peer() const {
   return bytes;
 }
 
+std::uint64_t LentMemory::withheld_bytes() const {
+  std::set<const std::byte*> blocks;
+  for (const Loan& loan : loans_) blocks.insert(loan.blocks.begin(), loan.blocks.end());
+  std::uint64_t bytes = 0;
+  for (const std::byte* block : blocks) bytes += arena_.freed_and_withheld(block);
+  return bytes;
+}
+
 }  // namespace slackline

@@ -53,6 +53,9 @@ class LentMemory {
   // Return, by the name of the link, the bytes that were freed and that the peer still keeps from
   // being allocated.
   std::map<std::string, std::uint64_t> withheld_by_peer() const;
+  // Return the bytes that were freed and cannot be allocated yet. Memory that several peers keep
+  // counts once.
+  std::uint64_t withheld_bytes() const;
 
  private:
   struct Loan {

@@ -182,8 +182,6 @@ std::map<std::string, std::uint64_t> Engine::counters() {
 
 std::map<std::string, std::uint64_t> Engine::count() {
   lent_.collect();
-  std::uint64_t withheld = 0;
-  for (const auto& [peer, bytes] : lent_.withheld_by_peer()) withheld += bytes;
   // Rings belong to links, not to operations, so they are counted apart.
   const std::size_t ring_bytes = rings_.size() * Arena::rounded(sizeof(Ring));
   std::map<std::string, std::uint64_t> c{{"operations", ended_operations_},
@@ -193,7 +191,7 @@ std::map<std::string, std::uint64_t> Engine::count() {
                                          {"device_frames_given", offloaded_.frames_given},
                                          {"arena_bytes", arena_.used() - ring_bytes},
                                          {"ring_bytes", ring_bytes},
-                                         {"withheld_bytes", withheld},
+                                         {"withheld_bytes", lent_.withheld_bytes()},
                                          {"slots", slots_.size() - vacant_slots_.size()}};
   links_.count(c);
   return c;

@@ -75,8 +75,11 @@ bool UdpSender::silent() const { return tries_ >= 3; }
 bool UdpSender::allowed(std::int64_t now_ns) {
   if (last_words_) return true;
   if (silent()) return false;
-  if (in_flight_bytes_ >= std::min(congestion_.window(), peer_window_) ||
-      in_flight_packets_ >= kMostInFlight) {
+  // Without an open frame only copies of confirmed data are in flight. No timer waits for them, so
+  // they must not keep the next frame from being sent.
+  const bool full = in_flight_bytes_ >= std::min(congestion_.window(), peer_window_) ||
+                    in_flight_packets_ >= kMostInFlight;
+  if (full && open_frames_ > 0) {
     congestion_.was_limited();
     return false;
   }

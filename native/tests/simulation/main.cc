@@ -1,15 +1,36 @@
-// Play drawn schedules: slackline_simulation [--first SEED] [--count N] [--seconds S] [--story]
-#include <chrono>
+// Play schedules, drawn or kept, and say which laws they break.
+#include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <optional>
 #include <string>
 
+#include "fields.h"
 #include "shrink.h"
 #include "world.h"
 
 namespace slackline::simulation {
 namespace {
+
+constexpr const char* kUsage =
+    "usage: slackline_simulation [--first SEED] [--count N] [--seconds S] [--most FAILURES]\n"
+    "                            [--story] [--shrink] [--twice] [--replay FILE]\n"
+    "  --story    print each schedule and its trace\n"
+    "  --shrink   print the shortest schedule that breaks the law, and its line for --replay\n"
+    "  --twice    play each schedule twice, and compare the traces\n"
+    "  --replay   play the schedules of a file, one a line, in place of drawn ones\n";
+
+struct Options {
+  std::uint64_t first = 0, count = ~std::uint64_t{0};
+  double seconds = 1e9;
+  long most = 1;
+  bool story = false, shrinks = false, twice = false;
+  std::string replay;
+};
 
 double seconds_now() {
   timespec now;
@@ -17,77 +38,123 @@ double seconds_now() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
 }
 
-int run(std::uint64_t first, std::uint64_t count, double seconds, bool tells, bool shrinks,
-        int most) {
-  const double began = seconds_now();
-  Outcome all;
-  std::array<std::uint64_t, kTroubles> switched_on{};
-  std::uint64_t played = 0;
-  int failed = 0;
-  for (std::uint64_t seed = first; played < count && seconds_now() - began < seconds; ++seed) {
-    const Schedule schedule = Schedule::draw(seed);
-    if (tells) std::printf("%s", schedule.story().c_str());
-    ++played;
-    for (std::size_t i = 0; i < switched_on.size(); ++i)
-      switched_on[i] += schedule.troubles >> i & 1;
+class Run {
+ public:
+  explicit Run(const Options& options) : options_(options), began_(seconds_now()) {}
+
+  // Return whether to go on.
+  bool play(const Schedule& schedule) {
+    if (played_ >= options_.count || seconds_now() - began_ >= options_.seconds) return false;
+    if (options_.story) std::printf("%s", schedule.story().c_str());
+    ++played_;
+    for (std::size_t i = 0; i < switched_on_.size(); ++i)
+      switched_on_[i] += schedule.troubles >> i & 1;
     try {
       const Outcome outcome = World(schedule).play();
-      all.operations += outcome.operations;
-      all.failed += outcome.failed;
-      all.switches += outcome.switches;
-      for (std::size_t i = 0; i < all.acted.size(); ++i) all.acted[i] += outcome.acted[i] > 0;
-      if (tells)
-        std::printf("trace %016lx, %.3f s simulated, %lu operations, %lu failed\n", outcome.trace,
-                    static_cast<double>(outcome.simulated_ns) / 1e9, outcome.operations,
-                    outcome.failed);
+      add(outcome);
+      if (options_.twice && World(schedule).play().trace != outcome.trace)
+        throw Broken("the same schedule has another trace when it is played again");
+      if (options_.story)
+        std::printf("  trace %016lx, %.3f s simulated, %lu operations, %lu failed\n",
+                    outcome.trace, static_cast<double>(outcome.simulated_ns) / 1e9,
+                    outcome.operations, outcome.failed);
     } catch (const Broken& law) {
-      ++failed;
-      std::printf("seed %lu: %s\n", seed, law.what());
-      if (shrinks) {
-        const Schedule shortest = shrink(schedule);
-        std::printf("%s  %s\n", shortest.story().c_str(), broken_by(shortest)->c_str());
-      }
-      if (failed >= most) break;
+      tell(schedule, law.what());
+    }
+    std::fflush(stdout);
+    return broken_ < options_.most;
+  }
+
+  // Print the sum. Return the exit status.
+  int end() const {
+    const double took = seconds_now() - began_;
+    std::printf("%lu schedules, %lu operations, %lu ended by faults, %ld laws broken, %.1f s, "
+                "%.0f operations a second\n",
+                played_, sum_.operations, sum_.failed, broken_, took,
+                static_cast<double>(sum_.operations) / took);
+    if (options_.replay.empty()) {
+      std::printf("faults that acted, of the schedules that switched them on:");
+      for (std::size_t i = 0; i < switched_on_.size(); ++i)
+        std::printf(" %s %.0f %%,", kTroubleNames[i],
+                    100.0 * static_cast<double>(sum_.acted[i]) /
+                        static_cast<double>(std::max<std::uint64_t>(switched_on_[i], 1)));
+      std::printf("\b \n");
+    }
+    return broken_ > 0;
+  }
+
+ private:
+  void add(const Outcome& outcome) {
+    sum_.operations += outcome.operations;
+    sum_.failed += outcome.failed;
+    for (std::size_t i = 0; i < sum_.acted.size(); ++i) sum_.acted[i] += outcome.acted[i] > 0;
+  }
+
+  void tell(const Schedule& schedule, const std::string& law) {
+    ++broken_;
+    std::printf("seed %lu, schedule %lu: %s\n", schedule.seed, played_, law.c_str());
+    if (!options_.shrinks) return;
+    const Schedule shortest = shrink(schedule);
+    std::printf("%s  %s\nline: %s\n", shortest.story().c_str(),
+                broken_by(shortest).value_or(law).c_str(), line_of(shortest).c_str());
+  }
+
+  const Options& options_;
+  const double began_;
+  Outcome sum_;
+  std::array<std::uint64_t, kTroubles> switched_on_{};
+  std::uint64_t played_ = 0;
+  long broken_ = 0;
+};
+
+int run(const Options& options) {
+  Run run(options);
+  if (options.replay.empty()) {
+    std::uint64_t seed = options.first;
+    while (run.play(Schedule::draw(seed))) ++seed;
+    return run.end();
+  }
+  std::ifstream file(options.replay);
+  if (!file) {
+    std::fprintf(stderr, "%s cannot be read\n", options.replay.c_str());
+    return 2;
+  }
+  for (std::string line; std::getline(file, line);) {
+    const bool comment = line.empty() || line.front() == '#';
+    if (!comment && !run.play(schedule_of(line))) break;
+  }
+  return run.end();
+}
+
+std::optional<Options> parse(int argc, char** argv) {
+  Options options;
+  const std::map<std::string, std::function<void()>> flags = {
+      {"--story", [&] { options.story = true; }},
+      {"--shrink", [&] { options.shrinks = true; }},
+      {"--twice", [&] { options.twice = true; }}};
+  const std::map<std::string, std::function<void(const char*)>> values = {
+      {"--first", [&](const char* v) { options.first = std::strtoull(v, nullptr, 10); }},
+      {"--count", [&](const char* v) { options.count = std::strtoull(v, nullptr, 10); }},
+      {"--seconds", [&](const char* v) { options.seconds = std::strtod(v, nullptr); }},
+      {"--most", [&](const char* v) { options.most = std::strtol(v, nullptr, 10); }},
+      {"--replay", [&](const char* v) { options.replay = v; }}};
+  for (int i = 1; i < argc; ++i) {
+    if (const auto flag = flags.find(argv[i]); flag != flags.end()) {
+      flag->second();
+    } else if (const auto value = values.find(argv[i]); value != values.end() && i + 1 < argc) {
+      value->second(argv[++i]);
+    } else {
+      std::fprintf(stderr, "%s: not an option, or without its value\n%s", argv[i], kUsage);
+      return std::nullopt;
     }
   }
-  const double took = seconds_now() - began;
-  for (std::size_t i = 0; i < all.acted.size(); ++i)
-    std::printf("%s %lu of %lu; ", kTroubleNames[i], all.acted[i], switched_on[i]);
-  std::printf("\n");
-  std::printf(
-      "%lu schedules, %lu operations, %lu failed by faults, %d laws broken, %.1f s, "
-      "%.0f operations a second\n",
-      played, all.operations, all.failed, failed, took, static_cast<double>(all.operations) / took);
-  return failed > 0;
+  return options;
 }
 
 }  // namespace
 }  // namespace slackline::simulation
 
 int main(int argc, char** argv) {
-  std::uint64_t first = 0, count = 1000;
-  double seconds = 1e9;
-  bool tells = false, shrinks = false;
-  int most = 20;
-  for (int i = 1; i < argc; ++i) {
-    const std::string option = argv[i];
-    if (option == "--story") {
-      tells = true;
-    } else if (option == "--shrink") {
-      shrinks = true;
-    } else if (i + 1 < argc && option == "--most") {
-      most = std::atoi(argv[++i]);
-    } else if (i + 1 < argc && option == "--first") {
-      first = std::strtoull(argv[++i], nullptr, 10);
-    } else if (i + 1 < argc && option == "--count") {
-      count = std::strtoull(argv[++i], nullptr, 10);
-    } else if (i + 1 < argc && option == "--seconds") {
-      seconds = std::strtod(argv[++i], nullptr);
-    } else {
-      std::fprintf(stderr, "usage: %s [--first SEED] [--count N] [--seconds S] [--story]\n",
-                   argv[0]);
-      return 2;
-    }
-  }
-  return slackline::simulation::run(first, count, seconds, tells, shrinks, most);
+  const auto options = slackline::simulation::parse(argc, argv);
+  return options ? slackline::simulation::run(*options) : 2;
 }

@@ -80,7 +80,7 @@ Work draw_work(Draw& draw, const Schedule& schedule, bool harsh) {
 Fault draw_fault(Draw& draw, const Schedule& schedule, const std::vector<Trouble>& on) {
   Fault fault;
   fault.trouble = draw.one_of(on);
-  fault.at_ns = draw.spread(kMicrosecond, 200 * kMillisecond);
+  fault.at_ns = draw.spread(kMicrosecond, 60 * kMillisecond);
   fault.for_ns = draw.percent(20) ? draw.spread(kSecond, 6 * kSecond)
                                   : draw.spread(100 * kMicrosecond, kSecond);
   fault.a = static_cast<int>(draw.between(0, schedule.ranks - 1));
@@ -105,7 +105,7 @@ void draw_links(Draw& draw, Draw& swarm, Schedule& s) {
     for (int b = a + 1; b < s.ranks; ++b) {
       const bool shared = host[static_cast<std::size_t>(a)] == host[static_cast<std::size_t>(b)];
       s.rails.push_back(shared ? 0 : static_cast<int>(draw.between(1, 3)));
-      s.datagrams.push_back(wires == 1 || (wires == 2 && draw.percent(50)));
+      s.datagrams.push_back(wires == 1 || (wires == 2 && draw.percent(50)) ? 1 : 0);
     }
   }
 }
@@ -282,7 +282,7 @@ std::string Schedule::story() const {
       if (rails[pair] == 0)
         text << " shared";
       else
-        text << (datagrams[pair] ? " UDP" : " TCP") << " x" << rails[pair];
+        text << (datagrams[pair] != 0 ? " UDP" : " TCP") << " x" << rails[pair];
     }
   }
   text << (progress_thread ? ", progress threads" : ", callers drive") << ", segments "

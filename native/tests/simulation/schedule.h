@@ -79,7 +79,7 @@ struct Schedule {
   std::uint64_t seed = 0;
   int ranks = 2;
   std::vector<int> rails;                // by pair (see pair_of): 0 for shared memory
-  std::vector<bool> datagrams;           // by pair: over UDP
+  std::vector<int> datagrams;            // by pair: 1 over UDP
   std::vector<std::vector<int>> groups;  // the ranks of each, in increasing order
   Manners manners;
   bool progress_thread = true;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <sstream>
+#include <utility>
 
 #include "calls.h"
 
@@ -88,7 +89,7 @@ void World::make_links() {
       if (rails == 0) share(low, high);
       for (int rail = 0; rail < rails; ++rail) {
         lines_.push_back(std::make_unique<Line>(
-            Line{low, high, rail, schedule_.datagrams[pair], nullptr, 0, false}));
+            Line{low, high, rail, schedule_.datagrams[pair] != 0, nullptr, 0, false}));
         connect(*lines_.back(), true);
       }
     }
@@ -390,6 +391,33 @@ void World::settle(int number, Doing& doing) {
   }
   check_margins(number, doing, false);
   poison(doing);
+  // Memory whose operation has failed is given back at once: peers may still know its address, and
+  // must not use it.
+  for (Buffer* buffer : {&doing.source, &doing.target}) {
+    if (!request.failure || !buffer->registered) continue;
+    if (!rank(number).engine->arena().free(std::exchange(buffer->base, nullptr)))
+      broken("memory cannot be given back");
+  }
+}
+
+// Check that a rank whose operations have all ended, and whose groups are closed, uses no memory
+// but what the program holds.
+void World::check_memory(int number) {
+  Rank& here = rank(number);
+  auto counters = here.engine->counters();
+  std::size_t held = Arena::rounded(sizeof(Doorbell)) + counters["withheld_bytes"];
+  const std::size_t slot =
+      Arena::rounded(std::max(schedule_.memory_segment_bytes, schedule_.wire_segment_bytes));
+  held += counters["slots"] * slot;
+  for (const auto& doing : here.doings) {
+    for (const Buffer* buffer : {&doing->source, &doing->target}) {
+      if (buffer->base != nullptr && buffer->registered)
+        held += Arena::rounded(buffer->bytes + 2 * kMargin);
+    }
+  }
+  if (counters["arena_bytes"] != held)
+    broken("rank " + std::to_string(number) + " uses " + std::to_string(counters["arena_bytes"]) +
+           " bytes of its arena in place of " + std::to_string(held));
 }
 
 Group& World::group_of(int number, std::size_t index) {
@@ -472,6 +500,7 @@ void World::leave(int number) {
   for (std::size_t index = 0; index < here.groups.size(); ++index) {
     if (here.groups[index] != nullptr && !here.exited[index]) exit(number, index, Exit::kCloses);
   }
+  check_memory(number);
   here.closing = true;
   here.engine->close(kLeaveNs);
   here.left = true;

@@ -100,6 +100,7 @@ class World {
   void check_result(int number, const Doing& doing);
   void check_margins(int number, const Doing& doing, bool poisoned);
   void poison(Doing& doing);
+  void check_memory(int number);
   void note(std::uint64_t value);
   [[noreturn]] void broken(const std::string& law) const;
 
