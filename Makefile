@@ -20,7 +20,7 @@ SECONDS ?= 60
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-torch test-native fuzz check bench campaign format generate docs plots wheel clean
+.PHONY: help setup demo test test-full test-torch test-native simulate fuzz check bench campaign format generate docs plots wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -74,6 +74,13 @@ ifneq ($(shell command -v clang++),)
 else
 	$(call fuzz_alone,$(SECONDS))
 endif
+
+# New seeds with each commit; without git the seeds from 0 on.
+COMMIT_SEED := $(shell printf '%d' "0x$$(git rev-parse --short=9 HEAD 2> /dev/null || echo 0)")
+FIRST ?= $(shell date +%s)000000
+simulate: $(VENV)/.package  ## whole engines in simulated time, until one breaks a law; FIRST=<seed>
+	$(CMAKE) --build $(EXTENSION) --target slackline_simulation
+	$(EXTENSION)/slackline_simulation --shrink --first $(FIRST)
 
 check: setup  ## lint, format, types, import contracts, spelling
 	$(BIN)/ruff check .
@@ -158,9 +165,11 @@ build/native-fuzzed.passed: build/native-address.passed
 
 # These tests link the core that `make setup` has built for the extension.
 build/native-plain.passed: $(VENV)/.package
-	$(CMAKE) --build $(EXTENSION) --target slackline_native_tests
+	$(CMAKE) --build $(EXTENSION) --target slackline_native_tests slackline_simulation
 	$(EXTENSION)/slackline_native_tests
 	$(EXTENSION)/slackline_allocation_tests
+	$(EXTENSION)/slackline_simulation --replay native/tests/simulation/found.txt
+	$(EXTENSION)/slackline_simulation --shrink --first $(COMMIT_SEED) --seconds 60
 	@touch $@
 
 build/native-%.passed: $(VENV)/.tools $(NATIVE)
@@ -168,4 +177,11 @@ build/native-%.passed: $(VENV)/.tools $(NATIVE)
 	$(CMAKE) --build build/native-$* --target slackline_native_tests
 	$(FIXED_LAYOUT) build/native-$*/slackline_native_tests
 	$(FIXED_LAYOUT) build/native-$*/slackline_allocation_tests
+	@touch $@
+
+build/native-address.passed: build/native-address.simulated
+build/native-address.simulated: $(VENV)/.tools $(NATIVE)
+	$(CMAKE) $(NATIVE_BUILD) -B build/native-address -DSLACKLINE_SANITIZE=address -DCMAKE_BUILD_TYPE=Debug
+	$(CMAKE) --build build/native-address --target slackline_simulation
+	ASAN_OPTIONS=detect_leaks=0 build/native-address/slackline_simulation --first $(COMMIT_SEED) --seconds 10
 	@touch $@

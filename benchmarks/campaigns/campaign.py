@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from _harness.machine import commit, describe_machine
 
-TESTS = Path(__file__).resolve().parents[2] / "tests"
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = ROOT / "tests"
 PIECE = timedelta(minutes=18)
 """The time after which a piece takes no further cases; the last ones end within 20 minutes."""
 
@@ -97,12 +101,49 @@ class SlowFromTheStart:
         return [(seed, draw(seed)) for seed in seeds]
 
 
+class Simulation:
+    """Whole engines in simulated time, through drawn schedules: native/tests/simulation."""
+
+    total = 2_000_000
+    at_once = 20_000
+    _MOST_FAILURES = 100
+
+    def __init__(self) -> None:
+        build = ROOT / "build" / "extension"
+        self._program = build / "slackline_simulation"
+        command = ["cmake", "--build", str(build), "--target", self._program.name]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+    def run(self, seeds: Sequence[int]) -> dict[int, str]:
+        half = len(seeds) // 2
+        parts = [part for part in (seeds[:half], seeds[half:]) if part]
+        with ThreadPoolExecutor(len(parts)) as threads:
+            texts = list(threads.map(self._play, parts))
+        found = [re.findall(r"^seed (\d+), schedule \d+: (.*)$", text, re.M) for text in texts]
+        return {int(seed): law for part in found for seed, law in part}
+
+    def report(self, seed: int) -> str:
+        text = self._play([seed], "--story", "--shrink")
+        return f"seed {seed} is right\n{text}" if " 0 laws broken" in text else text
+
+    def _play(self, seeds: Sequence[int], *options: str) -> str:
+        drawn = ["--first", str(seeds[0]), "--count", str(len(seeds))]
+        command = [str(self._program), *drawn, "--most", str(self._MOST_FAILURES), *options]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode not in (0, 1):
+            return f"seed {seeds[0]}, schedule 1: the program ended with {done.returncode}\n"
+        return done.stdout
+
+
 @contextmanager
 def opened(name: str) -> Iterator[Cases]:
     """Provide the cases of a campaign, with the processes that run them."""
     if name == "slow-from-the-start":
         sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "diagnosis"))
         yield SlowFromTheStart()
+        return
+    if name == "simulation":
+        yield Simulation()
         return
     for folder in ("multiproc/pipeline", "multiproc", "support"):
         sys.path.insert(0, str(TESTS / folder))
@@ -116,7 +157,7 @@ def opened(name: str) -> Iterator[Cases]:
             jobs.close()
 
 
-NAMES = ("models", "slow-from-the-start")
+NAMES = ("models", "simulation", "slow-from-the-start")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,7 @@
 #include "calls.h"
 
+#include <cstring>
+
 #include "../../src/engine/split.h"
 #include "../ranks.h"
 
@@ -48,7 +50,7 @@ std::shared_ptr<Program> reduce_scatter(int ranks, int rank) {
 // Return the rank to whose part of the buffer an element belongs.
 int owner_of(const Work& work, int ranks, std::size_t i) {
   for (int owner = 0; owner < ranks; ++owner) {
-    const slackline::Part part = split(work.count, ranks, sizeof(float), owner);
+    const slackline::Part part = split(work.count, ranks, item_bytes(work), owner);
     if (i >= part.offset && i < part.offset + part.count) return owner;
   }
   return ranks - 1;
@@ -74,11 +76,36 @@ std::shared_ptr<Program> program_of(const Work& work, int ranks, int rank) {
   }
 }
 
-std::size_t floats_of(const Work& work) { return work.verb == Verb::kBarrier ? 0 : work.count; }
+std::size_t elements_of(const Work& work) { return work.verb == Verb::kBarrier ? 0 : work.count; }
+
+wire::DType dtype_of(const Work& work) {
+  constexpr wire::DType kAll[] = {wire::DType::kFloat32, wire::DType::kBfloat16,
+                                  wire::DType::kInt32};
+  return kAll[work.dtype];
+}
+
+std::size_t item_bytes(const Work& work) { return wire::item_size(dtype_of(work)); }
+
+void store(const Work& work, float value, std::byte* to) {
+  if (work.dtype == 2) {
+    const auto whole = static_cast<std::int32_t>(value);
+    std::memcpy(to, &whole, sizeof whole);
+    return;
+  }
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  if (work.dtype == 0) {
+    std::memcpy(to, &bits, sizeof bits);
+    return;
+  }
+  const auto upper = static_cast<std::uint16_t>(bits >> 16);  // exact for small integers
+  std::memcpy(to, &upper, sizeof upper);
+}
 
 float element_of(const Work& work, int rank, std::size_t i) {
   Draw draw(work.seed + static_cast<std::uint64_t>(rank) * 0x10001 + i * 0x9E37);
   const std::uint64_t bits = draw.bits();
+  if (work.dtype != 0) return static_cast<float>(static_cast<int>(bits % 41) - 20);
   if (!sums_in_rank_order(work)) return static_cast<float>(static_cast<int>(bits % 201) - 100);
   return static_cast<float>(static_cast<std::int32_t>(bits)) * (bits >> 60 == 0 ? 1e20f : 1e-3f);
 }

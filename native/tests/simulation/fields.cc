@@ -84,6 +84,7 @@ void pass_work(Archive& archive, W& work) {
   archive(work.from);
   archive(work.to);
   archive(work.tag);
+  archive(work.dtype);
   archive(work.priority);
   archive(work.count);
   archive(work.in_place);

@@ -55,9 +55,9 @@ class Run {
       if (options_.twice && World(schedule).play().trace != outcome.trace)
         throw Broken("the same schedule has another trace when it is played again");
       if (options_.story)
-        std::printf("  trace %016lx, %.3f s simulated, %lu operations, %lu failed\n",
-                    outcome.trace, static_cast<double>(outcome.simulated_ns) / 1e9,
-                    outcome.operations, outcome.failed);
+        std::printf("  trace %016lx, %.3f s simulated, %lu operations, %lu failed\n", outcome.trace,
+                    static_cast<double>(outcome.simulated_ns) / 1e9, outcome.operations,
+                    outcome.failed);
     } catch (const Broken& law) {
       tell(schedule, law.what());
     }
@@ -68,10 +68,11 @@ class Run {
   // Print the sum. Return the exit status.
   int end() const {
     const double took = seconds_now() - began_;
-    std::printf("%lu schedules, %lu operations, %lu ended by faults, %ld laws broken, %.1f s, "
-                "%.0f operations a second\n",
-                played_, sum_.operations, sum_.failed, broken_, took,
-                static_cast<double>(sum_.operations) / took);
+    std::printf(
+        "%lu schedules, %lu operations, %lu ended by faults, %ld laws broken, %.1f s, "
+        "%.0f operations a second\n",
+        played_, sum_.operations, sum_.failed, broken_, took,
+        static_cast<double>(sum_.operations) / took);
     if (options_.replay.empty()) {
       std::printf("faults that acted, of the schedules that switched them on:");
       for (std::size_t i = 0; i < switched_on_.size(); ++i)

@@ -69,6 +69,7 @@ Work draw_work(Draw& draw, const Schedule& schedule, bool harsh) {
   work.to = members[static_cast<std::size_t>(to)];
   work.tag = draw.percent(50) ? static_cast<int>(draw.between(0, 3)) : 0;
   work.priority = static_cast<int>(draw.between(0, 2));
+  if (draw.percent(40)) work.dtype = static_cast<int>(draw.between(1, 2));
   work.count = draw_count(draw);
   work.in_place = draw.percent(50);
   work.seed = draw.bits();
@@ -191,7 +192,8 @@ namespace {
 
 std::string words_of(const Work& each) {
   std::ostringstream text;
-  const std::string floats = " of " + std::to_string(each.count) + " floats";
+  constexpr const char* kNouns[] = {" floats", " bfloat16", " int32"};
+  const std::string floats = " of " + std::to_string(each.count) + kNouns[each.dtype];
   switch (each.verb) {
     case Verb::kAllReduce:
       text << "all_reduce" << floats << " by " << kPlanNames[each.plan];

@@ -43,6 +43,7 @@ struct Work {
   int from = 0;           // of a message: the ranks; of a broadcast: the root
   int to = 0;
   int tag = 0;
+  int dtype = 0;  // of a collective: float32, bfloat16 or int32
   int priority = 0;
   std::size_t count = 0;  // of floats, or of bytes for a message
   bool in_place = false;

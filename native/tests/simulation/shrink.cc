@@ -57,6 +57,8 @@ std::vector<Change> changes_of(const Schedule& schedule) {
     });
     changes.emplace_back(
         [i](Schedule& s) { return i < s.work.size() && simplify(s.work[i].in_place, false); });
+    changes.emplace_back(
+        [i](Schedule& s) { return i < s.work.size() && simplify(s.work[i].dtype, 0); });
     for (std::size_t rank = 0; rank < static_cast<std::size_t>(schedule.ranks); ++rank) {
       const auto part = [i, rank](auto change) {
         return [i, rank, change](Schedule& s) {

@@ -159,6 +159,9 @@ void World::dial(Line& line) {
 // Read the events of a rank's rails, as the library above the engine does.
 void World::listen(int number) {
   while (const auto event = rank(number).engine->next_event()) {
+    // Only datagrams are damaged here, and those are dropped.
+    if (event->reason.find("corrupted") != std::string::npos && law_.empty())
+      law_ = "a rail of rank " + std::to_string(number) + " ended: " + event->reason;
     if (event->what != "lost" || event->rail < 0) continue;
     for (const auto& line : lines_) {
       const int peer = line->low == number ? line->high : line->low;
@@ -304,24 +307,27 @@ Operation World::message_of(const Work& work, int number, Doing& doing) {
 Operation World::operation_of(const Work& work, int number, Doing& doing) {
   const Group& group = *rank(number).groups[work.group];
   const bool registered = work.parts[static_cast<std::size_t>(number)].registered;
-  const std::size_t count = floats_of(work);
+  const std::size_t count = elements_of(work);
+  const std::size_t bytes = count * item_bytes(work);
   Operation operation;
   operation.tag = work.tag == 0 ? -1 : work.tag;
   operation.op = work.verb == Verb::kBroadcast || work.verb == Verb::kAllGather
                      ? wire::ReduceOp::kNone
                      : wire::ReduceOp::kSum;
   operation.program = program_of(work, group.size(), group.rank);
-  doing.target = take(rank(number), count * sizeof(float), registered);
-  auto* values = reinterpret_cast<float*>(doing.target.data());
+  doing.target = take(rank(number), bytes, registered);
+  std::byte* values = doing.target.data();
   if (!work.in_place) {
-    doing.source = take(rank(number), count * sizeof(float), registered);
-    values = reinterpret_cast<float*>(doing.source.data());
+    doing.source = take(rank(number), bytes, registered);
+    values = doing.source.data();
   }
-  for (std::size_t i = 0; i < count; ++i) values[i] = element_of(work, group.rank, i);
-  operation.source = reinterpret_cast<std::byte*>(values);
+  for (std::size_t i = 0; i < count; ++i)
+    store(work, element_of(work, group.rank, i), values + i * item_bytes(work));
+  operation.dtype = dtype_of(work);
+  operation.source = values;
   operation.target = doing.target.data();
   operation.count = count;
-  operation.total_bytes = count * sizeof(float);
+  operation.total_bytes = bytes;
   return operation;
 }
 
@@ -363,14 +369,16 @@ void World::check_result(int number, const Doing& doing) {
     return;
   }
   const Group& group = *rank(number).groups[work.group];
-  const auto* values = reinterpret_cast<const float*>(doing.target.data());
-  const auto* own = reinterpret_cast<const float*>(doing.source.data());
-  for (std::size_t i = 0; i < floats_of(work); ++i) {
+  const std::size_t item = item_bytes(work);
+  const auto differs = [&](const Buffer& buffer, std::size_t i, float value) {
+    std::array<std::byte, sizeof(float)> wanted{};
+    store(work, value, wanted.data());
+    return std::memcmp(buffer.data() + i * item, wanted.data(), item) != 0;
+  };
+  for (std::size_t i = 0; i < elements_of(work); ++i) {
     const std::optional<float> result = result_of(work, group.size(), group.rank, i);
-    if (result && std::memcmp(&values[i], &*result, sizeof *result) != 0)
-      wrong(i, std::to_string(values[i]) + ", not " + std::to_string(*result));
-    const float given = element_of(work, group.rank, i);
-    if (!work.in_place && std::memcmp(&own[i], &given, sizeof given) != 0)
+    if (result && differs(doing.target, i, *result)) wrong(i, "not " + std::to_string(*result));
+    if (!work.in_place && differs(doing.source, i, element_of(work, group.rank, i)))
       wrong(i, "the source has changed");
   }
 }
