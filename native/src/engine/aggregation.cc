@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "../base/figures.h"
+#include "link.h"
+#include "segments.h"
 #include "slackline/kernels.h"
 
 namespace slackline {
@@ -82,7 +84,11 @@ bool Aggregation::count_arrival(Request& request, int worker) const {
   const auto segments = static_cast<std::uint32_t>(request.chunks[0].segments.size());
   const std::uint32_t enough = std::min(onset_, segments);
   for (int rank = 0; rank < request.group->rank; ++rank) {
-    if (request.flows[static_cast<std::size_t>(rank)].arrived < enough) return false;
+    // A worker on this host may have to wait for its slots to be read before it sends more.
+    const Link* link = request.group->links[static_cast<std::size_t>(rank)];
+    const std::uint32_t all =
+        link->shared_memory() ? std::min<std::uint32_t>(enough, kSlotsPerPeer) : enough;
+    if (request.flows[static_cast<std::size_t>(rank)].arrived < all) return false;
   }
   return true;
 }

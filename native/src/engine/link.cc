@@ -7,16 +7,11 @@
 
 #include "../base/clock.h"
 #include "engine_impl.h"
+#include "segments.h"
 #include "slackline/crc32c.h"
 #include "slackline/kernels.h"
 
 namespace slackline {
-namespace {
-
-constexpr int kSlotsPerPeer = 4;  // limit of staged segments per peer
-
-}  // namespace
-
 Link::~Link() {
   for (Retained& r : retained_) {
     if (r.owned != nullptr) engine_.give_buffer(r.owned);

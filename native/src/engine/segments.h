@@ -24,6 +24,10 @@ inline constexpr std::uint64_t kMostServiceWindow = 1u << 20;
 // The number of segments of the greatest length that fit into the smallest window.
 inline constexpr std::uint32_t kGatedSegments = 2;
 
+// Limit of the segments of one operation that are copied into slots for one peer on the same host,
+// until the peer has read them.
+inline constexpr int kSlotsPerPeer = 4;
+
 // Return the number of elements in segment number `segment` of the chunk. All segments except the
 // last are full.
 inline std::size_t elements_in(const Chunk& chunk, std::size_t segment) {

@@ -108,6 +108,8 @@ template <class Archive, class S>
 void pass(Archive& archive, S& s) {
   archive(s.seed);
   archive(s.ranks);
+  archive(s.aggregator);
+  archive(s.onset);
   list(archive, s.rails, [&](auto& each) { archive(each); });
   list(archive, s.datagrams, [&](auto& each) { archive(each); });
   list(archive, s.groups,

@@ -1,8 +1,12 @@
-"""Plant faults that this project had into the engine, and count the schedules until each is found.
+""
+    "Plant faults that this project had into the engine, and count the schedules until each is found.
 
-    python native/tests/simulation/planted.py [NAME ...] [--schedules 12000] [--first 0] [--rotate N]
+    python native /
+    tests / simulation /
+    planted.py[NAME...][--schedules 12000][--first 0][--rotate N]
 
-A patch of the folder `planted` is one fault; its first lines say what it does. The sources are
+    A patch of the folder `planted` is one fault;
+its first lines say what it does. The sources are
 copied to build/planted, so that the tree stays as it is. The exit status is 1 if a fault is not
 found.
 """
@@ -37,8 +41,8 @@ class Found:
 
 
 def patches() -> dict[str, Path]:
-    return {path.stem: path for path in sorted((HERE / "planted").glob("*.patch"))}
-
+    return {path.stem: path for path in sorted((HERE / "planted").glob("*.patch"))
+}
 
 def rotated(names: list[str], count: int) -> list[str]:
     """Return `count` names; each commit has others."""

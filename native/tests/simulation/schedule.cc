@@ -58,6 +58,8 @@ Verb draw_verb(Draw& draw) {
 Work draw_work(Draw& draw, const Schedule& schedule, bool harsh) {
   Work work;
   work.verb = draw_verb(draw);
+  if (schedule.aggregator && work.verb == Verb::kAllReduce && draw.percent(60))
+    work.verb = Verb::kAggregated;
   const auto groups = static_cast<std::int64_t>(schedule.groups.size());
   work.group = static_cast<std::size_t>(draw.between(0, groups - 1));
   const auto& members = schedule.groups[work.group];
@@ -84,8 +86,9 @@ Fault draw_fault(Draw& draw, const Schedule& schedule, const std::vector<Trouble
   fault.at_ns = draw.spread(kMicrosecond, 60 * kMillisecond);
   fault.for_ns = draw.percent(20) ? draw.spread(kSecond, 6 * kSecond)
                                   : draw.spread(100 * kMicrosecond, kSecond);
-  fault.a = static_cast<int>(draw.between(0, schedule.ranks - 1));
-  fault.b = (fault.a + static_cast<int>(draw.between(1, schedule.ranks - 1))) % schedule.ranks;
+  const int processes = schedule.processes();
+  fault.a = static_cast<int>(draw.between(0, processes - 1));
+  fault.b = (fault.a + static_cast<int>(draw.between(1, processes - 1))) % processes;
   const int rails = schedule.rails[static_cast<std::size_t>(schedule.pair_of(fault.a, fault.b))];
   fault.rail = static_cast<int>(draw.between(0, std::max(rails - 1, 0)));
   if (fault.trouble == Trouble::kSlow) fault.factor = 1.0 / static_cast<double>(draw.spread(2, 50));
@@ -100,10 +103,10 @@ void draw_links(Draw& draw, Draw& swarm, Schedule& s) {
   const auto hosts = swarm.between(0, 2);
   const auto wires = swarm.between(0, 2);  // TCP, UDP, or as it comes
   std::vector<std::int64_t> host;
-  for (int rank = 0; rank < s.ranks; ++rank)
+  for (int rank = 0; rank < s.processes(); ++rank)
     host.push_back(hosts == 0 ? 0 : hosts == 1 ? rank : draw.between(0, 1));
-  for (int a = 0; a < s.ranks; ++a) {
-    for (int b = a + 1; b < s.ranks; ++b) {
+  for (int a = 0; a < s.processes(); ++a) {
+    for (int b = a + 1; b < s.processes(); ++b) {
       const bool shared = host[static_cast<std::size_t>(a)] == host[static_cast<std::size_t>(b)];
       s.rails.push_back(shared ? 0 : static_cast<int>(draw.between(1, 3)));
       s.datagrams.push_back(wires == 1 || (wires == 2 && draw.percent(50)) ? 1 : 0);
@@ -131,10 +134,11 @@ void draw_groups(Draw& draw, Schedule& s) {
 int Schedule::pair_of(int a, int b) const {
   const int low = std::min(a, b);
   const int high = std::max(a, b);
-  return low * (2 * ranks - low - 1) / 2 + high - low - 1;
+  return low * (2 * processes() - low - 1) / 2 + high - low - 1;
 }
 
 bool Schedule::takes_part(const Work& each, int rank) const {
+  if (each.verb == Verb::kAggregated) return rank < ranks;
   return is_message(each.verb) ? rank == each.from || rank == each.to
                                : std::ranges::binary_search(groups[each.group], rank);
 }
@@ -146,6 +150,8 @@ Schedule Schedule::draw(std::uint64_t seed) {
   Schedule s;
   s.seed = seed;
   s.ranks = draw.percent(60) ? 2 : static_cast<int>(draw.between(3, draw.percent(80) ? 4 : 6));
+  s.aggregator = swarm.percent(20);
+  s.onset = static_cast<std::uint32_t>(draw.spread(1, 8));
   draw_links(draw, swarm, s);
   draw_groups(draw, s);
   s.manners.short_reads = swarm.percent(50);
@@ -177,8 +183,10 @@ Schedule Schedule::draw(std::uint64_t seed) {
 }
 
 bool Schedule::benign() const {
-  const bool kills = std::ranges::any_of(
-      faults, [](const Fault& fault) { return fault.trouble == Trouble::kKill; });
+  // The ranks go on without an aggregator that has ended.
+  const bool kills = std::ranges::any_of(faults, [this](const Fault& fault) {
+    return fault.trouble == Trouble::kKill && fault.a < ranks;
+  });
   const bool ends = std::ranges::any_of(work, [](const Work& each) {
     return each.timeout_ns < kPatient ||
            std::ranges::any_of(
@@ -209,6 +217,9 @@ std::string words_of(const Work& each) {
       break;
     case Verb::kBarrier:
       text << "barrier";
+      break;
+    case Verb::kAggregated:
+      text << "all_reduce" << floats << " by the aggregator";
       break;
     default:
       text << "message of " << each.count << " bytes " << each.from << " -> " << each.to
@@ -277,8 +288,8 @@ std::string words_of(const Fault& fault) {
 std::string Schedule::story() const {
   std::ostringstream text;
   text << "seed " << seed << ": " << ranks << " ranks, links";
-  for (int a = 0; a < ranks; ++a) {
-    for (int b = a + 1; b < ranks; ++b) {
+  for (int a = 0; a < processes(); ++a) {
+    for (int b = a + 1; b < processes(); ++b) {
       const auto pair = static_cast<std::size_t>(pair_of(a, b));
       text << ' ' << a << '-' << b;
       if (rails[pair] == 0)
@@ -294,6 +305,7 @@ std::string Schedule::story() const {
        << (manners.lazy ? ", lazy threads" : "");
   if (first_sequence != 1) text << ", first number " << first_sequence;
   if (spin_us > 0) text << ", spins";
+  if (aggregator) text << ", aggregator " << ranks << " from segment " << onset << " on";
   for (std::size_t group = 1; group < groups.size(); ++group) {
     text << ", group " << group << " of";
     for (const int rank : groups[group]) text << ' ' << rank;

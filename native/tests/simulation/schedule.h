@@ -17,6 +17,7 @@ enum class Verb : std::uint8_t {
   kAllGather,
   kReduceScatter,
   kBarrier,
+  kAggregated,  // an all_reduce through the aggregator
   kMessage,
   kAnySource
 };
@@ -79,6 +80,9 @@ struct Fault {
 struct Schedule {
   std::uint64_t seed = 0;
   int ranks = 2;
+  // One process more adds for the ranks, once `onset` segments of each have arrived.
+  bool aggregator = false;
+  std::uint32_t onset = 1;
   std::vector<int> rails;                // by pair (see pair_of): 0 for shared memory
   std::vector<int> datagrams;            // by pair: 1 over UDP
   std::vector<std::vector<int>> groups;  // the ranks of each, in increasing order
@@ -95,8 +99,8 @@ struct Schedule {
   std::vector<Fault> faults;
 
   static Schedule draw(std::uint64_t seed);
+  int processes() const { return ranks + (aggregator ? 1 : 0); }
   int pair_of(int a, int b) const;
-  int pairs() const { return ranks * (ranks - 1) / 2; }
   bool takes_part(const Work& each, int rank) const;
   // Return whether every operation must succeed in spite of the faults.
   bool benign() const;

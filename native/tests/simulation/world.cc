@@ -7,6 +7,7 @@
 #include <sstream>
 #include <utility>
 
+#include "../ranks.h"
 #include "calls.h"
 
 namespace slackline::simulation {
@@ -14,8 +15,10 @@ namespace {
 
 constexpr std::uint32_t kJob = 0x5EED;
 constexpr std::uint32_t kEpoch = 7;  // of the first group
-constexpr std::byte kMark{0xA5};     // of margins
-constexpr std::byte kPoison{0x5A};   // of memory whose operation has ended
+constexpr std::uint32_t kAggregatedEpoch = 100;
+constexpr std::uint32_t kFallbackEpoch = 101;
+constexpr std::byte kMark{0xA5};    // of margins
+constexpr std::byte kPoison{0x5A};  // of memory whose operation has ended
 constexpr std::int64_t kRedialNs = 20 * kMillisecond;
 // An operation ends by its deadline, the time in which the engine looks at deadlines, and the time
 // in which its process stood still.
@@ -27,14 +30,16 @@ constexpr std::int64_t kLeaveNs = 10 * kSecond;
 
 World::World(const Schedule& schedule)
     : schedule_(schedule),
-      system_(schedule.seed ^ 0x4E4F495345ull, schedule.manners, schedule.ranks),
-      ranks_(static_cast<std::size_t>(schedule.ranks)) {}
+      system_(schedule.seed ^ 0x4E4F495345ull, schedule.manners, schedule.processes()),
+      ranks_(static_cast<std::size_t>(schedule.processes())) {}
 
 World::~World() {
-  for (int number = 0; number < schedule_.ranks; ++number) {
+  for (int number = 0; number < schedule_.processes(); ++number) {
     Rank& each = rank(number);
     each.doings.clear();
     each.groups.clear();
+    each.aggregated.reset();
+    each.fallback.reset();
     if (each.engine == nullptr) continue;
     const As as(system_, number);
     // An engine whose process was killed in the middle of close() cannot be destroyed.
@@ -66,19 +71,21 @@ void World::make_engines() {
   options.eager_bytes = schedule_.eager_bytes;
   options.spin_microseconds = schedule_.spin_us;
   options.progress_thread = schedule_.progress_thread;
-  for (int number = 0; number < schedule_.ranks; ++number) {
+  for (int number = 0; number < schedule_.processes(); ++number) {
     const As as(system_, number);
     system_.process(number).clock_offset_ns = (number * 7 + 1) * kSecond;
+    // Nobody waits in a call of the aggregator's engine.
+    if (number == schedule_.ranks) options.progress_thread = true;
     rank(number).engine = std::make_unique<Engine>(options);
-    rank(number).links.assign(static_cast<std::size_t>(schedule_.ranks), -1);
+    rank(number).links.assign(static_cast<std::size_t>(schedule_.processes()), -1);
     rank(number).groups.resize(schedule_.groups.size());
     rank(number).exited.resize(schedule_.groups.size());
   }
 }
 
 void World::make_links() {
-  for (int low = 0; low < schedule_.ranks; ++low) {
-    for (int high = low + 1; high < schedule_.ranks; ++high) {
+  for (int low = 0; low < schedule_.processes(); ++low) {
+    for (int high = low + 1; high < schedule_.processes(); ++high) {
       const auto pair = static_cast<std::size_t>(schedule_.pair_of(low, high));
       const int rails = schedule_.rails[pair];
       for (const auto& [own, peer] : {std::pair{low, high}, std::pair{high, low}}) {
@@ -305,7 +312,7 @@ Operation World::message_of(const Work& work, int number, Doing& doing) {
 }
 
 Operation World::operation_of(const Work& work, int number, Doing& doing) {
-  const Group& group = *rank(number).groups[work.group];
+  const Group& group = group_for(work, number);
   const bool registered = work.parts[static_cast<std::size_t>(number)].registered;
   const std::size_t count = elements_of(work);
   const std::size_t bytes = count * item_bytes(work);
@@ -368,7 +375,8 @@ void World::check_result(int number, const Doing& doing) {
     }
     return;
   }
-  const Group& group = *rank(number).groups[work.group];
+  const Group& group = group_for(work, number);
+  const int members = group.size() - (work.verb == Verb::kAggregated ? 1 : 0);
   const std::size_t item = item_bytes(work);
   const auto differs = [&](const Buffer& buffer, std::size_t i, float value) {
     std::array<std::byte, sizeof(float)> wanted{};
@@ -376,7 +384,7 @@ void World::check_result(int number, const Doing& doing) {
     return std::memcmp(buffer.data() + i * item, wanted.data(), item) != 0;
   };
   for (std::size_t i = 0; i < elements_of(work); ++i) {
-    const std::optional<float> result = result_of(work, group.size(), group.rank, i);
+    const std::optional<float> result = result_of(work, members, group.rank, i);
     if (result && differs(doing.target, i, *result)) wrong(i, "not " + std::to_string(*result));
     if (!work.in_place && differs(doing.source, i, element_of(work, group.rank, i)))
       wrong(i, "the source has changed");
@@ -398,14 +406,14 @@ void World::settle(int number, Doing& doing) {
     check_result(number, doing);
   }
   check_margins(number, doing, false);
-  poison(doing);
-  // Memory whose operation has failed is given back at once: peers may still know its address, and
-  // must not use it.
+  // Registered memory of an operation that has failed is given back at once: peers still know its
+  // address, and may read it until they learn of the failure (docs/assumptions.md).
   for (Buffer* buffer : {&doing.source, &doing.target}) {
-    if (!request.failure || !buffer->registered) continue;
+    if (!request.failure || !buffer->registered || buffer->base == nullptr) continue;
     if (!rank(number).engine->arena().free(std::exchange(buffer->base, nullptr)))
       broken("memory cannot be given back");
   }
+  poison(doing);
 }
 
 // Check that a rank whose operations have all ended, and whose groups are closed, uses no memory
@@ -442,11 +450,49 @@ Group& World::group_of(int number, std::size_t index) {
   return *group;
 }
 
+// Open the groups of the ranks with the aggregator, and those that take over without it.
+void World::make_aggregator() {
+  const int node = schedule_.ranks;
+  for (int number = 0; number <= node; ++number) {
+    const As as(system_, number);
+    Rank& here = rank(number);
+    std::vector<int> links = here.links;
+    here.aggregated = here.engine->open_group(kAggregatedEpoch, number, links, true);
+    if (number == node) {
+      here.engine->serve(*here.aggregated, star_of(node, node), schedule_.onset);
+      continue;
+    }
+    links.pop_back();
+    here.fallback = here.engine->open_group(kFallbackEpoch, number, links, true);
+    here.engine->fall_back(*here.aggregated, here.fallback, test::mesh(node, number));
+  }
+}
+
+// The life of the aggregator: it works until the last rank has left.
+void World::aggregate() {
+  const auto all_left = [this] {
+    for (int number = 0; number < schedule_.ranks; ++number) {
+      if (system_.process(number).alive && !rank(number).left) return kNever;
+    }
+    return system_.now_ns();
+  };
+  system_.wait(all_left, kNever);
+  Rank& here = rank(schedule_.ranks);
+  here.engine->close_group(*here.aggregated, kLeaveNs);
+  here.closing = true;
+  here.engine->close(kLeaveNs);
+  here.left = true;
+}
+
+Group& World::group_for(const Work& work, int number) {
+  return work.verb == Verb::kAggregated ? *rank(number).aggregated : group_of(number, work.group);
+}
+
 void World::post(int number, std::size_t index) {
   Rank& here = rank(number);
   const Work& work = schedule_.work[index];
   const Part& part = work.parts[static_cast<std::size_t>(number)];
-  Group& group = group_of(number, work.group);
+  Group& group = group_for(work, number);
   auto doing = std::make_unique<Doing>();
   doing->work = index;
   Operation operation =
@@ -497,7 +543,8 @@ void World::exit(int number, std::size_t index, Exit exit) {
   here.engine->close_group(*here.groups[index], kLeaveNs);
   here.exited[index] = true;
   for (const auto& doing : here.doings) {
-    if (schedule_.work[doing->work].group != index) continue;
+    const Work& work = schedule_.work[doing->work];
+    if (work.group != index || work.verb == Verb::kAggregated) continue;
     if (!doing->request->finished()) broken("an operation is open after its group");
     settle(number, *doing);
   }
@@ -507,6 +554,9 @@ void World::leave(int number) {
   Rank& here = rank(number);
   for (std::size_t index = 0; index < here.groups.size(); ++index) {
     if (here.groups[index] != nullptr && !here.exited[index]) exit(number, index, Exit::kCloses);
+  }
+  for (const auto& group : {here.aggregated, here.fallback}) {
+    if (group != nullptr) here.engine->close_group(*group, kLeaveNs);
   }
   check_memory(number);
   here.closing = true;
@@ -520,11 +570,12 @@ void World::act(int number) {
   try {
     for (std::size_t index = 0; index < schedule_.work.size(); ++index) {
       const Work& work = schedule_.work[index];
-      if (!schedule_.takes_part(work, number) || here.exited[work.group]) continue;
+      const bool aggregated = work.verb == Verb::kAggregated;
+      if (!schedule_.takes_part(work, number) || (!aggregated && here.exited[work.group])) continue;
       const Part& part = work.parts[static_cast<std::size_t>(number)];
       if (part.pause_ns > 0) system_.sleep(part.pause_ns);
       post(number, index);
-      if (part.exit != Exit::kStays) exit(number, work.group, part.exit);
+      if (part.exit != Exit::kStays && !aggregated) exit(number, work.group, part.exit);
     }
     wait_for_all(number);
     leave(number);
@@ -547,11 +598,16 @@ Outcome World::play() {
       group_of(number, index);
     }
   }
+  if (schedule_.aggregator) make_aggregator();
   for (const Fault& fault : schedule_.faults)
     system_.at(began_ns_ + fault.at_ns, [this, &fault] { begin(fault); });
   for (int number = 0; number < schedule_.ranks; ++number) {
     system_.start(number, [this, number] { act(number); });
     system_.start(number, [this, number] { listen(number); }, true);
+  }
+  if (schedule_.aggregator) {
+    system_.start(schedule_.ranks, [this] { aggregate(); });
+    system_.start(schedule_.ranks, [this] { listen(schedule_.ranks); }, true);
   }
   bool ended = system_.run(began_ns_ + kLongestNs, false);
   if (law_.empty() && ended) ended = system_.run(system_.now_ns() + kLongestNs, true);

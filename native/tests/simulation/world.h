@@ -60,6 +60,7 @@ class World {
     std::vector<int> links;                        // by rank
     std::vector<std::shared_ptr<Group>> groups;    // null until the first work
     std::vector<bool> exited;                      // by group
+    std::shared_ptr<Group> aggregated, fallback;   // with the aggregator, and without
     std::vector<std::weak_ptr<PeerArena>> mapped;  // arenas of peers
     std::vector<std::unique_ptr<Doing>> doings;
     std::vector<std::pair<std::byte*, std::size_t>> plain;  // memory that is not the engine's
@@ -86,6 +87,9 @@ class World {
   void begin(const Fault& fault);
   void begin_on(Line& line, const Fault& fault);
   void kill(int number);
+  void make_aggregator();
+  void aggregate();
+  Group& group_for(const Work& work, int number);
   void act(int number);
   void leave(int number);
   Buffer take(Rank& rank, std::size_t bytes, bool registered);
