@@ -17,9 +17,9 @@ enum class Verb : std::uint8_t {
   kAllGather,
   kReduceScatter,
   kBarrier,
-  kAggregated,  // an all_reduce through the aggregator
   kMessage,
-  kAnySource
+  kAnySource,
+  kAggregated,  // an all_reduce through the aggregator
 };
 constexpr bool is_message(Verb verb) { return verb == Verb::kMessage || verb == Verb::kAnySource; }
 

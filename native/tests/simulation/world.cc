@@ -1,7 +1,5 @@
 #include "world.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstring>
 #include <sstream>
@@ -13,13 +11,11 @@
 namespace slackline::simulation {
 namespace {
 
-constexpr std::uint32_t kJob = 0x5EED;
 constexpr std::uint32_t kEpoch = 7;  // of the first group
 constexpr std::uint32_t kAggregatedEpoch = 100;
 constexpr std::uint32_t kFallbackEpoch = 101;
 constexpr std::byte kMark{0xA5};    // of margins
 constexpr std::byte kPoison{0x5A};  // of memory whose operation has ended
-constexpr std::int64_t kRedialNs = 20 * kMillisecond;
 // An operation ends by its deadline, the time in which the engine looks at deadlines, and the time
 // in which its process stood still.
 constexpr std::int64_t kLateNs = kSecond;
@@ -31,7 +27,14 @@ constexpr std::int64_t kLeaveNs = 10 * kSecond;
 World::World(const Schedule& schedule)
     : schedule_(schedule),
       system_(schedule.seed ^ 0x4E4F495345ull, schedule.manners, schedule.processes()),
-      ranks_(static_cast<std::size_t>(schedule.processes())) {}
+      ranks_(static_cast<std::size_t>(schedule.processes())),
+      wiring_(schedule, system_, stations()) {}
+
+std::vector<Station*> World::stations() {
+  std::vector<Station*> all;
+  for (Rank& each : ranks_) all.push_back(&each);
+  return all;
+}
 
 World::~World() {
   for (int number = 0; number < schedule_.processes(); ++number) {
@@ -81,196 +84,6 @@ void World::make_engines() {
     rank(number).groups.resize(schedule_.groups.size());
     rank(number).exited.resize(schedule_.groups.size());
   }
-}
-
-void World::make_links() {
-  for (int low = 0; low < schedule_.processes(); ++low) {
-    for (int high = low + 1; high < schedule_.processes(); ++high) {
-      const auto pair = static_cast<std::size_t>(schedule_.pair_of(low, high));
-      const int rails = schedule_.rails[pair];
-      for (const auto& [own, peer] : {std::pair{low, high}, std::pair{high, low}}) {
-        const As as(system_, own);
-        rank(own).links[static_cast<std::size_t>(peer)] = rank(own).engine->add_link(
-            "rank " + std::to_string(peer), rails > 0, schedule_.first_sequence, rails == 0);
-      }
-      if (rails == 0) share(low, high);
-      for (int rail = 0; rail < rails; ++rail) {
-        lines_.push_back(std::make_unique<Line>(
-            Line{low, high, rail, schedule_.datagrams[pair] != 0, nullptr, 0, false}));
-        connect(*lines_.back(), true);
-      }
-    }
-  }
-}
-
-void World::share(int low, int high) {
-  std::array<std::uint64_t, 2> rings{};
-  for (const int i : {0, 1}) {
-    const As as(system_, i == 0 ? low : high);
-    rings[static_cast<std::size_t>(i)] = rank(i == 0 ? low : high).engine->new_ring();
-  }
-  const auto [x, y] = system_.connect(low, high);
-  for (const int i : {0, 1}) {
-    const int own = i == 0 ? low : high;
-    const int peer = i == 0 ? high : low;
-    Engine& theirs = *rank(peer).engine;
-    const As as(system_, own);
-    auto arena = std::make_shared<PeerArena>(theirs.arena().fd(), theirs.arena().capacity());
-    rank(own).mapped.push_back(arena);
-    rank(own).engine->add_shm_rail(rank(own).links[static_cast<std::size_t>(peer)], arena,
-                                   system_.duplicate(theirs.doorbell_fd(), own), i == 0 ? x : y,
-                                   rings[static_cast<std::size_t>(i)],
-                                   rings[static_cast<std::size_t>(1 - i)]);
-  }
-}
-
-void World::add_rail(int at, const Line& line, int fd, bool in_thread) {
-  const auto add = [this, at, &line, fd] {
-    const int peer = at == line.low ? line.high : line.low;
-    this->rank(at).engine->add_rail(this->rank(at).links[static_cast<std::size_t>(peer)], line.rail,
-                                    line.datagrams ? RailKind::kUdp : RailKind::kTcp, fd, kJob,
-                                    true);
-  };
-  if (in_thread) return system_.start(at, add, true);
-  const As as(system_, at);
-  add();
-}
-
-void World::connect(Line& line, bool first) {
-  const auto [x, y] = system_.connect(line.low, line.high, line.datagrams);
-  line.connection = system_.file(x)->connection;
-  add_rail(line.low, line, x, !first);
-  add_rail(line.high, line, y, !first);
-}
-
-// Make a connection again, as the lower rank does when it has lost one.
-void World::dial(Line& line) {
-  if (line.dialling) return;
-  line.dialling = true;
-  system_.at(system_.now_ns() + kRedialNs + system_.noise().between(0, kRedialNs), [this, &line] {
-    line.dialling = false;
-    const bool dead = !system_.process(line.high).alive || rank(line.high).left;
-    if (!system_.process(line.low).alive || rank(line.low).left) return;
-    if (dead) {
-      const int link = rank(line.low).links[static_cast<std::size_t>(line.high)];
-      return system_.start(
-          line.low,
-          [this, &line, link] { rank(line.low).engine->unreachable(link, "connection refused"); },
-          true);
-    }
-    if (line.away_until_ns > system_.now_ns()) return dial(line);
-    connect(line, false);
-  });
-}
-
-// Read the events of a rank's rails, as the library above the engine does.
-void World::listen(int number) {
-  while (const auto event = rank(number).engine->next_event()) {
-    // Only datagrams are damaged here, and those are dropped.
-    if (event->reason.find("corrupted") != std::string::npos && law_.empty())
-      law_ = "a rail of rank " + std::to_string(number) + " ended: " + event->reason;
-    if (event->what != "lost" || event->rail < 0) continue;
-    for (const auto& line : lines_) {
-      const int peer = line->low == number ? line->high : line->low;
-      const bool mine = (line->low == number || line->high == number) &&
-                        rank(number).links[static_cast<std::size_t>(peer)] == event->link &&
-                        line->rail == event->rail;
-      if (!mine) continue;
-      if (line->low == number || !system_.process(line->low).alive) {
-        if (line->low == number) {
-          dial(*line);
-        } else {
-          rank(number).engine->unreachable(event->link, "connection refused");
-        }
-      }
-    }
-  }
-}
-
-void World::begin(const Fault& fault) {
-  const std::int64_t now = system_.now_ns();
-  auto& acted = outcome_.acted[static_cast<std::size_t>(fault.trouble)];
-  if (fault.trouble == Trouble::kStop || fault.trouble == Trouble::kKill) {
-    if (!system_.process(fault.a).alive || rank(fault.a).left) return;
-    ++acted;
-    if (fault.trouble == Trouble::kStop)
-      system_.stop(fault.a, now + fault.for_ns);
-    else
-      kill(fault.a);
-    return;
-  }
-  for (const auto& line : lines_) {
-    if (line->low == std::min(fault.a, fault.b) && line->high == std::max(fault.a, fault.b) &&
-        line->rail == fault.rail)
-      begin_on(*line, fault);
-  }
-}
-
-void World::begin_on(Line& line, const Fault& fault) {
-  const std::int64_t now = system_.now_ns();
-  const std::int64_t until = now + fault.for_ns;
-  Connection& connection = *line.connection;
-  const std::size_t to = fault.a < fault.b ? 1 : 0;
-  Direction& direction = connection.to[to];
-  Weather& weather = connection.weather[to];
-  const auto percent = static_cast<int>(fault.factor);
-  const auto end = [this, until, kept = line.connection](auto undo) {
-    system_.at(until, [kept, undo] { undo(); });
-  };
-  if ((fault.trouble == Trouble::kLoss || fault.trouble == Trouble::kMess) && !line.datagrams)
-    return;  // TCP repairs them
-  ++outcome_.acted[static_cast<std::size_t>(fault.trouble)];
-  switch (fault.trouble) {
-    case Trouble::kReset:
-    case Trouble::kEnd:
-      line.away_until_ns = until;
-      if (line.datagrams) {
-        for (Direction& each : connection.to) each.stalled_until_ns = until;
-      } else if (fault.trouble == Trouble::kReset) {
-        connection.reset(now);
-      } else {
-        for (Direction& each : connection.to) each.end_ns = std::min(each.end_ns, now);
-      }
-      break;
-    case Trouble::kSilence:
-      if (line.datagrams)
-        direction.stalled_until_ns = until;
-      else
-        direction.stall(until);
-      break;
-    case Trouble::kSlow:
-      direction.bytes_per_ns *= fault.factor;
-      end([&direction, factor = fault.factor] { direction.bytes_per_ns /= factor; });
-      break;
-    case Trouble::kDelay: {
-      const auto more = static_cast<std::int64_t>(fault.factor * 1e6);
-      direction.delay_ns += more;
-      end([&direction, more] { direction.delay_ns -= more; });
-      break;
-    }
-    case Trouble::kLoss:
-      weather.loss = percent;
-      end([&weather] { weather.loss = 0; });
-      break;
-    case Trouble::kMess:
-      weather.doubled = weather.damaged = percent;
-      weather.jitter_ns = percent * 100 * kMicrosecond;
-      end([&weather] { weather = {weather.loss, 0, 0, 0}; });
-      break;
-    default:
-      break;
-  }
-}
-
-void World::kill(int number) {
-  // What the dead process would still write to its peers' memory, while its objects are destroyed,
-  // goes to memory of nobody.
-  for (const auto& each : rank(number).mapped) {
-    if (const auto arena = each.lock())
-      ::mmap(arena->at(0, 1), schedule_.arena_bytes, PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  }
-  system_.kill(number);
 }
 
 World::Buffer World::take(Rank& rank, std::size_t bytes, bool registered) {
@@ -588,7 +401,7 @@ void World::act(int number) {
 
 Outcome World::play() {
   make_engines();
-  make_links();
+  wiring_.connect();
   began_ns_ = system_.now_ns();
   // Ranks open a group together, before the first of them can leave it. Where something else ends
   // operations too, each opens its groups when it needs them.
@@ -600,20 +413,22 @@ Outcome World::play() {
   }
   if (schedule_.aggregator) make_aggregator();
   for (const Fault& fault : schedule_.faults)
-    system_.at(began_ns_ + fault.at_ns, [this, &fault] { begin(fault); });
+    system_.at(began_ns_ + fault.at_ns, [this, &fault] { wiring_.begin(fault); });
   for (int number = 0; number < schedule_.ranks; ++number) {
     system_.start(number, [this, number] { act(number); });
-    system_.start(number, [this, number] { listen(number); }, true);
+    system_.start(number, [this, number] { wiring_.listen(number); }, true);
   }
   if (schedule_.aggregator) {
     system_.start(schedule_.ranks, [this] { aggregate(); });
-    system_.start(schedule_.ranks, [this] { listen(schedule_.ranks); }, true);
+    system_.start(schedule_.ranks, [this] { wiring_.listen(schedule_.ranks); }, true);
   }
   bool ended = system_.run(began_ns_ + kLongestNs, false);
   if (law_.empty() && ended) ended = system_.run(system_.now_ns() + kLongestNs, true);
   outcome_.switches = system_.switches();
   outcome_.simulated_ns = system_.now_ns() - began_ns_;
   note(static_cast<std::uint64_t>(system_.now_ns()));
+  outcome_.acted = wiring_.acted();
+  if (law_.empty()) law_ = wiring_.broken_law();
   if (!law_.empty()) throw Broken(law_);
   if (!ended) broken("nothing goes on; there wait " + system_.waiting());
   for (int number = 0; number < schedule_.ranks; ++number) {

@@ -13,6 +13,7 @@
 #include "../../src/engine/engine_impl.h"
 #include "schedule.h"
 #include "system.h"
+#include "wiring.h"
 
 namespace slackline::simulation {
 
@@ -55,38 +56,18 @@ class World {
     Buffer source, target;
     bool poisoned = false;
   };
-  struct Rank {
-    std::unique_ptr<Engine> engine;
-    std::vector<int> links;                        // by rank
-    std::vector<std::shared_ptr<Group>> groups;    // null until the first work
-    std::vector<bool> exited;                      // by group
-    std::shared_ptr<Group> aggregated, fallback;   // with the aggregator, and without
-    std::vector<std::weak_ptr<PeerArena>> mapped;  // arenas of peers
+  struct Rank : Station {
+    std::vector<std::shared_ptr<Group>> groups;   // null until the first work
+    std::vector<bool> exited;                     // by group
+    std::shared_ptr<Group> aggregated, fallback;  // with the aggregator, and without
     std::vector<std::unique_ptr<Doing>> doings;
     std::vector<std::pair<std::byte*, std::size_t>> plain;  // memory that is not the engine's
-    bool closing = false, left = false;
-    std::size_t first_used = 0;
-  };
-  struct Line {  // one rail of a pair
-    int low, high, rail;
-    bool datagrams;
-    std::shared_ptr<Connection> connection;
-    std::int64_t away_until_ns = 0;
-    bool dialling = false;
   };
   static constexpr std::size_t kMargin = 64;
 
   Rank& rank(int number) { return ranks_[static_cast<std::size_t>(number)]; }
+  std::vector<Station*> stations();
   void make_engines();
-  void make_links();
-  void share(int low, int high);
-  void connect(Line& line, bool first);
-  void add_rail(int at, const Line& line, int fd, bool in_thread);
-  void dial(Line& line);
-  void listen(int number);
-  void begin(const Fault& fault);
-  void begin_on(Line& line, const Fault& fault);
-  void kill(int number);
   void make_aggregator();
   void aggregate();
   Group& group_for(const Work& work, int number);
@@ -111,7 +92,7 @@ class World {
   const Schedule& schedule_;
   System system_;
   std::vector<Rank> ranks_;
-  std::vector<std::unique_ptr<Line>> lines_;
+  Wiring wiring_;
   Outcome outcome_;
   std::string law_;  // the first law that was broken within a thread
   std::int64_t began_ns_ = 0;
