@@ -121,7 +121,7 @@ def test_the_wheel_is_a_manylinux_wheel_of_the_package_alone(wheel: Path) -> Non
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     tops = {name.partition("/")[0] for name in names}
-    information = f"slackline-{slackline.__version__}.dist-info"
+    information = f"slackline_torch-{slackline.__version__}.dist-info"
     assert tops == {"slackline", "slackline_entry.py", information}
     (extension,) = [name for name in names if name.endswith(".so")]
     assert extension.startswith("slackline/_native.")
