@@ -1,12 +1,8 @@
-""
-    "Plant faults that this project had into the engine, and count the schedules until each is found.
+"""Plant faults that this project had into the engine, and count the schedules until each is found.
 
-    python native /
-    tests / simulation /
-    planted.py[NAME...][--schedules 12000][--first 0][--rotate N]
+    python native/tests/simulation/planted.py [NAME ...] [--schedules 12000] [--rotate N]
 
-    A patch of the folder `planted` is one fault;
-its first lines say what it does. The sources are
+A patch of the folder `planted` is one fault; its first lines say what it does. The sources are
 copied to build/planted, so that the tree stays as it is. The exit status is 1 if a fault is not
 found.
 """
@@ -41,8 +37,9 @@ class Found:
 
 
 def patches() -> dict[str, Path]:
-    return {path.stem: path for path in sorted((HERE / "planted").glob("*.patch"))
-}
+    """Return the patches by the names of their faults."""
+    return {path.stem: path for path in sorted((HERE / "planted").glob("*.patch"))}
+
 
 def rotated(names: list[str], count: int) -> list[str]:
     """Return `count` names; each commit has others."""
@@ -112,6 +109,7 @@ def _run(command: list[str], *, cwd: Path) -> None:
 
 
 def main() -> None:
+    """Plant the faults that the command line names, and print when each is found."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="a fault; all if none is given")
     parser.add_argument("--schedules", type=int, default=MOST_SCHEDULES, help="the most to play")
