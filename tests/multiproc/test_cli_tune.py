@@ -6,6 +6,7 @@ setting, so that each test knows the fastest setting.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
