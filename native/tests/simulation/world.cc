@@ -77,8 +77,9 @@ void World::make_engines() {
   for (int number = 0; number < schedule_.processes(); ++number) {
     const As as(system_, number);
     system_.process(number).clock_offset_ns = (number * 7 + 1) * kSecond;
-    // Nobody waits in a call of the aggregator's engine.
-    if (number == schedule_.ranks) options.progress_thread = true;
+    // Nobody waits in a call of the aggregator's engine, nor in that of a rank that waits for
+    // others.
+    if (schedule_.aggregator) options.progress_thread = true;
     rank(number).engine = std::make_unique<Engine>(options);
     rank(number).links.assign(static_cast<std::size_t>(schedule_.processes()), -1);
     rank(number).groups.resize(schedule_.groups.size());
@@ -377,6 +378,17 @@ void World::leave(int number) {
   here.left = true;
 }
 
+// Wait until every rank has done its work. A rank that has lost the aggregator may need the others.
+void World::wait_for_others() {
+  const auto all_done = [this] {
+    for (int number = 0; number < schedule_.ranks; ++number) {
+      if (system_.process(number).alive && !rank(number).done) return kNever;
+    }
+    return system_.now_ns();
+  };
+  system_.wait(all_done, kNever);
+}
+
 // Do the work of one rank.
 void World::act(int number) {
   Rank& here = rank(number);
@@ -391,6 +403,8 @@ void World::act(int number) {
       if (part.exit != Exit::kStays && !aggregated) exit(number, work.group, part.exit);
     }
     wait_for_all(number);
+    here.done = true;
+    if (schedule_.aggregator) wait_for_others();
     leave(number);
   } catch (const Broken& law) {
     if (law_.empty()) law_ = law.what();

@@ -61,6 +61,7 @@ class World {
     std::vector<bool> exited;                     // by group
     std::shared_ptr<Group> aggregated, fallback;  // with the aggregator, and without
     std::vector<std::unique_ptr<Doing>> doings;
+    bool done = false;                                      // with all its work
     std::vector<std::pair<std::byte*, std::size_t>> plain;  // memory that is not the engine's
   };
   static constexpr std::size_t kMargin = 64;
@@ -72,6 +73,7 @@ class World {
   void aggregate();
   Group& group_for(const Work& work, int number);
   void act(int number);
+  void wait_for_others();
   void leave(int number);
   Buffer take(Rank& rank, std::size_t bytes, bool registered);
   Group& group_of(int number, std::size_t group);
