@@ -249,10 +249,9 @@ TEST("an arena that is full of withheld memory says which peer withholds how muc
   const auto refused = early.post(ranks.group(0), send_to(1, more.data(), more.size(), 3), true);
   CHECK(refused->failure.fault == Fault::kUsage);
   const std::string words_of_it = refused->failure.message;
-  CHECK(
-      words_of_it.find(", of which 4 MiB are freed but withheld, because rank 1 may still "
-                       "write to them: it has not noticed yet that an operation has failed") !=
-      std::string::npos);
+  CHECK(words_of_it.find(", of which 4 MiB are freed but withheld, because rank 1 may still "
+                         "write to them: it has not noticed yet that an operation has failed") !=
+        std::string::npos);
   ranks.engine(1).close(0);  // as the end of the peer's process
   free_all(early, grabbed);
   until([&] { return early.allocate(kArenaBytes / 2 + 4096) != nullptr; }, "the memory");
