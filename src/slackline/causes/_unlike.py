@@ -149,7 +149,9 @@ def _read(link: Link, least: int) -> _Reading:
     busy_ns = sum(each.busy_ns for each in latest)
     confirmed = sum(each.confirmed_bytes for each in latest)
     loaded = [each.round_trip_ns for each in latest if each.round_trip_ns and each.sent_bytes]
-    carried = busy_ns >= _BUSY_NS and confirmed >= _BYTES
+    # Within a host its cores copy the bytes, and their load decides which direction is faster.
+    comparable = not latest[0].within_host
+    carried = comparable and busy_ns >= _BUSY_NS and confirmed >= _BYTES
     lost = resent / packets if packets else None
     if latest[0].kind == "udp":
         shares = [r.resent / r.packets for r in latest if r.packets >= _INTERVAL_PACKETS]

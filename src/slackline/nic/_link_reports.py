@@ -8,7 +8,7 @@ from typing import Protocol
 from slackline.nic._negotiated import NegotiatedRates
 from slackline.records import ClockOffset, LinkReport
 
-__all__ = ["Counted", "LinkReports"]
+__all__ = ["Counted", "LinkReports", "within_host"]
 
 _INTERVAL_NS = 1_000_000_000
 
@@ -150,8 +150,18 @@ class LinkReports:
                 busy_ns=busy_ns,
                 least_round_trip_ns=min(map(round_trip, probes), default=0),
                 negotiated_bps=self._rates.of_rail(status.name),
+                within_host=within_host(status.name),
             )
         )
+
+
+def within_host(name: str) -> bool:
+    """Return whether both ends of a rail are at one host.
+
+    `name` is the engine's name of the rail: "udp 10.0.0.1>10.0.0.1".
+    """
+    here, _, there = name.partition(" ")[2].partition(">")
+    return bool(here) and (here == there or here.startswith("127.") or here == "::1")
 
 
 def offset_of(rank: int, peer: int, probe: tuple[int, int, int, int]) -> ClockOffset:

@@ -133,6 +133,8 @@ class LinkReport:
     """The shortest round trip of a probe in the interval; 0 without one."""
     negotiated_bps: int = 0
     """The rate that the rail's network device has negotiated, in bits per second; 0 if unknown."""
+    within_host: bool = False
+    """Whether both ends have addresses of one host: the rate then depends on its cores."""
 
 
 @dataclass(frozen=True, kw_only=True)

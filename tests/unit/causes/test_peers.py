@@ -35,6 +35,8 @@ class Network:
     trip_ns: int = 200_000
     lost: float = 0.0
     udp: bool = False
+    within_host: bool = False
+    """Whether all ranks are processes of one host that use its addresses."""
     rates: Mapping[Way, float] = field(default_factory=dict)
     """The part of the usual rate that a direction carries."""
     losses: Mapping[Way, float] = field(default_factory=dict)
@@ -85,6 +87,7 @@ class Network:
             packets=packets,
             resent=round(packets * lost),
             negotiated_bps=self.negotiated_bps.get(way[0], 10**9),
+            within_host=self.within_host,
             confirmed_bytes=round(rate * busy_ns / 8e9),
             busy_ns=busy_ns,
             # Data wait behind the data before them, 64 KiB or less.
@@ -410,6 +413,18 @@ def test_rails_of_two_hosts_with_late_ends_or_with_other_nics_are_no_fault(
             trip_ns=150_000,
         )
     assert told(tmp_path_factory.mktemp("job"), rails[0], beside=rails[1:]) == []
+
+
+@given(network=NETWORKS, data=st.data())
+def test_rates_within_a_host_are_not_compared(
+    tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
+):
+    """Its cores copy the bytes, and are shared unevenly: the same rates between hosts get names."""
+    some = data.draw(st.lists(st.sampled_from(network.ways), min_size=1, unique=True), label="slow")
+    rates = {way: data.draw(st.floats(0.1, 0.6)) for way in some}
+    names = ["vm"] * network.hosts
+    shared = replace(network, rates=rates, within_host=True)
+    assert told(tmp_path_factory.mktemp("job"), shared, names=names) == []
 
 
 def test_two_sites_are_described_with_their_distance(tmp_path: Path):
