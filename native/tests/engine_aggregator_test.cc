@@ -13,22 +13,6 @@ namespace {
 
 constexpr std::uint32_t kFallbackEpoch = 1000;
 
-std::shared_ptr<Program> star(int workers, int rank) {
-  auto p = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{7}, workers + 1,
-                                     rank, 1, true, true, false);
-  p->pieces = 128;
-  p->longest_segment = 32u << 10;
-  if (rank < workers) {
-    p->append(Opcode::kSend, workers, 0, false);
-    p->append(Opcode::kCopy, workers, 0, false);
-    return p;
-  }
-  for (int worker = 0; worker < workers; ++worker) p->append(Opcode::kBuffer, worker, 0, false);
-  p->append(Opcode::kReduceAll, workers, 0, false);
-  for (int worker = 0; worker < workers; ++worker) p->append(Opcode::kSend, worker, 0, false);
-  return p;
-}
-
 // A test device that acts as an aggregation node on its own thread. The device adds complete sets
 // of frames, one frame of each worker, and fails after `limit` sets.
 class NodeDevice {

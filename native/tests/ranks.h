@@ -225,6 +225,24 @@ inline std::shared_ptr<Program> reduce_broadcast(int ranks, int rank) {
   return p;
 }
 
+// Return the part of an all_reduce through an aggregator: of a worker, or with `rank` equal to
+// `workers` of the aggregator.
+inline std::shared_ptr<Program> star(int workers, int rank) {
+  auto p = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{7}, workers + 1,
+                                     rank, 1, true, true, false);
+  p->pieces = 128;
+  p->longest_segment = 32u << 10;
+  if (rank < workers) {
+    p->append(Opcode::kSend, workers, 0, false);
+    p->append(Opcode::kCopy, workers, 0, false);
+    return p;
+  }
+  for (int worker = 0; worker < workers; ++worker) p->append(Opcode::kBuffer, worker, 0, false);
+  p->append(Opcode::kReduceAll, workers, 0, false);
+  for (int worker = 0; worker < workers; ++worker) p->append(Opcode::kSend, worker, 0, false);
+  return p;
+}
+
 struct Plan {
   const char* name;
   std::shared_ptr<Program> (*make)(int ranks, int rank);

@@ -10,7 +10,6 @@ namespace {
 
 constexpr std::uint8_t kStar = 9;  // numbers of plans that the library does not use
 constexpr std::uint8_t kChain = 10;
-constexpr std::uint8_t kAggregated = 7;
 
 std::shared_ptr<Program> broadcast(int ranks, int rank, int root, bool chain) {
   auto program = std::make_shared<Program>(wire::Collective::kBroadcast, chain ? kChain : kStar,
@@ -64,22 +63,6 @@ bool sums_in_rank_order(const Work& work) {
 
 }  // namespace
 
-std::shared_ptr<Program> star_of(int ranks, int rank) {
-  auto program = std::make_shared<Program>(wire::Collective::kAllReduce, kAggregated, ranks + 1,
-                                           rank, 1, true, true, false);
-  program->pieces = 128;
-  program->longest_segment = 32u << 10;
-  if (rank < ranks) {
-    program->append(Opcode::kSend, ranks, 0, false);
-    program->append(Opcode::kCopy, ranks, 0, false);
-    return program;
-  }
-  for (int each = 0; each < ranks; ++each) program->append(Opcode::kBuffer, each, 0, false);
-  program->append(Opcode::kReduceAll, ranks, 0, false);
-  for (int each = 0; each < ranks; ++each) program->append(Opcode::kSend, each, 0, false);
-  return program;
-}
-
 std::shared_ptr<Program> program_of(const Work& work, int ranks, int rank) {
   switch (work.verb) {
     case Verb::kBroadcast:
@@ -89,7 +72,7 @@ std::shared_ptr<Program> program_of(const Work& work, int ranks, int rank) {
     case Verb::kReduceScatter:
       return reduce_scatter(ranks, rank);
     case Verb::kAggregated:
-      return star_of(ranks - 1, rank);
+      return test::star(ranks - 1, rank);
     default:
       return test::plans()[static_cast<std::size_t>(work.plan)].make(ranks, rank);
   }

@@ -13,9 +13,6 @@ namespace slackline::simulation {
 
 // Return a rank's part of the plan of a collective. Ranks are counted within the group.
 std::shared_ptr<Program> program_of(const Work& work, int ranks, int rank);
-// Return the part of an all_reduce through an aggregator: of a rank, or with `rank` equal to
-// `ranks` of the aggregator.
-std::shared_ptr<Program> star_of(int ranks, int rank);
 // Return the number of elements of a collective, and their size.
 std::size_t elements_of(const Work& work);
 std::size_t item_bytes(const Work& work);

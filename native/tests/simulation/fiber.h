@@ -25,7 +25,7 @@ class Fiber {
   bool ended() const { return ended_; }
 
  private:
-  // What the C++ runtime keeps for each thread about exceptions.
+  // The record that the C++ runtime keeps of the exceptions in flight, one for each thread.
   struct Exceptions {
     void* caught = nullptr;
     unsigned uncaught = 0;

@@ -145,7 +145,7 @@ bool Schedule::takes_part(const Work& each, int rank) const {
 
 Schedule Schedule::draw(std::uint64_t seed) {
   Draw draw(seed);
-  // What is switched on is drawn from numbers of its own.
+  // A second stream of numbers decides which faults may happen, so that the first stays the same.
   Draw swarm(seed ^ 0x5741524Dull);
   Schedule s;
   s.seed = seed;

@@ -23,10 +23,10 @@ enum class Verb : std::uint8_t {
 };
 constexpr bool is_message(Verb verb) { return verb == Verb::kMessage || verb == Verb::kAnySource; }
 
-// What a rank does with a group after a piece of work.
+// The choices of a rank after an operation: it stays in the group, closes it or aborts it.
 enum class Exit : std::uint8_t { kStays, kCloses, kAborts };
 
-// What one rank does for one piece of work.
+// The part of one rank in an operation of the schedule: how it posts the operation, and what next.
 struct Part {
   std::int64_t pause_ns = 0;    // before the call
   bool blocking = false;        // the call returns when the operation has ended
@@ -36,7 +36,7 @@ struct Part {
   Exit exit = Exit::kStays;
 };
 
-// One operation of several ranks.
+// An operation of the schedule: an all_reduce of a group, a message between two ranks, and so on.
 struct Work {
   Verb verb = Verb::kAllReduce;
   std::size_t group = 0;  // an index of Schedule::groups
@@ -80,7 +80,8 @@ struct Fault {
 struct Schedule {
   std::uint64_t seed = 0;
   int ranks = 2;
-  // One process more adds for the ranks, once `onset` segments of each have arrived.
+  // With `aggregator`, a further process adds the tensors of all ranks. It begins to add when
+  // `onset` segments of each rank have arrived.
   bool aggregator = false;
   std::uint32_t onset = 1;
   std::vector<int> rails;                // by pair (see pair_of): 0 for shared memory

@@ -214,7 +214,8 @@ void System::kill(int number) {
   if (!process.alive) return;
   process.alive = false;
   for (std::size_t i = 0; i < files_.size(); ++i) {
-    // Its other descriptors end with its engine; no process sees their end.
+    // Peers notice the end of a connection only; the object of the engine closes its other
+    // descriptors.
     if (files_[i] != nullptr && files_[i]->process == number &&
         files_[i]->kind == File::Kind::kStream)
       close(kFirstDescriptor + static_cast<int>(i));

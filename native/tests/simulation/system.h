@@ -31,7 +31,7 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 // takes it for none of its own errors.
 struct Killed {};
 
-// One direction of a stream connection: the bytes on their way, and those that wait to be read.
+// One direction of a connection, with the bytes that are on their way or wait to be read.
 struct Direction {
   struct Piece {
     std::vector<std::byte> bytes;
@@ -156,7 +156,7 @@ class System {
   Process& process(int number) { return processes_[static_cast<std::size_t>(number)]; }
   void kill(int process);
   void stop(int process, std::int64_t until_ns);
-  // What the threads that still wait are doing.
+  // Return a description of the threads that still wait, for the message of a hang.
   std::string waiting() const;
   // The most switches of threads in a schedule. More of them mean that time hardly passes.
   static constexpr std::uint64_t kMostSwitches = 5'000'000;

@@ -227,7 +227,6 @@ bool simulates() { return System::current() != nullptr; }
 
 extern "C" {
 
-// NOLINTBEGIN(bugprone-reserved-identifier)
 ssize_t __real_sendmsg(int, const msghdr*, int);
 ssize_t __wrap_sendmsg(int fd, const msghdr* message, int flags) {
   if (!of_simulation(fd)) return __real_sendmsg(fd, message, flags);
@@ -575,6 +574,5 @@ void __wrap__ZNSt6thread4joinEv(std::thread* thread) {
   number = 0;
   std::memcpy(static_cast<void*>(thread), &number, sizeof number);
 }
-// NOLINTEND(bugprone-reserved-identifier)
 
 }  // extern "C"

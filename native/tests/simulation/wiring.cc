@@ -195,8 +195,8 @@ void Wiring::begin_on(Line& line, const Fault& fault) {
 }
 
 void Wiring::kill(int number) {
-  // What the dead process would still write to its peers' memory, while its objects are destroyed,
-  // goes to memory of nobody.
+  // The objects of a dead process write to shared memory when they are destroyed. Private memory
+  // takes the place of its peers' arenas, so that no peer sees these writes.
   for (const auto& each : station(number).mapped) {
     if (const auto arena = each.lock())
       ::mmap(arena->at(0, 1), schedule_.arena_bytes, PROT_READ | PROT_WRITE,

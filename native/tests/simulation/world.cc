@@ -273,7 +273,7 @@ void World::make_aggregator() {
     std::vector<int> links = here.links;
     here.aggregated = here.engine->open_group(kAggregatedEpoch, number, links, true);
     if (number == node) {
-      here.engine->serve(*here.aggregated, star_of(node, node), schedule_.onset);
+      here.engine->serve(*here.aggregated, test::star(node, node), schedule_.onset);
       continue;
     }
     links.pop_back();
