@@ -33,7 +33,7 @@ demo: setup  ## train on 4 ranks of this machine: PCCO, DDP over slackline, DDP 
 test: setup  ## every kind of test, in minutes; JOBS=4 at a time (docs/testing.md)
 	$(PYTEST) -m "not slow" tests
 
-test-full: setup  ## the same tests with all their cases: three quarters of an hour
+test-full: setup build/native-address.simulated  ## the same tests with all their cases: three quarters of an hour
 	$(PYTEST) --hypothesis-profile full tests
 
 # The wheel is tested in an environment of its own, build/torch-$(VERSION), which `make clean` removes.
@@ -167,7 +167,7 @@ build/native-plain.passed: $(VENV)/.package
 	$(EXTENSION)/slackline_native_tests
 	$(EXTENSION)/slackline_allocation_tests
 	$(EXTENSION)/slackline_simulation --replay native/tests/simulation/found.txt
-	$(EXTENSION)/slackline_simulation --shrink --count 4000
+	$(EXTENSION)/slackline_simulation --shrink --count 2000
 	@touch $@
 
 build/native-%.passed: $(VENV)/.tools $(NATIVE)
@@ -177,9 +177,8 @@ build/native-%.passed: $(VENV)/.tools $(NATIVE)
 	$(FIXED_LAYOUT) build/native-$*/slackline_allocation_tests
 	@touch $@
 
-build/native-address.passed: build/native-address.simulated
 build/native-address.simulated: $(VENV)/.tools $(NATIVE)
 	$(CMAKE) $(NATIVE_BUILD) -B build/native-address -DSLACKLINE_SANITIZE=address -DCMAKE_BUILD_TYPE=Debug
 	$(CMAKE) --build build/native-address --target slackline_simulation
-	ASAN_OPTIONS=detect_leaks=0 build/native-address/slackline_simulation --count 60
+	ASAN_OPTIONS=detect_leaks=0 build/native-address/slackline_simulation --count 500
 	@touch $@

@@ -23,6 +23,7 @@ WORK = ROOT / "build" / "planted"
 TREE, BUILD = WORK / "tree", WORK / "build"
 MOST_SCHEDULES = 12_000
 MOST_SECONDS = 600
+_BROKEN = r"^seed \d+, schedule (\d+): (.*)$"
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,13 @@ def plant(name: str, path: Path, *, schedules: int, first: int) -> Found:
     what = path.read_text().split("\n\n", 1)[0].replace("\n", " ")
     if done.returncode < 0:
         return Found(name, what, _played(first, schedules), f"signal {-done.returncode}")
-    broken = re.search(r"^seed \d+, schedule (\d+): (.*)$", done.stdout, re.MULTILINE)
-    if broken is None:
-        return Found(name, what, None, "")
-    return Found(name, what, int(broken[1]), broken[2])
+    broken = re.search(_BROKEN, done.stdout, re.MULTILINE)
+    if broken is not None:
+        return Found(name, what, int(broken[1]), broken[2])
+    replayed = [str(program), "--replay", str(HERE / "found.txt")]
+    done = subprocess.run(replayed, capture_output=True, text=True, timeout=60)
+    kept = re.search(_BROKEN, done.stdout, re.MULTILINE)
+    return Found(name, what, None, "" if kept is None else f"by a kept schedule: {kept[2]}")
 
 
 def _played(first: int, schedules: int) -> int:

@@ -34,7 +34,7 @@ Part draw_part(Draw& draw, bool harsh) {
   part.blocking = draw.percent(25);
   part.waits_for_all = draw.percent(30);
   part.registered = draw.percent(50);
-  if (harsh && draw.percent(4)) part.cancel_ns = draw.spread(kMicrosecond, 10 * kMillisecond);
+  if (harsh && draw.percent(8)) part.cancel_ns = draw.spread(kMicrosecond, 10 * kMillisecond);
   if (harsh && draw.percent(3)) part.exit = draw.percent(50) ? Exit::kCloses : Exit::kAborts;
   return part;
 }
@@ -73,6 +73,7 @@ Work draw_work(Draw& draw, const Schedule& schedule, bool harsh) {
   work.priority = static_cast<int>(draw.between(0, 2));
   if (draw.percent(40)) work.dtype = static_cast<int>(draw.between(1, 2));
   work.count = draw_count(draw);
+  if (is_message(work.verb)) work.count *= static_cast<std::size_t>(draw.between(1, 8));
   work.in_place = draw.percent(50);
   work.seed = draw.bits();
   work.timeout_ns = harsh && draw.percent(5) ? draw.spread(kMillisecond, 5 * kSecond) : kPatient;
