@@ -11,7 +11,7 @@ endif()
 set(model_sources native/tests/model/search.cc native/tests/model/world.cc native/tests/model/world_state.cc)
 add_executable(slackline_native_tests EXCLUDE_FROM_ALL native/tests/main.cc ${test_sources} ${model_sources})
 target_link_libraries(slackline_native_tests PRIVATE slackline_core)
-target_precompile_headers(slackline_native_tests PRIVATE ${slackline_headers} "${PROJECT_SOURCE_DIR}/native/src/engine/engine_impl.h")
+target_precompile_headers(slackline_native_tests PRIVATE ${slackline_headers} "${PROJECT_SOURCE_DIR}/native/src/engine/engine.h")
 enable_testing()
 add_test(NAME native COMMAND slackline_native_tests)
 set_tests_properties(native PROPERTIES TIMEOUT 300)
@@ -34,14 +34,14 @@ target_link_libraries(slackline_allocation_tests PRIVATE slackline_core)
 add_dependencies(slackline_native_tests slackline_allocation_tests)
 add_test(NAME allocations COMMAND slackline_allocation_tests)
 set_tests_properties(allocations PROPERTIES TIMEOUT 300)
-target_precompile_headers(slackline_allocation_tests PRIVATE ${slackline_headers} "${PROJECT_SOURCE_DIR}/native/src/engine/engine_impl.h")
+target_precompile_headers(slackline_allocation_tests PRIVATE ${slackline_headers} "${PROJECT_SOURCE_DIR}/native/src/engine/engine.h")
 
 # slackline_simulation: whole engines in simulated time. The linker leads the engine's system calls to the simulated
 # system (tests/simulation/system_calls.cc); the engine itself is the one of every other program.
 file(GLOB simulation_sources CONFIGURE_DEPENDS native/tests/simulation/*.cc)
 add_executable(slackline_simulation EXCLUDE_FROM_ALL ${simulation_sources})
 target_link_libraries(slackline_simulation PRIVATE slackline_core)
-target_precompile_headers(slackline_simulation PRIVATE ${slackline_headers} "${PROJECT_SOURCE_DIR}/native/src/engine/engine_impl.h")
+target_precompile_headers(slackline_simulation PRIVATE ${slackline_headers} "${PROJECT_SOURCE_DIR}/native/src/engine/engine.h")
 set(simulated_calls
   clock_gettime close epoll_create1 epoll_ctl epoll_wait eventfd fcntl getifaddrs getpeername getsockname getsockopt ioctl
   pthread_cond_clockwait read readlink readv recv recvmmsg sched_yield sendmmsg sendmsg setsockopt shutdown syscall write

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "../src/engine/engine_impl.h"
+#include "../src/engine/engine.h"
 
 namespace slackline {
 

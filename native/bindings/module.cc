@@ -16,7 +16,7 @@
 #include <tuple>
 #include <utility>
 
-#include "../src/engine/engine_impl.h"
+#include "../src/engine/engine.h"
 #include "../src/kernels/float_modes.h"
 #include "bind.h"
 #include "group.h"
@@ -336,7 +336,7 @@ NB_MODULE(_native, m) {
       .def(
           "add_link",
           [](Engine& e, std::string name, bool reconnect, bool shared) {
-            return e.add_link(std::move(name), reconnect, 1, shared);
+            return e.connections().add_link(std::move(name), reconnect, 1, shared);
           },
           "name"_a, "reconnect"_a = false, "shared"_a = false,
           nb::call_guard<nb::gil_scoped_release>(),
@@ -346,8 +346,8 @@ NB_MODULE(_native, m) {
           "add_rail",
           [](Engine& e, int link, int rail, const std::string& kind, int fd, std::uint32_t job,
              bool checksums, std::string name, std::size_t most_packet_bytes) {
-            e.add_rail(link, rail, rail_kind(kind), fd, job, checksums, std::move(name),
-                       most_packet_bytes);
+            e.connections().add_rail(link, rail, rail_kind(kind), fd, job, checksums,
+                                     std::move(name), most_packet_bytes);
           },
           "link"_a, "rail"_a, "kind"_a, "fd"_a, "job"_a, "checksums"_a = true, "name"_a = "",
           "most_packet_bytes"_a = 65'535, nb::call_guard<nb::gil_scoped_release>(),
@@ -412,14 +412,14 @@ NB_MODULE(_native, m) {
           "closed.")
       .def(
           "log_operations",
-          [](Engine& self, std::size_t capacity) { self.operation_log.enable(capacity); },
+          [](Engine& self, std::size_t capacity) { self.operation_log().enable(capacity); },
           "capacity"_a,
           "Keep a record of each operation that ends, in a ring of `capacity` records, a power of "
           "two. Call it before the first group is opened.")
       .def(
           "logged_sums",
           [](Engine& self) {
-            const OperationLog::Sums sums = self.operation_log.sums();
+            const OperationLog::Sums sums = self.operation_log().sums();
             return std::make_tuple(sums.waited_ns, sums.running_ns, sums.reduced);
           },
           "Return (waited_ns, running_ns, reduced_bytes) of the program's operations so far: the "
@@ -431,7 +431,7 @@ NB_MODULE(_native, m) {
             OperationLog::Taken taken;
             {
               const nb::gil_scoped_release released;
-              taken = self.operation_log.take();
+              taken = self.operation_log().take();
             }
             return std::make_tuple(nb::bytes(taken.rows.data(), taken.rows.size()), taken.count,
                                    taken.lost);

@@ -8,7 +8,7 @@
 #include <string>
 #include <tuple>
 
-#include "../src/engine/engine_impl.h"
+#include "../src/engine/engine.h"
 
 namespace slackline {
 

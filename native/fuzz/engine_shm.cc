@@ -26,13 +26,14 @@ struct Peer final : FrameSink {
     new (arena.allocate(sizeof(Doorbell))) Doorbell{};
     home = arena.offset_of(arena.allocate(kHome));
     const std::uint64_t to_us = make_ring(arena);
-    const std::uint64_t to_engine = engine.new_ring();
+    const std::uint64_t to_engine = engine.connections().new_ring();
     const auto [x, y] = test::socket_pair();
-    link = engine.add_link("the fuzzer");
-    engine.add_shm_rail(link, ::dup(arena.fd()), kArena, ::dup(bell), x, to_engine, to_us);
+    link = engine.connections().add_link("the fuzzer");
+    engine.connections().add_shm_rail(link, ::dup(arena.fd()), kArena, ::dup(bell), x, to_engine,
+                                      to_us);
     rail = std::make_unique<ShmRail>(
         arena, std::make_unique<PeerArena>(engine.arena().fd(), engine.arena().capacity()),
-        ::dup(engine.doorbell_fd()), y, to_us, to_engine);
+        ::dup(engine.connections().doorbell_fd()), y, to_us, to_engine);
   }
   ~Peer() override { ::close(bell); }
 

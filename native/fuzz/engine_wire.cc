@@ -83,12 +83,12 @@ struct Wires : Play {
   explicit Wires(std::uint8_t how) {
     std::vector<int> links{-1};
     for (int rank = 1; rank < kRanks; ++rank) {
-      links.push_back(engine.add_link("the fuzzer"));
+      links.push_back(engine.connections().add_link("the fuzzer"));
       Peer& peer = peers[static_cast<std::size_t>(rank - 1)];
       peer.rank = rank;
       for (int rail = 0; rail < rank; ++rail) {
         const auto [ours, theirs] = test::socket_pair();
-        engine.add_rail(links.back(), rail, RailKind::kTcp, ours, kJobCode);
+        engine.connections().add_rail(links.back(), rail, RailKind::kTcp, ours, kJobCode);
         peer.rails.push_back(std::make_unique<Far>(theirs));
       }
     }

@@ -239,7 +239,7 @@ TEST("a worker that has the result helps those that have not") {
   // open at rank 2.
   FaultState late;
   late.delay_ns = 300'000'000;
-  net.ranks.engine(3).set_fault(net.ranks.link(3, 2), -1, late);
+  net.ranks.engine(3).connections().set_fault(net.ranks.link(3, 2), -1, late);
   on_every_rank(3, [&](int rank) {
     std::vector<float> values = contributions(rank, kCount);
     const auto request = net.post(rank, values.data(), values.data(), kCount, false);
@@ -264,7 +264,7 @@ TEST("a worker that has moved an operation to the fallback acknowledges no resul
   const auto delay = [&](int from, int to, std::int64_t by_ns) {
     FaultState late;
     late.delay_ns = by_ns;
-    net.ranks.engine(from).set_fault(net.ranks.link(from, to), -1, late);
+    net.ranks.engine(from).connections().set_fault(net.ranks.link(from, to), -1, late);
   };
   delay(3, 1, 300'000'000);  // delays the result
   for (const int from : {0, 1})

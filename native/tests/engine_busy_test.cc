@@ -47,7 +47,7 @@ class BusyRail final : public model::MemoryRail {
 // An engine without a thread of its own, and its only rail. Messages kFirst and kLast are awaited.
 struct Busy {
   Busy() : engine(one_thread(1u << 20)) {
-    const int link = engine.add_link("busy");
+    const int link = engine.connections().add_link("busy");
     group = engine.open_group(1, 0, {-1, link}, false);
     auto made = std::make_unique<BusyRail>();
     rail = made.get();
@@ -125,7 +125,7 @@ TEST("a fork waits until no thread is within the engine, and the child's copy re
   const pid_t child = ::fork();
   if (child == 0) {
     try {
-      busy.engine.link_alive(0);
+      busy.engine.connections().link_alive(0);
     } catch (const Elsewhere&) {
       ::_exit(0);
     }

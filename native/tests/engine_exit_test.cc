@@ -111,19 +111,20 @@ struct Connected {
     for (int peer = 0; peer < kRanks; ++peer) {
       if (peer == rank) continue;
       const int link = links[static_cast<std::size_t>(peer)] =
-          engine.add_link("rank " + std::to_string(peer));
+          engine.connections().add_link("rank " + std::to_string(peer));
       const int socket = sockets.ends[rank][peer], control = sockets.controls[rank][peer];
       if (kind != Kind::kShared) {
-        engine.add_rail(link, 0, kind == Kind::kStream ? RailKind::kTcp : RailKind::kUdp, socket,
-                        kJobCode);
+        engine.connections().add_rail(
+            link, 0, kind == Kind::kStream ? RailKind::kTcp : RailKind::kUdp, socket, kJobCode);
         continue;
       }
-      const std::uint64_t ring = engine.new_ring();
+      const std::uint64_t ring = engine.connections().new_ring();
       send_offer(socket, {ring, engine.arena().capacity()}, engine.arena().fd(),
-                 engine.doorbell_fd());
+                 engine.connections().doorbell_fd());
       std::array<int, 2> fds{};
       const Offer offer = take_offer(socket, fds);
-      engine.add_shm_rail(link, fds[0], offer.bytes, fds[1], control, ring, offer.ring);
+      engine.connections().add_shm_rail(link, fds[0], offer.bytes, fds[1], control, ring,
+                                        offer.ring);
     }
     group = engine.open_group(1, rank, links, false);
   }

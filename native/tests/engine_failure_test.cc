@@ -137,7 +137,8 @@ TEST("who leaves a group because of a dead rank names that one to those who stil
     for (const Ranks::Wire& wire : ranks.wires) {
       if (wire.low == 1 && wire.high == 2) ::shutdown(wire.low_fd, SHUT_RDWR);
     }
-    until([&] { return !ranks.engine(2).link_alive(ranks.link(2, 1)); }, "the loss of the link");
+    until([&] { return !ranks.engine(2).connections().link_alive(ranks.link(2, 1)); },
+          "the loss of the link");
     if (closes_engine)
       ranks.engine(2).close(kSecond);
     else
@@ -155,9 +156,9 @@ TEST("a member that leaves a failed group is not taken for the cause, whatever h
     for (const bool posted_before : {false, true}) {
       for (const std::uint32_t leaves : {kEpoch, 0u}) {  // the group, or all groups
         Played p;
-        const int other = p.engine.add_link("the cause");
+        const int other = p.engine.connections().add_link("the cause");
         const auto [ours, theirs] = socket_pair();
-        p.engine.add_rail(other, 0, RailKind::kTcp, ours, kJobCode);
+        p.engine.connections().add_rail(other, 0, RailKind::kTcp, ours, kJobCode);
         Hand cause(theirs);  // rank 2, whose own words are late
         const auto group = p.engine.open_group(kEpoch, 0, {-1, p.link, other}, false);
         std::vector<float> values(1000);
@@ -332,7 +333,7 @@ TEST("the loss of the last rail is a typed failure on both ends") {
     const Fault fault = lost->failure.fault;
     CHECK(fault == Fault::kPeer || fault == Fault::kFrame);
     CHECK(says(lost, " closed "));
-    CHECK(!ranks.engine(worker).link_alive(ranks.link(worker, 1 - worker)));
+    CHECK(!ranks.engine(worker).connections().link_alive(ranks.link(worker, 1 - worker)));
   });
 }
 

@@ -12,7 +12,7 @@ constexpr int kPiece = 1000;
 
 // Return the error message of an operation with a peer that has been cut off.
 std::string last_words(Played& p) {
-  until([&] { return !p.engine.link_alive(p.link); }, "the end of the link");
+  until([&] { return !p.engine.connections().link_alive(p.link); }, "the end of the link");
   std::byte got{};
   const auto request = p.engine.post(*p.group, receive_from(1, &got, 1, 99), true);
   CHECK(request->failure.fault == Fault::kPeer);
@@ -70,9 +70,9 @@ TEST("a peer that asks for a grant again and again gets one answer") {
 
 TEST("frames of a group from a peer that is no member of it change nothing") {
   Played p;
-  const int other = p.engine.add_link("the intruder");
+  const int other = p.engine.connections().add_link("the intruder");
   const auto [ours, theirs] = socket_pair();
-  p.engine.add_rail(other, 0, RailKind::kTcp, ours, kJobCode);
+  p.engine.connections().add_rail(other, 0, RailKind::kTcp, ours, kJobCode);
   Hand intruder(theirs);
   const std::shared_ptr<Group> group = p.engine.open_group(2, 0, {-1, other}, false);
   const Bytes words = pattern(1000, 1);

@@ -38,13 +38,13 @@ std::uint64_t ring_bytes(Ranks& ranks, int rank) {
   const std::uint64_t before = counter(ranks, rank, "ring_bytes");
   const std::uint64_t operations = counter(ranks, rank, "arena_bytes");
   const std::size_t used = engine.arena().used();
-  const std::uint64_t ring = engine.new_ring();
+  const std::uint64_t ring = engine.connections().new_ring();
   const std::uint64_t taken = engine.arena().used() - used;
   CHECK(taken >= sizeof(Ring));
   CHECK_EQUAL(counter(ranks, rank, "ring_bytes") - before, taken);
   CHECK_EQUAL(counter(ranks, rank, "arena_bytes"), operations);
-  CHECK(engine.free_ring(ring));
-  CHECK(!engine.free_ring(ring));
+  CHECK(engine.connections().free_ring(ring));
+  CHECK(!engine.connections().free_ring(ring));
   CHECK_EQUAL(counter(ranks, rank, "ring_bytes"), before);
   CHECK_EQUAL(engine.arena().used(), used);
   return taken;
@@ -85,7 +85,8 @@ TEST("what an engine sent before it left can be read, and its memory goes when i
   until([&] { return ranks.engine(0).counters()["shm_frames_received"] > 0; }, "the message");
   ranks.engine(1).close_group(ranks.group(1), 0);
   leave(ranks, 1);
-  until([&] { return !ranks.engine(0).link_alive(ranks.link(0, 1)); }, "the end of the link");
+  until([&] { return !ranks.engine(0).connections().link_alive(ranks.link(0, 1)); },
+        "the end of the link");
   CHECK_EQUAL(mappings(gone), 1);
   finish(ranks.engine(0),
          ranks.engine(0).post(ranks.group(0), receive_from(1, got.data(), got.size()), true));
@@ -101,16 +102,17 @@ void keeps_the_counts(Kind kind, const std::string& name) {
     const Operation operation = reduction(mesh(2, rank), values.data(), values.data(), 300'000);
     finish(ranks.engine(rank), ranks.engine(rank).post(ranks.group(rank), operation, true));
   });
-  const std::vector<RailStatus> before = ranks.engine(0).rails();
+  const std::vector<RailStatus> before = ranks.engine(0).connections().rails();
   CHECK_EQUAL(before.size(), 1u);
   CHECK(before[0].kind == name && before[0].state == "up");
   CHECK(before[0].counters.frames_sent > 0);
   leave(ranks, 1);
   ranks.cut(0, 1, 0);  // the test's duplicates keep a TCP connection open
-  until([&] { return ranks.engine(0).rails().at(0).state == "ended"; }, "the end of the link");
+  until([&] { return ranks.engine(0).connections().rails().at(0).state == "ended"; },
+        "the end of the link");
   until([&] { return counter(ranks, 0, "shm_links") + counter(ranks, 0, "tcp_rails") == 0; },
         "the end of the rail");
-  const std::vector<RailStatus> after = ranks.engine(0).rails();
+  const std::vector<RailStatus> after = ranks.engine(0).connections().rails();
   CHECK_EQUAL(after.size(), 1u);
   CHECK_EQUAL(after[0].rail, before[0].rail);
   CHECK(after[0].kind == name && after[0].name == before[0].name);

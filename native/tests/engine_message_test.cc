@@ -69,8 +69,9 @@ TEST(
     FaultState late;
     late.delay_ns = 3'000'000;
     const std::uint64_t before = ranks.engine(0).counters()["sleeps"];
-    ranks.engine(0).set_fault(ranks.link(0, 1), -1,
-                              late);  // the call wakes the engine, which then sleeps once more
+    ranks.engine(0).connections().set_fault(
+        ranks.link(0, 1), -1,
+        late);  // the call wakes the engine, which then sleeps once more
     until([&] { return ranks.engine(0).counters()["sleeps"] > before; }, "a sleep");
     for (int turn = 0; turn < 5; ++turn) {
       Bytes got(100);
@@ -193,12 +194,13 @@ TEST("a writer that sleeps before a full ring wakes when the reader has made roo
   new (arena.allocate(sizeof(Doorbell))) Doorbell{};
   const int bell = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   const std::uint64_t ours = make_ring(arena);
-  const std::uint64_t theirs = engine.new_ring();
+  const std::uint64_t theirs = engine.connections().new_ring();
   const auto [x, y] = socket_pair();
-  const int link = engine.add_link("the hand");
-  engine.add_shm_rail(link, ::dup(arena.fd()), arena.capacity(), bell, x, theirs, ours);
+  const int link = engine.connections().add_link("the hand");
+  engine.connections().add_shm_rail(link, ::dup(arena.fd()), arena.capacity(), bell, x, theirs,
+                                    ours);
   ShmRail hand(arena, std::make_unique<PeerArena>(engine.arena().fd(), engine.arena().capacity()),
-               ::dup(engine.doorbell_fd()), y, ours, theirs);
+               ::dup(engine.connections().doorbell_fd()), y, ours, theirs);
   const auto group = engine.open_group(1, 0, {-1, link}, false);
   constexpr std::size_t kMessages = 400;  // enough to fill the ring four times
   const Bytes words = pattern(3000, 1);

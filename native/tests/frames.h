@@ -155,13 +155,13 @@ struct Played {
   explicit Played(int rails = 1, const EngineOptions& options = small_engine(),
                   bool reconnect = false)
       : engine(options) {
-    link = engine.add_link("the hand", reconnect);
+    link = engine.connections().add_link("the hand", reconnect);
     for (int i = 0; i < rails; ++i) add_rail(i);
     group = engine.open_group(1, 0, {-1, link}, false);
   }
   Hand& add_rail(int rail) {
     const auto [ours, theirs] = socket_pair();
-    engine.add_rail(link, rail, RailKind::kTcp, ours, kJobCode);
+    engine.connections().add_rail(link, rail, RailKind::kTcp, ours, kJobCode);
     hands.push_back(std::make_unique<Hand>(theirs));
     return *hands.back();
   }

@@ -19,7 +19,7 @@ void say(Hand& hand, std::uint32_t sequence, int tag, const Bytes& words) {
 
 // Return the error message of an operation with a peer that has been cut off.
 std::string last_words(Played& p) {
-  until([&] { return !p.engine.link_alive(p.link); }, "the end of the link");
+  until([&] { return !p.engine.connections().link_alive(p.link); }, "the end of the link");
   std::byte got{};
   const auto request = p.engine.post(*p.group, receive_from(1, &got, 1, kUnused), true);
   CHECK(request->failure.fault == Fault::kPeer);
@@ -43,7 +43,7 @@ TEST("a peer that sends more than may wait here is cut off, though its link woul
   finish(p.engine,
          p.engine.post(*p.group, receive_from(1, got.data(), got.size(), 5 + (1 << 16)), true));
   say(p.hand(), kFit + 2, 1 << 17, words);
-  CHECK(p.engine.link_alive(p.link));
+  CHECK(p.engine.connections().link_alive(p.link));
   say(p.hand(), kFit + 3, 1 << 18, words);
   CHECK_EQUAL(last_words(p), cut_off("it sent 4202688 bytes, headers included, that nothing had "
                                      "asked for: 4194304 may wait at a time"));
@@ -100,7 +100,7 @@ TEST("a payload that claims a grant which nothing has given is not kept") {
   dropped.timeout_ns = kSecond / 20;
   const auto request = p.engine.post(*p.group, dropped, true);
   CHECK(request->failure.fault == Fault::kTimeout);
-  CHECK(p.engine.link_alive(p.link));
+  CHECK(p.engine.connections().link_alive(p.link));
 }
 
 TEST("a contribution that comes twice while others are awaited is refused") {
@@ -108,9 +108,9 @@ TEST("a contribution that comes twice while others are awaited is refused") {
   std::vector<int> links = {-1};
   std::vector<std::unique_ptr<Hand>> hands;
   for (int rank = 1; rank < 3; ++rank) {
-    links.push_back(engine.add_link("hand " + std::to_string(rank)));
+    links.push_back(engine.connections().add_link("hand " + std::to_string(rank)));
     const auto [ours, theirs] = socket_pair();
-    engine.add_rail(links.back(), 0, RailKind::kTcp, ours, kJobCode);
+    engine.connections().add_rail(links.back(), 0, RailKind::kTcp, ours, kJobCode);
     hands.push_back(std::make_unique<Hand>(theirs));
   }
   const std::shared_ptr<Group> group = engine.open_group(1, 0, links, false);

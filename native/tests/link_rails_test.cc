@@ -58,7 +58,7 @@ TEST("while an operation is open each rail is probed, and the answers are kept")
   h.sequence = 1;
   p.hand().write(seal(h, message));
   finish(p.engine, request);
-  const std::vector<RailStatus> rails = p.engine.rails();
+  const std::vector<RailStatus> rails = p.engine.connections().rails();
   CHECK_EQUAL(rails.size(), 1u);
   CHECK_EQUAL(rails[0].probe_count, 1u);
   CHECK_EQUAL(rails[0].probes.back().sent, static_cast<std::int64_t>(asked.header.offset));
@@ -74,7 +74,7 @@ TEST("a link with reconnect waits for a new rail, and the frame goes again over 
   const Frame first = p.hand().expect(wire::FrameKind::kData);
   p.hand().write(Bytes(64));  // not a frame, so the engine gives the rail up
   CHECK(!p.engine.wait(*request, kSecond / 50));
-  CHECK(p.engine.link_alive(p.link));
+  CHECK(p.engine.connections().link_alive(p.link));
   Hand& again = p.add_rail(0);
   const Frame second = again.expect(wire::FrameKind::kData);
   CHECK_EQUAL(second.header.sequence, first.header.sequence);
@@ -93,7 +93,7 @@ TEST("a rail of an index that is taken replaces the old one") {
   Hand& other = p.add_rail(0);
   CHECK_EQUAL(other.expect(wire::FrameKind::kData).payload.size(), sent.size());
   CHECK(!p.hand().read());
-  CHECK_EQUAL(p.engine.rails().size(), 1u);
+  CHECK_EQUAL(p.engine.connections().rails().size(), 1u);
 }
 
 TEST("without a rail an operation ends at its own deadline, as a failure of the link") {
@@ -116,16 +116,16 @@ TEST("a stream that ends is the end of the peer where nobody dials again") {
   p.hand().end();
   CHECK(p.engine.wait(*request, 10 * kSecond));
   CHECK(request->failure.fault == Fault::kPeer);
-  CHECK(!p.engine.link_alive(p.link));
+  CHECK(!p.engine.connections().link_alive(p.link));
 }
 
 TEST("a peer that is known to be unreachable is gone at once") {
   Played p(1, small_engine(), true);
   Bytes got(1000);
   const auto request = p.engine.post(*p.group, receive_from(1, got.data(), got.size()), false);
-  p.engine.drop_rail(p.link, 0, "on request");
+  p.engine.connections().drop_rail(p.link, 0, "on request");
   CHECK(!p.engine.wait(*request, kSecond / 50));
-  p.engine.unreachable(p.link, "it refuses connections");
+  p.engine.connections().unreachable(p.link, "it refuses connections");
   CHECK(p.engine.wait(*request, 10 * kSecond));
   CHECK(request->failure.fault == Fault::kPeer);
   CHECK(request->failure.message.find("it refuses connections") != std::string::npos);
@@ -133,19 +133,19 @@ TEST("a peer that is known to be unreachable is gone at once") {
 
 TEST("every change of a rail is an event, in order") {
   Played p(2, small_engine(), true);
-  p.engine.drop_rail(p.link, 1, "on request");
+  p.engine.connections().drop_rail(p.link, 1, "on request");
   p.add_rail(1);
-  p.engine.unreachable(p.link, "gone");
+  p.engine.connections().unreachable(p.link, "gone");
   std::vector<std::string> seen;
   for (int i = 0; i < 5; ++i) {
-    const std::optional<RailEvent> event = p.engine.next_event();
+    const std::optional<RailEvent> event = p.engine.connections().next_event();
     CHECK(event.has_value());
     seen.push_back(event->what + " " + std::to_string(event->rail));
   }
   const std::vector<std::string> expected = {"up 0", "up 1", "lost 1", "up 1", "down -1"};
   CHECK(seen == expected);
   p.engine.close(0);
-  CHECK(!p.engine.next_event());
+  CHECK(!p.engine.connections().next_event());
 }
 
 TEST("what is posted while the only rail is broken and not replaced yet waits for the new one") {
@@ -178,9 +178,9 @@ TEST("a rail is not busy between operations") {
   options.eager_bytes = 8u << 20;
   Played p(0, options);
   const auto [ours, theirs] = tcp_pair();
-  p.engine.add_rail(p.link, 0, RailKind::kTcp, ours, kJobCode);
+  p.engine.connections().add_rail(p.link, 0, RailKind::kTcp, ours, kJobCode);
   Hand hand(theirs);
-  const auto look = [&] { return p.engine.rails().at(0); };
+  const auto look = [&] { return p.engine.connections().rails().at(0); };
   const auto await = [&](bool unconfirmed) {
     const std::int64_t limit = now_ns() + 10 * kSecond;
     while ((look().unconfirmed_bytes > 0) != unconfirmed) {

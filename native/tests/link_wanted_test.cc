@@ -19,8 +19,8 @@ class Loose {
       engines_.push_back(std::make_unique<Engine>(small_engine()));
       for (int peer = 0; peer < size; ++peer) {
         if (peer == rank) continue;
-        link(rank, peer) =
-            engine(rank).add_link("rank " + std::to_string(peer), false, 1, kind == Kind::kShared);
+        link(rank, peer) = engine(rank).connections().add_link("rank " + std::to_string(peer),
+                                                               false, 1, kind == Kind::kShared);
       }
       groups_.push_back(open(rank, 1));
     }
@@ -50,24 +50,24 @@ class Loose {
     Engine& a = engine(low);
     Engine& b = engine(high);
     const auto [x, y] = socket_pair();
-    const std::uint64_t into_a = a.new_ring();
-    const std::uint64_t into_b = b.new_ring();
-    a.add_shm_rail(link(low, high), ::dup(b.arena().fd()), b.arena().capacity(),
-                   ::dup(b.doorbell_fd()), x, into_a, into_b);
-    b.add_shm_rail(link(high, low), ::dup(a.arena().fd()), a.arena().capacity(),
-                   ::dup(a.doorbell_fd()), y, into_b, into_a);
+    const std::uint64_t into_a = a.connections().new_ring();
+    const std::uint64_t into_b = b.connections().new_ring();
+    a.connections().add_shm_rail(link(low, high), ::dup(b.arena().fd()), b.arena().capacity(),
+                                 ::dup(b.connections().doorbell_fd()), x, into_a, into_b);
+    b.connections().add_shm_rail(link(high, low), ::dup(a.arena().fd()), a.arena().capacity(),
+                                 ::dup(a.connections().doorbell_fd()), y, into_b, into_a);
   }
 
   void join_by_wire(int low, int high) {
     const auto [x, y] = socket_pair();
-    engine(low).add_rail(link(low, high), 0, RailKind::kTcp, x, kJobCode);
-    engine(high).add_rail(link(high, low), 0, RailKind::kTcp, y, kJobCode);
+    engine(low).connections().add_rail(link(low, high), 0, RailKind::kTcp, x, kJobCode);
+    engine(high).connections().add_rail(link(high, low), 0, RailKind::kTcp, y, kJobCode);
   }
 
   // Return the link that the next event of this kind names; other events are dropped.
   int next(int rank, const std::string& what) {
     for (;;) {
-      const std::optional<RailEvent> event = engine(rank).next_event();
+      const std::optional<RailEvent> event = engine(rank).connections().next_event();
       if (event && event->what == what) return event->link;
     }
   }
@@ -98,7 +98,7 @@ TEST("an operation waits for the first rail of its link, which it asks for") {
       finish(ranks.engine(0), sending);
       finish(ranks.engine(1), receiving);
       CHECK(received == sent);
-      CHECK(ranks.engine(0).rails().size() == 1);
+      CHECK(ranks.engine(0).connections().rails().size() == 1);
     }
   }
 }
@@ -110,16 +110,16 @@ TEST("a wire that replaces planned shared memory carries what was posted before 
     std::vector<char> early(bytes), late(bytes);
     const auto sending = ranks.post(0, send_to(1, sent.data(), bytes));
     const auto receiving = ranks.post(1, receive_from(0, early.data(), bytes));
-    ranks.engine(0).use_wires(ranks.link(0, 1));
+    ranks.engine(0).connections().use_wires(ranks.link(0, 1));
     const auto again = ranks.post(0, send_to(1, sent.data(), bytes));
     const auto later = ranks.post(1, receive_from(0, late.data(), bytes));
-    ranks.engine(1).use_wires(ranks.link(1, 0));
+    ranks.engine(1).connections().use_wires(ranks.link(1, 0));
     ranks.join_by_wire(0, 1);
     for (const auto& request : {sending, again}) finish(ranks.engine(0), request);
     for (const auto& request : {receiving, later}) finish(ranks.engine(1), request);
     CHECK(early == sent && late == sent);
     CHECK(ranks.group(0).all_shared && ranks.group(1).all_shared);
-    CHECK(ranks.engine(0).rails().front().kind == "tcp");
+    CHECK(ranks.engine(0).connections().rails().front().kind == "tcp");
   }
 }
 
@@ -137,7 +137,7 @@ TEST("several operations ask for a link once, and keep their order when it is th
     ranks.join(0, 1);
     // The rail is announced next: nothing has asked for the link again.
     const std::optional<RailEvent> event =
-        kind == Kind::kStream ? ranks.engine(1).next_event() : std::nullopt;
+        kind == Kind::kStream ? ranks.engine(1).connections().next_event() : std::nullopt;
     CHECK(kind == Kind::kShared || (event && event->what == "up"));
     for (int i = 0; i < 50; ++i)
       finish(ranks.engine(0),
@@ -150,7 +150,7 @@ TEST("several operations ask for a link once, and keep their order when it is th
 TEST("an operation whose link is not made ends at its deadline with the reason") {
   for (const Kind kind : {Kind::kStream, Kind::kShared}) {
     Loose ranks(2, kind);
-    ranks.engine(0).hindered(ranks.link(0, 1), "tcp any>10.0.0.2: no route to host");
+    ranks.engine(0).connections().hindered(ranks.link(0, 1), "tcp any>10.0.0.2: no route to host");
     int value = 0;
     Operation operation = receive_from(1, &value, sizeof value);
     operation.timeout_ns = kSecond / 10;
@@ -232,7 +232,7 @@ TEST("ranks that have no link to a lost rank learn of the loss from the others")
     for (int low = 0; low < 3; ++low) ranks.join(low, low + 1);
     std::vector<float> values(4);
     const auto request = ranks.post(3, reduction(ring(4, 3), values.data(), values.data(), 4));
-    ranks.engine(1).unreachable(ranks.link(1, 0), "its process has ended");
+    ranks.engine(1).connections().unreachable(ranks.link(1, 0), "its process has ended");
     CHECK(ranks.engine(3).wait(*request, 10 * kSecond));
     CHECK(request->failure.fault == Fault::kPeer && request->failure.peer == 0);
     CHECK(says(request, "the link to rank 0 (rank 0) closed unexpectedly: its process has ended"));
@@ -268,9 +268,10 @@ TEST("an engine with many rails probes each of them less often") {
     std::vector<int> links{-1};
     for (int i = 0; i < rails; ++i) {
       const auto [x, y] = socket_pair();
-      links.push_back(engine.add_link("rank"));
-      engine.add_rail(links.back(), 0, RailKind::kTcp, x, kJobCode);
-      other.add_rail(other.add_link("rank"), 0, RailKind::kTcp, y, kJobCode);
+      links.push_back(engine.connections().add_link("rank"));
+      engine.connections().add_rail(links.back(), 0, RailKind::kTcp, x, kJobCode);
+      other.connections().add_rail(other.connections().add_link("rank"), 0, RailKind::kTcp, y,
+                                   kJobCode);
     }
     const auto group = engine.open_group(1, 0, links, false);
     constexpr std::int64_t kNow = 7 * kSecond;

@@ -88,11 +88,12 @@ TEST("a farewell that overtakes data on another rail waits for it") {
 TEST("the rails of a peer that has closed its engine are not lost") {
   Played p(2);
   p.hand(1).write(numbered(header_of(wire::FrameKind::kBye), 1));  // epoch 0: the whole engine
-  while (p.engine.link_alive(p.link)) std::this_thread::yield();
+  while (p.engine.connections().link_alive(p.link)) std::this_thread::yield();
   p.hand(0).hang_up();
   p.hand(1).hang_up();
   std::vector<std::string> told;
-  while (told.empty() || told.back() != "down") told.push_back(p.engine.next_event()->what);
+  while (told.empty() || told.back() != "down")
+    told.push_back(p.engine.connections().next_event()->what);
   CHECK((told == std::vector<std::string>{"up", "up", "closed", "closed", "down"}));
   CHECK_EQUAL(p.engine.counters()["rails_lost"], 0u);
 }
@@ -101,7 +102,7 @@ TEST("a rail that closes without a farewell is lost") {
   Played p(2);
   p.hand(0).hang_up();
   std::string what;
-  while (what.empty() || what == "up") what = p.engine.next_event()->what;
+  while (what.empty() || what == "up") what = p.engine.connections().next_event()->what;
   CHECK_EQUAL(what, "lost");
   CHECK_EQUAL(p.engine.counters()["rails_lost"], 1u);
 }

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "../src/engine/engine_impl.h"
+#include "../src/engine/engine.h"
 #include "check.h"
 #include "datagrams.h"
 
@@ -87,8 +87,10 @@ class Ranks {
       for (int high = low + 1; high < size; ++high) {
         Engine& a = engine(low);
         Engine& b = engine(high);
-        const int to_high = a.add_link("rank " + std::to_string(high), false, first_sequence);
-        const int to_low = b.add_link("rank " + std::to_string(low), false, first_sequence);
+        const int to_high =
+            a.connections().add_link("rank " + std::to_string(high), false, first_sequence);
+        const int to_low =
+            b.connections().add_link("rank " + std::to_string(low), false, first_sequence);
         link(low, high) = to_high;
         link(high, low) = to_low;
         if (kind(low, high) == Kind::kShared) {
@@ -100,8 +102,8 @@ class Ranks {
           const auto [x, y] = datagram ? udp_pair() : socket_pair();
           const RailKind as = datagram ? RailKind::kUdp : RailKind::kTcp;
           wires.push_back(Wire{low, high, rail, ::dup(x), ::dup(y)});
-          a.add_rail(to_high, rail, as, x, kJobCode);
-          b.add_rail(to_low, rail, as, y, kJobCode);
+          a.connections().add_rail(to_high, rail, as, x, kJobCode);
+          b.connections().add_rail(to_low, rail, as, y, kJobCode);
         }
       }
     }
@@ -162,13 +164,13 @@ class Ranks {
   void share(int low, int high, int to_high, int to_low) {
     Engine& a = engine(low);
     Engine& b = engine(high);
-    const std::uint64_t into_a = a.new_ring();
-    const std::uint64_t into_b = b.new_ring();
+    const std::uint64_t into_a = a.connections().new_ring();
+    const std::uint64_t into_b = b.connections().new_ring();
     const auto [x, y] = socket_pair();
-    a.add_shm_rail(to_high, ::dup(b.arena().fd()), b.arena().capacity(), ::dup(b.doorbell_fd()), x,
-                   into_a, into_b);
-    b.add_shm_rail(to_low, ::dup(a.arena().fd()), a.arena().capacity(), ::dup(a.doorbell_fd()), y,
-                   into_b, into_a);
+    a.connections().add_shm_rail(to_high, ::dup(b.arena().fd()), b.arena().capacity(),
+                                 ::dup(b.connections().doorbell_fd()), x, into_a, into_b);
+    b.connections().add_shm_rail(to_low, ::dup(a.arena().fd()), a.arena().capacity(),
+                                 ::dup(a.connections().doorbell_fd()), y, into_b, into_a);
   }
 };
 

@@ -1,9 +1,13 @@
-// The texts that describe failed operations.
-#include <array>
-#include <optional>
-#include <string>
+#include "describe.h"
 
-#include "engine_impl.h"
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "../base/figures.h"
+#include "headers.h"
 
 namespace slackline {
 namespace {
@@ -43,33 +47,17 @@ std::string describe_operation(wire::Collective collective, wire::ReduceOp op, w
   return text + ")";
 }
 
-// Return, for each rank of the group, whether the request still needs data from it. `*device` says
-// whether the group's device works on some part.
-std::vector<bool> awaited_by(const Request& request, bool* device) {
-  std::vector<bool> awaited(request.flows.size(), false);
-  *device = false;
-  for (const Chunk& chunk : request.chunks) {
-    for (const Segment& segment : chunk.segments) {
-      *device = *device || segment.handed;
-      if (segment.handed) continue;
-      for (std::size_t i = segment.position; i < chunk.step_list->steps.size(); ++i) {
-        const Step& step = chunk.step_list->steps[i];
-        if (step.opcode == Opcode::kSend || step.opcode == Opcode::kReduceAll) continue;
-        bool here = false;
-        for (const PendingPayload* s = segment.first; s != nullptr; s = s->next)
-          here = here || s->peer == step.peer;
-        if (!here) awaited[step.peer] = true;
-        if (step.opcode != Opcode::kBuffer) break;
-      }
-    }
+// Return an addition to an error message about a full arena: which peers keep memory from being
+// used again.
+std::string withheld_words(const std::map<std::string, std::uint64_t>& bytes_by_peer) {
+  std::string words;
+  for (const auto& [peer, bytes] : bytes_by_peer) {
+    if (bytes == 0) continue;
+    words += (words.empty() ? ", of which " : " and ") + show_bytes(bytes) +
+             " are freed but withheld, because " + peer +
+             " may still write to them: it has not noticed yet that an operation has failed";
   }
-  return awaited;
-}
-
-// Return whether the request has data for `rank` that the rank has not taken.
-bool takes_data(const Request& request, std::size_t rank) {
-  const PeerFlow& flow = request.flows[rank];
-  return request.group->links[rank] != nullptr && (!flow.credit_blocked.empty() || flow.sent > 0);
+  return words;
 }
 
 }  // namespace
@@ -85,11 +73,11 @@ std::string number_words(std::uint64_t tag) {
   return "tag " + std::to_string(tag >> 32 & 0xFFFFFF) + " sequence " + sequence;
 }
 
-std::string Engine::describe(const Request& request) const {
+std::string describe(const Request& request) {
   return describe_operation(request.collective, request.op, request.dtype, request.total, 0);
 }
 
-Failure Engine::mismatch(const Request& request, const wire::Header& header) const {
+Failure mismatch(const Request& request, const wire::Header& header) {
   const auto collective = static_cast<wire::Collective>(header.op >> 4);
   const int plan = header_for(request, wire::FrameKind::kData).flags >> wire::kPlanIdShift;
   const std::string theirs =
@@ -111,78 +99,7 @@ Failure Engine::mismatch(const Request& request, const wire::Header& header) con
                  header.source,    request.user_tag(), request.sequence()};
 }
 
-// Return an operation of the same kind that `rank` has posted, and possibly aborted, but this rank
-// has not. Such an operation shows that the ranks disagree about the order.
-std::optional<Key> Engine::posted_instead(const Request& request, int rank) const {
-  if (const auto begun = unexpected_.begun_by(rank, request.key.epoch, request.key.role))
-    return begun;
-  return aborted_.told_by(rank, request.key.epoch, request.key.role);
-}
-
-// Return a description of the ranks that the request waits for, and of the state of each. `*peer`
-// is set to the first such rank, or to -1 when only acknowledgements are missing.
-std::string Engine::waiting_for(const Request& request, int* peer) const {
-  *peer = -1;
-  if (request.any && request.any_source < 0)
-    return "any rank, and none has sent a message with this tag";
-  if (request.undivided)
-    return "the end of earlier operations, which decide on the shares of the ranks";
-  if (const Request* earlier = operations_.open_before(request)) {
-    return "the end of " + describe(*earlier) + " sequence " + std::to_string(earlier->sequence()) +
-           ", which waits for " + waiting_for(*earlier, peer);
-  }
-  bool device = false;
-  const std::vector<bool> awaited = awaited_by(request, &device);
-  std::string text;
-  if (device) text = "its device (" + request.group->device->name() + ")";
-  for (std::size_t rank = 0; rank < awaited.size(); ++rank) {
-    if (!awaited[rank]) continue;
-    if (*peer < 0) *peer = static_cast<int>(rank);
-    if (!text.empty()) text += ", ";
-    text += "rank " + std::to_string(rank) +
-            (request.flows[rank].heard   ? " (which has begun it)"
-             : request.program->forwards ? " (which has not posted it, or waits for others itself)"
-                                         : " (which has not posted it)");
-    if (request.flows[rank].heard) continue;
-    if (const std::optional<Key> other = posted_instead(request, static_cast<int>(rank))) {
-      text += " but has posted " + number_words(other->tag);
-    }
-  }
-  if (text.empty()) {
-    for (std::size_t rank = 0; rank < request.flows.size(); ++rank) {
-      if (takes_data(request, rank)) {
-        if (*peer < 0) *peer = static_cast<int>(rank);
-        text +=
-            (text.empty() ? "rank " : ", rank ") + std::to_string(rank) + " to take what was sent";
-      }
-    }
-  }
-  return text.empty() ? "its peers" : text;
-}
-
-// Return the other ranks whose parts of the request are missing. An operation without missing parts
-// waits for an earlier operation, for its device, or for any sender.
-std::vector<MissingPart> Engine::missing(const Request& request) const {
-  if ((request.any && request.any_source < 0) || request.undivided) return {};
-  if (const Request* earlier = operations_.open_before(request)) return missing(*earlier);
-  bool device = false;
-  const std::vector<bool> awaited = awaited_by(request, &device);
-  std::vector<MissingPart> parts;
-  for (std::size_t rank = 0; rank < awaited.size(); ++rank) {
-    if (awaited[rank])
-      parts.push_back({static_cast<int>(rank),
-                       request.flows[rank].heard ? PartState::kBegun : PartState::kSilent});
-  }
-  if (!parts.empty() || device) return parts;
-  for (std::size_t rank = 0; rank < request.flows.size(); ++rank) {
-    if (takes_data(request, rank)) parts.push_back({static_cast<int>(rank), PartState::kTaking});
-  }
-  return parts;
-}
-
-// Return the failure for data of an operation that this rank has finished without the data. The
-// sender must have posted a different operation.
-Failure Engine::stray(const Group& group, const wire::Header& header) const {
+Failure stray(const Group& group, const wire::Header& header) {
   const std::string theirs = describe_operation(
       static_cast<wire::Collective>(header.op >> 4), static_cast<wire::ReduceOp>(header.op & 0xF),
       static_cast<wire::DType>(header.dtype), header.total, 0);
@@ -197,6 +114,19 @@ Failure Engine::stray(const Group& group, const wire::Header& header) const {
                  header.source,
                  tag,
                  sequence};
+}
+
+Failure no_room(const Request& request, const Memory& memory, std::size_t bytes, const char* what) {
+  return Failure{Fault::kUsage,
+                 "rank " + std::to_string(request.group->rank) + ": the arena has no room for " +
+                     show_bytes(bytes) + " of " + what + " for " + describe(request) + ": " +
+                     show_bytes(memory.arena().used()) + " of " +
+                     show_bytes(memory.arena().capacity()) + " are in use" +
+                     withheld_words(memory.loans().withheld_by_peer()),
+                 request.group->rank,
+                 -1,
+                 request.user_tag(),
+                 request.sequence()};
 }
 
 }  // namespace slackline

@@ -1,170 +1,139 @@
-// The engine's beginning, its groups, and the calls that other threads make.
-#include <algorithm>
-#include <chrono>
-#include <cstring>
+#include "engine.h"
+
+#include <exception>
+#include <limits>
 #include <new>
 #include <stdexcept>
+#include <utility>
 
-#include "../base/clock.h"
-#include "engine_impl.h"
-#include "slackline/crc32c.h"
+#include "aggregator.h"
+#include "describe.h"
+#include "notices.h"
+#include "worker.h"
 
 namespace slackline {
-namespace {
-
-// Operations up to this size begin in the posting thread, because a hand-over to the driving thread
-// would take longer.
-constexpr std::uint64_t kInlineStart = 64u << 10;
-
-}  // namespace
 
 Engine::Engine(const EngineOptions& options)
-    : options_(options),
-      arena_(options.arena_bytes),
-      buffers_(options.wire_segment_bytes),
-      reserve_(new std::byte[kReserveBytes]) {
-  for (auto* events : {&woken_by_, &slept_for_, &polled_}) events->reserve(EventLoop::kMostEvents);
-  // The doorbell is the arena's first line, so it is the first allocation and is never freed.
-  auto* doorbell = new (arena_.allocate(sizeof(Doorbell))) Doorbell;
-  doorbell->sleeping.store(0);
-  register_at_fork();
-  try {
-    if (options.progress_thread) thread_ = std::thread([this] { run(); });
-  } catch (...) {
-    unregister_at_fork();  // the destructor does not run
-    throw;
-  }
+    : options_(options), machine_(options_, operation_log_) {
+  machine_.driver().begin();
 }
 
 Engine::~Engine() {
-  unregister_at_fork();
   try {
     close(0);
   } catch (const std::bad_alloc&) {
     // close() has ended all operations and threads; there was no memory to tell the peers, which
     // find the connections closed.
   }
-  for (PendingPayload* pending : idle_pending_) delete pending;
-}
-
-Engine::Lock Engine::lock_for_post() {
-  check_process();
-  wanting_.fetch_add(1, std::memory_order_relaxed);
-  Lock lock(mutex_);
-  wanting_.fetch_sub(1, std::memory_order_relaxed);
-  return lock;
-}
-
-int Engine::add_link(std::string name, bool reconnect, std::uint32_t first_sequence, bool shared) {
-  const Lock lock = lock_for_post();
-  return links_.add(*this, std::move(name), reconnect, first_sequence, shared);
-}
-
-bool Engine::link_alive(int link) {
-  const Lock lock = lock_for_post();
-  if (links_.empty()) return false;  // the engine is closed
-  const Link& l = links_.at(link);
-  return !l.down && !l.said_bye;
 }
 
 bool Engine::uses_epoch(std::uint32_t epoch) {
-  const Lock lock = lock_for_post();
-  return membership_.uses(epoch);
+  const Lock lock = entry_.lock();
+  return machine_.tables().membership.uses(epoch);
 }
 
 std::shared_ptr<Group> Engine::open_group(std::uint32_t epoch, int rank,
                                           const std::vector<int>& links, bool rank_order) {
-  const Lock lock = lock_for_post();
-  if (closing_) throw std::runtime_error("the engine is closed");
+  const Lock lock = entry_.lock();
   std::vector<Link*> by_rank;
-  bool shared = true;
-  for (std::size_t i = 0; i < links.size(); ++i) {
-    Link* link = links[i] < 0 ? nullptr : &links_.at(links[i]);
-    if ((link == nullptr) != (static_cast<int>(i) == rank))
-      throw std::invalid_argument("every rank except this one needs a link");
-    shared = shared && (link == nullptr || link->planned_shared());
-    by_rank.push_back(link);
-  }
-  auto group = std::make_shared<Group>(epoch, rank, std::move(by_rank), shared, rank_order);
-  group->broken = breakdown_;
-  for (std::size_t i = 0; i < group->links.size(); ++i) {
-    const Link* link = group->links[i];
-    if (link != nullptr && link->down) {
-      group->broken = Failure{Fault::kPeer,
-                              "the link to rank " + std::to_string(i) + " (" + link->name() +
-                                  ") closed: " + link->failure.message,
-                              rank,
-                              static_cast<int>(i),
-                              -1,
-                              -1};
-    }
-  }
-  membership_.open(group);
-  return group;
+  for (const int link : links) by_rank.push_back(link < 0 ? nullptr : &machine_.links().at(link));
+  return machine_.groups().open(epoch, rank, std::move(by_rank), rank_order);
 }
 
-std::shared_ptr<Request> Engine::post(Group& group, const Operation& operation, bool drive_it) {
-  Lock lock = lock_for_post();
-  if (closing_ || group.leaving) throw std::runtime_error("the group is closed");
-  std::shared_ptr<Request> request = build(group, operation);
-  if (operation.any_source) {
-    request->any = true;
-    request->any_target = operation.target;
-    request->any_count = operation.count;
-  }
-  if (drive_it) {
+void Engine::serve(Group& group, std::shared_ptr<const Program> program, std::uint32_t onset) {
+  const Lock lock = entry_.lock();
+  group.aggregator = true;
+  auto role = std::make_unique<Aggregator>(
+      group, std::move(program), onset,
+      Aggregator::Uses{machine_.memory(), machine_.links(), machine_.tables().inbox,
+                       machine_.executor(), machine_.driver()});
+  Aggregator& aggregator = *role;
+  group.roles.push_back(std::move(role));
+  entry_.change([&] {
+    for (const Key& key : machine_.tables().inbox.frames().keys_in(group.epoch))
+      aggregator.early(key);
+    machine_.links().send();
+  });
+  machine_.driver().wake();
+}
+
+void Engine::fall_back(Group& group, std::shared_ptr<Group> fallback,
+                       std::shared_ptr<const Program> program) {
+  const Lock lock = entry_.lock();
+  Tables& tables = machine_.tables();
+  fallback->roles.push_back(std::make_unique<StandIn>(
+      *fallback, group.weak_from_this(),
+      StandIn::Uses{tables.operations, tables.inbox, machine_.executor(), machine_.driver()}));
+  auto role = std::make_unique<Worker>(
+      group, std::move(fallback), std::move(program),
+      Worker::Uses{machine_.clock(), machine_.links(), tables.operations, machine_.executor(),
+                   machine_.endings(), machine_.groups(), machine_.driver()});
+  group.worker = role.get();
+  group.roles.push_back(std::move(role));
+}
+
+std::string Engine::broken(Group& group) {
+  const Lock lock = entry_.lock();
+  return group.broken.message;
+}
+
+std::shared_ptr<Request> Engine::post(Group& group, const Operation& operation, bool drive) {
+  Lock lock = entry_.lock();
+  if (machine_.tables().membership.closing() || group.leaving)
+    throw std::runtime_error("the group is closed");
+  std::shared_ptr<Request> request = machine_.executor().builder().build(group, operation);
+  if (drive) {
     request->waiting_since_ns = request->posted_ns;
   } else {
     request->async_counted = true;
-    ++async_open_;
+    machine_.driver().unattended();
+  }
+  machine_.executor().begin(request, drive);
+  if (!drive) {
+    if (!request->finished()) machine_.driver().wake_before(request->deadline_ns);
+    return request;
   }
   try {
-    if (request->undivided || operations_.open_before(*request) != nullptr) {
-      operations_.hold(request);
-    } else if (operation.any_source) {
-      start_any_source(request);
-      drain_dirty();
-    } else if (drive_it || request->total <= kInlineStart) {
-      start(request);
-      drain_dirty();
-    } else {
-      operations_.queue(request);
-    }
-  } catch (const std::exception& error) {
-    broke_down(error);
-    end_broken(*request);  // the request may not be in any table yet
-  }
-  if (drive_it) {
-    try {
-      drive(lock, *request, request->deadline_ns);
-    } catch (...) {
-      // The caller has no handle to wait on, and will take its memory back.
-      try {
-        interrupt(*request);
-      } catch (const std::bad_alloc& error) {
-        broke_down(error);
-      }
-      throw;
-    }
-  } else if (!request->finished()) {
-    wake_for(*request);
+    const auto finished = [&request] { return request->finished(); };
+    machine_.driver().drive(lock, finished, request->deadline_ns, request->deadline_ns);
+  } catch (...) {
+    interrupt(*request);  // the caller has no handle to wait on, and will take its memory back
+    throw;
   }
   return request;
 }
 
+// Fail an operation on every rank, because a signal handler has ended the call that waited for it.
+void Engine::interrupt(Request& request) {
+  try {
+    machine_.endings().fail(
+        request,
+        Failure{Fault::kPeer,
+                "a signal interrupted rank " + std::to_string(request.group->rank) + " in " +
+                    describe(request) + " " + number_words(request.key.tag),
+                -1, -1, -1, -1},
+        true);
+    machine_.links().send();
+  } catch (const std::bad_alloc& error) {
+    machine_.endings().broke_down(error);
+  }
+}
+
 bool Engine::wait(Request& request, std::int64_t timeout_ns) {
   if (request.finished()) return true;
-  Lock lock = lock_for_post();
-  const std::int64_t since = now_ns();
+  Lock lock = entry_.lock();
+  const std::int64_t since = machine_.clock().now();
   if (request.waiting_threads++ == 0 && request.waiting_since_ns == 0)
     request.waiting_since_ns = since;
-  const auto note_end = [&request] {
+  const auto note_end = [&] {
     if (--request.waiting_threads > 0 || request.finished()) return;
-    request.waited_ns += now_ns() - request.waiting_since_ns;
+    request.waited_ns += machine_.clock().next() - request.waiting_since_ns;
     request.waiting_since_ns = 0;
   };
   try {
-    drive(lock, request, timeout_ns < 0 ? request.deadline_ns : later(since, timeout_ns));
+    machine_.driver().drive(
+        lock, [&request] { return request.finished(); },
+        timeout_ns < 0 ? request.deadline_ns : later(since, timeout_ns), request.deadline_ns);
   } catch (...) {
     note_end();
     throw;
@@ -173,104 +142,200 @@ bool Engine::wait(Request& request, std::int64_t timeout_ns) {
   return request.finished();
 }
 
-// Tell the peer that the group has failed, and because of which rank.
-void Engine::abort_over(Link& link, const GroupNotice& notice) {
-  wire::Header header = blank_header(wire::FrameKind::kAbort);
-  header.epoch = notice.epoch;
-  header.source = static_cast<std::uint16_t>(notice.rank);
-  header.tag = ~std::uint64_t{0};
-  header.offset = static_cast<std::uint64_t>(notice.cause.fault);
-  header.total = static_cast<std::uint64_t>(notice.cause.peer + 1);
-  header.chunk = static_cast<std::uint16_t>(notice.cause.departure);
-  link.control(header, notice.cause.message);
+void Engine::cancel(Request& request, Failure failure) {
+  const Lock lock = entry_.lock();
+  entry_.change([&] {
+    machine_.endings().fail(request, std::move(failure), true);
+    machine_.links().send();
+  });
+  machine_.driver().wake();
+}
+
+bool Engine::watch(Request& request) {
+  const Lock lock = entry_.lock();
+  if (request.finished()) return true;
+  request.wants_callback = true;
+  return false;
+}
+
+std::shared_ptr<Request> Engine::next_completion() {
+  entry_.check_process();
+  return machine_.tables().completions.next();
+}
+
+void Engine::watch(Request& request, std::shared_ptr<CompletionQueue> queue) {
+  const Lock lock = entry_.lock();
+  if (request.finished())
+    queue->push(request.shared_from_this());
+  else
+    request.queue = std::move(queue);
+}
+
+std::vector<std::shared_ptr<Request>> Engine::next(CompletionQueue& queue,
+                                                   std::int64_t timeout_ns) {
+  if (timeout_ns == 0 && queue.empty()) return {};
+  Lock lock = entry_.lock();
+  if (queue.empty()) {
+    queue.waiting_since_ns = machine_.clock().now();
+    try {
+      machine_.driver().drive(
+          lock, [&queue] { return !queue.empty(); }, later(queue.waiting_since_ns, timeout_ns),
+          std::numeric_limits<std::int64_t>::max());
+    } catch (...) {
+      queue.waiting_since_ns = 0;
+      throw;
+    }
+    queue.waiting_since_ns = 0;
+  }
+  return queue.take();
+}
+
+void Engine::set_shares(Group& group, Shares& shares, std::vector<std::uint32_t> weights,
+                        int number, std::shared_ptr<const Program> program) {
+  const Lock lock = entry_.lock();
+  shares.set(group, std::move(weights), number, std::move(program));
+  entry_.change([&] { machine_.executor().share(shares); });
+  machine_.driver().wake();
+}
+
+void Engine::decline(Shares& shares, Failure failure) {
+  const Lock lock = entry_.lock();
+  shares.decline(std::move(failure));
+  entry_.change([&] {
+    machine_.executor().share(shares);
+    machine_.links().send();
+  });
+  machine_.driver().wake();
+}
+
+void Engine::close_group(Group& group, std::int64_t timeout_ns) {
+  Lock lock = entry_.lock();
+  if (group.closed) return;
+  std::exception_ptr interrupted;
+  try {
+    finish_open(lock, group, later(machine_.clock().now(), timeout_ns));
+  } catch (...) {
+    interrupted = std::current_exception();
+  }
+  try {
+    machine_.groups().leave(group);
+  } catch (const std::exception& error) {
+    machine_.endings().broke_down(error);
+    throw;
+  }
+  if (interrupted) std::rethrow_exception(interrupted);
+}
+
+// Finish the operations of a group that other ranks may wait for.
+void Engine::finish_open(Lock& lock, Group& group, std::int64_t until_ns) {
+  machine_.groups().begin_leaving(group);
+  machine_.links().send();
+  while (!group.closed) {
+    const auto open = machine_.tables().operations.open_in(group);
+    if (open.empty() || machine_.clock().next() >= until_ns) break;
+    const Request& first = *open.front();
+    machine_.driver().drive(
+        lock, [&first] { return first.finished(); }, until_ns, first.deadline_ns);
+  }
 }
 
 void Engine::abort_group(Group& group, const std::string& reason) {
-  const Lock lock = lock_for_post();
+  const Lock lock = entry_.lock();
   if (group.closed) return;
-  change([&] { give_up(group, reason); });
+  entry_.change([&] {
+    machine_.groups().give_up(group, reason);
+    machine_.links().send();
+  });
 }
 
-// End this rank's part in the group at once, and tell the other members the reason.
-void Engine::give_up(Group& group, const std::string& reason) {
-  group.told = Failure{Fault::kPeer,
-                       "rank " + std::to_string(group.rank) + " aborted the group: " + reason,
-                       group.rank,
-                       group.rank,
-                       -1,
-                       -1,
-                       Departure::kAborted};
-  tell_failure(group);
-  const Failure failure{Fault::kClosed,
-                        "rank " + std::to_string(group.rank) + " aborted the group: " + reason,
-                        group.rank,
-                        -1,
-                        -1,
-                        -1};
-  for (const auto& request : operations_.open_in(group)) fail(*request, failure, false);
-  group.broken = failure;
-  close_device(group);
-  drain_dirty();
+void Engine::close(std::int64_t timeout_ns) {
+  if (entry_.elsewhere()) return;
+  Endings& endings = machine_.endings();
+  Tables& tables = machine_.tables();
+  std::exception_ptr interrupted;
+  {
+    Lock lock = entry_.lock();
+    if (tables.membership.closing()) return;
+    tables.membership.close_all();
+    try {
+      const std::int64_t until = later(machine_.clock().now(), timeout_ns);
+      machine_.groups().say_bye();
+      machine_.links().send();
+      // The peers acknowledge all sent data, but a stopped peer never does.
+      machine_.driver().linger(lock, [this] { return machine_.links().idle(); }, until);
+    } catch (...) {
+      interrupted = std::current_exception();
+    }
+    try {
+      endings.fail_all(Failure{Fault::kClosed, "the engine was closed while this was outstanding",
+                               -1, -1, -1, -1});
+    } catch (const std::bad_alloc&) {
+      interrupted = std::current_exception();
+      endings.fail_all_without_memory();
+    }
+    machine_.driver().stop();
+    tables.completions.close();
+    machine_.links().wake_readers();
+  }
+  machine_.driver().join();
+  const Lock lock = machine_.driver().lock();
+  try {
+    last_counters_ = count();
+  } catch (const std::bad_alloc&) {
+    interrupted = std::current_exception();
+  }
+  for (const auto& [epoch, group] : tables.membership.groups())
+    group->leaving = group->closed = true;  // the links are destroyed next
+  machine_.memory().loans().forget_links();
+  machine_.links().clear();
+  if (interrupted) std::rethrow_exception(interrupted);
+}
+
+std::vector<OpenOperation> Engine::pending() {
+  const Lock lock = entry_.lock();
+  return machine_.tables().reports.pending();
+}
+
+FailureLog::Taken Engine::failures() {
+  const Lock lock = entry_.lock();
+  return machine_.tables().reports.failures();
 }
 
 std::byte* Engine::allocate(std::size_t bytes) {
-  check_process();
-  if (std::byte* memory = arena_.allocate(bytes)) return memory;
-  const Lock lock = lock_for_post();
-  return allocate_room(bytes);
-}
-
-std::byte* Engine::allocate_room(std::size_t bytes) {
-  std::byte* memory = arena_.allocate(bytes);
-  if (memory != nullptr || lent_.empty()) return memory;
-  lent_.collect();
-  return arena_.allocate(bytes);
+  entry_.check_process();
+  if (std::byte* memory = arena().allocate(bytes)) return memory;
+  const Lock lock = entry_.lock();
+  return machine_.memory().allocate(bytes);
 }
 
 std::map<std::string, std::uint64_t> Engine::withheld() {
-  const Lock lock = lock_for_post();
-  lent_.collect();
-  return lent_.withheld_by_peer();
+  const Lock lock = entry_.lock();
+  machine_.memory().loans().collect();
+  return machine_.memory().loans().withheld_by_peer();
 }
 
-int Engine::take_slot() {
-  if (free_slots_.empty()) {
-    // With room in the tables for all slots, a slot needs no memory at its end.
-    const std::size_t count = slots_.size() + 1;
-    if (slots_.capacity() < count) slots_.reserve(2 * count);
-    for (std::vector<int>* each : {&free_slots_, &vacant_slots_}) {
-      if (each->capacity() < count) each->reserve(slots_.capacity());
-    }
-    std::byte* memory = allocate_room(slot_bytes());
-    if (memory == nullptr) return -1;
-    if (!vacant_slots_.empty()) {
-      const int index = vacant_slots_.back();
-      vacant_slots_.pop_back();
-      slots_[static_cast<std::size_t>(index)] = memory;
-      return index;
-    }
-    slots_.push_back(memory);
-    return static_cast<int>(slots_.size()) - 1;
-  }
-  const int index = free_slots_.back();
-  free_slots_.pop_back();
-  return index;
+std::map<std::string, std::uint64_t> Engine::counters() {
+  const Lock lock = entry_.lock();
+  return last_counters_.empty() ? count() : last_counters_;
 }
 
-std::byte* Engine::remove_slot(int index) noexcept {
-  vacant_slots_.push_back(index);
-  return std::exchange(slots_[static_cast<std::size_t>(index)], nullptr);
-}
-
-void Engine::release_slot(Request& request, Segment& segment) {
-  if (segment.slot < 0) return;
-  free_slots_.push_back(segment.slot);
-  segment.slot = -1;
-  --request.flows[segment.slot_peer].slots;
-  for (std::size_t peer = 0; peer < request.flows.size(); ++peer) {
-    if (!request.flows[peer].credit_blocked.empty())
-      request.group->links[peer]->unblock(request, static_cast<int>(peer));
-  }
+std::map<std::string, std::uint64_t> Engine::count() {
+  Memory& memory = machine_.memory();
+  memory.loans().collect();
+  // Rings belong to links, not to operations, so they are counted apart.
+  const std::size_t ring_bytes = machine_.links().ring_bytes();
+  std::map<std::string, std::uint64_t> c{
+      {"operations", machine_.tables().reports.operations_ended()},
+      {"bytes_reduced", machine_.executor().bytes_reduced()},
+      {"sleeps", machine_.sleep().count()},
+      {"device_frames_taken", devices_.counters().frames_taken},
+      {"device_frames_given", devices_.counters().frames_given},
+      {"arena_bytes", memory.arena().used() - ring_bytes},
+      {"ring_bytes", ring_bytes},
+      {"withheld_bytes", memory.loans().withheld_bytes()},
+      {"slots", memory.slots()}};
+  machine_.links().count(c);
+  return c;
 }
 
 }  // namespace slackline

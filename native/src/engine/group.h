@@ -11,12 +11,13 @@
 
 #include "operation_log.h"
 #include "request.h"
+#include "role.h"
 
 namespace slackline {
 
-class Aggregation;
 class Link;
 class Offload;
+class Worker;
 
 class Group : public std::enable_shared_from_this<Group> {
  public:
@@ -52,6 +53,10 @@ class Group : public std::enable_shared_from_this<Group> {
     for (const auto& [member, reason] : lost) visit(member, reason);
   }
   bool all_left() const { return !left.empty() && left.size() + 1 == links.size(); }
+  // Return the number of members with data of their own.
+  int contributors() const { return size() - (aggregator ? 1 : 0); }
+  // Return whether an aggregator adds for the group, at the aggregator and at its workers.
+  bool has_aggregator() const { return aggregator || worker != nullptr; }
 
   const std::uint32_t epoch;
   const int rank;
@@ -78,16 +83,11 @@ class Group : public std::enable_shared_from_this<Group> {
   std::map<std::uint64_t, std::uint32_t> sequences;
   // The last posted operation, per (class, tag, role), that was aborted and is remembered no more.
   std::map<std::uint64_t, std::uint32_t> forgotten;
-  std::shared_ptr<Aggregation> aggregation;  // set at an aggregator
-  std::shared_ptr<Offload> device;           // the device that adds in place of the engine, or null
-
-  // At a worker of an aggregator (fallback.cc): the group that takes over when the aggregator is
-  // lost, and the plan that this group then runs.
-  std::shared_ptr<Group> fallback;
-  std::shared_ptr<const Program> fallback_program;
-  std::unordered_map<Key, std::shared_ptr<ReplayCopy>, KeyHash> replay_copies;
-  std::shared_ptr<Blocks> blocks;      // pool for the memory of `kept`
-  std::weak_ptr<Group> stands_in_for;  // the group whose fallback this group is
+  std::shared_ptr<Offload> device;  // the device that adds in place of the engine, or null
+  // What this rank is beside an ordinary member; empty in most groups.
+  std::vector<std::unique_ptr<Role>> roles;
+  bool aggregator = false;   // this rank only adds for the others, and posts nothing itself
+  Worker* worker = nullptr;  // the role of a worker that can do without its aggregator, or null
 };
 
 // Memory of one chunk of an operation. An address may be null when the plan does not use it.

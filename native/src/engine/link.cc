@@ -5,18 +5,20 @@
 #include <iterator>
 #include <utility>
 
-#include "../base/clock.h"
-#include "engine_impl.h"
+#include "executor.h"
+#include "headers.h"
+#include "links.h"
 #include "segments.h"
 #include "slackline/crc32c.h"
 #include "slackline/kernels.h"
+#include "worker.h"
 
 namespace slackline {
 Link::~Link() {
   for (Retained& r : retained_) {
-    if (r.owned != nullptr) engine_.give_buffer(r.owned);
+    if (r.owned != nullptr) uses_.memory.buffers().give(r.owned);
   }
-  for (auto& rail : rails_) rail->wire->abandon(engine_);
+  for (auto& rail : rails_) rail->wire->abandon(uses_.sink);
 }
 
 bool Link::idle() const {
@@ -57,7 +59,7 @@ void Link::unblock(Request& request, int peer) {
   queue.insert(place, std::make_move_iterator(credit_blocked.begin()),
                std::make_move_iterator(credit_blocked.end()));
   credit_blocked.clear();
-  links_.mark_dirty(*this);
+  uses_.links.mark_dirty(*this);
 }
 
 // Let the sends whose frames the rail carries end only when the peer has acknowledged the frames.
@@ -91,7 +93,7 @@ void Link::transmit_queued() {
       const Outcome outcome = transmit(item);
       if (outcome == Outcome::kNoRoom) {
         queue.push_front(std::move(item));
-        for (auto& rail : rails_) rail->wire->flush(now_ns());
+        for (auto& rail : rails_) rail->wire->flush(uses_.clock.now());
         if (retained_.size() >= kMostRetained || pick_rail() == nullptr || shm_ != nullptr) return;
       } else if (outcome == Outcome::kBlocked) {
         PeerFlow& flow = item.request->flows[item.step->peer];
@@ -125,12 +127,13 @@ Link::Outcome Link::transmit(const SendItem& item) {
   if (!step.complete) header.flags |= wire::kFlagPartial;
   const std::byte* data = elements == 0 ? nullptr : base + first * item_size;
   const std::size_t bytes = elements * item_size;
-  if (request.group->fallback && elements > 0)
-    data = engine_.keep(request, first * item_size, bytes);
+  if (request.group->worker != nullptr && elements > 0)
+    data = Worker::keep(request, first * item_size, bytes);
   if (shm_) request.rails |= kSharedMemoryBit;
   const Outcome outcome =
       shm_ ? transmit_shared(item, header, data, bytes) : transmit_wire(item, header, data, bytes);
-  if (outcome == Outcome::kSent && step.copied) engine_.copied(request, item.chunk, item.segment);
+  if (outcome == Outcome::kSent && step.copied)
+    uses_.executor.copied(request, item.chunk, item.segment);
   return outcome;
 }
 
@@ -141,11 +144,11 @@ Link::Outcome Link::transmit_shared(const SendItem& item, wire::Header& header,
   Segment& segment = chunk.segments[item.segment];
   const Step& step = *item.step;
   PeerFlow& flow = request.flows[step.peer];
-  if (step.complete && engine_.answered(request, item.chunk, item.segment, step.peer)) {
+  if (step.complete && Executor::answered(request, item.chunk, item.segment, step.peer)) {
     header.flags |= wire::kFlagWritten;  // the reduction stored the result in the peer's memory
     if (!shm_->push(header, nullptr, 0)) return Outcome::kNoRoom;
-    engine_.forget_answer(request, item.chunk, item.segment, step.peer);
-    engine_.send_finished(request);
+    uses_.executor.forget_answer(request, item.chunk, item.segment, step.peer);
+    uses_.executor.sent(request);
     return Outcome::kSent;
   }
   if (bytes <= ShmRail::kInlineBytes) {
@@ -153,11 +156,11 @@ Link::Outcome Link::transmit_shared(const SendItem& item, wire::Header& header,
     if (!shm_->push(header, data, bytes)) return Outcome::kNoRoom;
     counters.inline_bytes += bytes;
     flow.sent += bytes;
-    engine_.send_finished(request);
+    uses_.executor.sent(request);
     return Outcome::kSent;
   }
   Reference reference{0, Reference::kNowhere};
-  Arena& arena = engine_.arena();
+  Arena& arena = uses_.memory.arena();
   bool staged = false;
   if (!step.copied && arena.contains(data, bytes)) {
     reference.offset = arena.offset_of(data);
@@ -171,24 +174,24 @@ Link::Outcome Link::transmit_shared(const SendItem& item, wire::Header& header,
     if (segment.slot >= 0 && segment.slot_complete != step.complete) return Outcome::kBlocked;
     if (segment.slot < 0) {
       if (flow.slots >= kSlotsPerPeer) return Outcome::kBlocked;
-      segment.slot = engine_.take_slot();
+      segment.slot = uses_.memory.take_slot();
       if (segment.slot < 0) {
-        engine_.lacks_slot(request);
+        uses_.endings.lacks_slot(request);
         return Outcome::kSent;  // the request has failed; nothing waits for the send
       }
       segment.slot_peer = step.peer;
       segment.slot_complete = step.complete;
       ++flow.slots;
-      kernels::copy(engine_.slot(segment.slot), data, bytes, false);
+      kernels::copy(uses_.memory.slot(segment.slot), data, bytes, false);
       counters.staged_bytes += bytes;
     }
     staged = true;
-    reference.offset = reference.give_back = arena.offset_of(engine_.slot(segment.slot));
+    reference.offset = reference.give_back = arena.offset_of(uses_.memory.slot(segment.slot));
   }
   header.flags |= wire::kFlagReference;
   header.length = sizeof reference;
   if (!shm_->push(header, &reference, sizeof reference, bytes)) {
-    if (staged && segment.readers == 0) engine_.release_slot(request, segment);
+    if (staged && segment.readers == 0) uses_.endings.release_slot(request, segment);
     return Outcome::kNoRoom;
   }
   ++segment.readers;
@@ -205,7 +208,8 @@ Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, co
   if (!flow.credit_blocked.empty()) return Outcome::kBlocked;
   bool eager = false;
   if (flow.sent + bytes > flow.granted || flow.granted == 0) {
-    eager = flow.granted == 0 && flow.sent + bytes <= engine_.eager_bytes(request) &&
+    eager = flow.granted == 0 &&
+            flow.sent + bytes <= uses_.executor.credits().eager_bytes(request) &&
             eager_sent_ + bytes + kEagerFrame - eager_credited_ <= kEagerPool;
     if (!eager) {
       ask(request, item.step->peer);
@@ -225,12 +229,11 @@ Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, co
   std::byte* owned = nullptr;
   std::shared_ptr<Request> holder;
   // An operation of an aggregator ends only when every worker has acknowledged the result.
-  const bool awaited =
-      length > kOwnedBytes || (length > 0 && request.group->aggregation != nullptr);
+  const bool awaited = length > kOwnedBytes || (length > 0 && request.group->aggregator);
   if (awaited && !item.step->copied) {
     holder = item.request;
   } else if (length > 0) {
-    owned = engine_.take_buffer(length);
+    owned = uses_.memory.buffers().take(length);
     std::memcpy(owned, data, length);
     data = owned;
   }
@@ -283,7 +286,7 @@ void Link::control(wire::Header header, const std::string& text) {
   if (shm_) {
     if (!control_.empty() || !shm_->push(header, text.data(), length))
       control_.emplace_back(header, text.substr(0, length));
-    links_.mark_dirty(*this);
+    uses_.links.mark_dirty(*this);
     return;
   }
   LinkRail* rail = any_rail();
@@ -293,11 +296,11 @@ void Link::control(wire::Header header, const std::string& text) {
   }
   std::byte* owned = nullptr;
   if (length > 0) {
-    owned = engine_.take_buffer(length);
+    owned = uses_.memory.buffers().take(length);
     std::memcpy(owned, text.data(), length);
   }
   put_owned(*rail, header, owned, length);
-  links_.mark_dirty(*this);
+  uses_.links.mark_dirty(*this);
 }
 
 // Put a frame on a wire whose payload, if any, is in a buffer of its own. The buffer is given back
@@ -306,7 +309,7 @@ void Link::put_owned(LinkRail& rail, wire::Header& header, std::byte* owned, std
   try {
     put_on_wire(rail, header, owned, owned, length, nullptr);
   } catch (const std::bad_alloc&) {
-    if (owned != nullptr) engine_.give_buffer(owned);
+    if (owned != nullptr) uses_.memory.buffers().give(owned);
     throw;
   }
 }
@@ -343,9 +346,9 @@ void Link::ask_over() {
 
 void Link::finish_borrowed() {
   for (Retained& r : retained_) {
-    if (r.request) engine_.send_finished(*std::exchange(r.request, nullptr));
+    if (r.request) uses_.executor.sent(*std::exchange(r.request, nullptr));
   }
-  for (const Departing& each : std::exchange(departing_, {})) engine_.send_finished(*each.request);
+  for (const Departing& each : std::exchange(departing_, {})) uses_.executor.sent(*each.request);
 }
 
 void Link::grant(Request& request, int peer) {
@@ -356,8 +359,12 @@ void Link::grant(Request& request, int peer) {
   control(header);
 }
 
+void Link::stop_writing(const Request& request) {
+  for (auto& rail : rails_) rail->wire->forget(&request, uses_.sink);
+}
+
 void Link::forget(const Request& request) {
-  for (auto& rail : rails_) rail->wire->forget(&request, engine_);
+  stop_writing(request);
   std::erase_if(departing_, [&](const Departing& each) { return each.request.get() == &request; });
   for (Retained& r : retained_) {
     if (r.request.get() != &request) continue;
@@ -366,7 +373,7 @@ void Link::forget(const Request& request) {
     // The frame may have to be resent although its memory returns to the caller, so copy the
     // payload.
     try {
-      r.owned = engine_.take_buffer(r.length);
+      r.owned = uses_.memory.buffers().take(r.length);
     } catch (const std::bad_alloc&) {
       r.payload = nullptr;
       r.length = 0;

@@ -19,14 +19,18 @@
 #include <vector>
 
 #include "../rail/shm.h"
+#include "clock.h"
 #include "link_rail.h"
 #include "rail_status.h"
 #include "request.h"
 
 namespace slackline {
 
-class Engine;
+class Endings;
+class Executor;
 class Links;
+class Membership;
+class Memory;
 
 struct LinkCounters {
   std::uint64_t frames_resent = 0;
@@ -43,13 +47,22 @@ struct LinkCounters {
 
 class Link {
  public:
+  struct Uses {
+    Clock& clock;
+    Memory& memory;
+    Links& links;  // the table that has this link
+    Executor& executor;
+    Endings& endings;
+    Membership& membership;
+    FrameSink& sink;
+  };
+
   // With `reconnect` the link outlives its rails, and operations wait for a new rail. `shared` says
   // that the rail will be shared memory. `first_sequence` is the number of the first frame in each
   // direction; both ends must agree.
-  Link(Engine& engine, Links& links, int index, std::string name, bool reconnect = false,
+  Link(const Uses& uses, int index, std::string name, bool reconnect = false,
        std::uint32_t first_sequence = 1, bool shared = false)
-      : engine_(engine),
-        links_(links),
+      : uses_(uses),
         index_(index),
         name_(std::move(name)),
         shared_(shared),
@@ -118,6 +131,8 @@ class Link {
   // Remove all references to a failed request: its data must not be sent and its memory must not be
   // read any more.
   void forget(const Request& request);
+  // Stop writing payloads that are still arriving to the memory of a request that has ended.
+  void stop_writing(const Request& request);
 
   // Return whether the frame has not arrived before.
   bool is_new(std::uint32_t sequence) const;
@@ -135,8 +150,10 @@ class Link {
   // Check that a frame on a wire has a sequence number, by which duplicates are detected. Only
   // acknowledgements and probes have none.
   bool rightly_numbered(const wire::Header& header);
-  void eager_arrived(std::uint64_t bytes);
-  void eager_consumed(std::uint64_t bytes);
+  // Count a payload that has arrived, and later its consumption. Payloads that were sent before a
+  // grant, which the flags of their frames tell, have a limit over a wire.
+  void arrived_early(std::uint16_t flags, std::uint64_t bytes);
+  void consumed_early(std::uint16_t flags, std::uint64_t bytes);
   // Count one more frame of an operation that has not been posted here. Between ranks of one host
   // the number of such frames has no limit.
   void count_unposted();
@@ -153,7 +170,7 @@ class Link {
   // of each. With `probing`, which means that operations are open, each rail is probed
   // periodically.
   void watch(std::int64_t now_ns, bool probing);
-  void on_probe(const wire::Header& header, std::int64_t now_ns);
+  void on_probe(const wire::Header& header);
   // Cut the link: it sends nothing any more, acknowledgements included. The rails are removed at
   // the next reap(), because one of them may be reading at this moment.
   void cut(const std::string& reason);
@@ -271,8 +288,7 @@ class Link {
   // Lets tests and the model checker look at the private state below.
   friend struct LinkView;
 
-  Engine& engine_;
-  Links& links_;  // the table that has this link
+  const Uses uses_;
   const int index_;
   const std::string name_;
   std::unique_ptr<ShmRail> shm_;

@@ -4,9 +4,10 @@
 #include <string>
 #include <utility>
 
-#include "../base/clock.h"
-#include "engine_impl.h"
+#include "executor.h"
+#include "headers.h"
 #include "link.h"
+#include "links.h"
 
 namespace slackline {
 namespace {
@@ -62,8 +63,8 @@ void Link::acknowledged(std::uint32_t next_expected) {
     Retained r = std::move(retained_.front());
     retained_.pop_front();
     for (auto& rail : rails_) rail->wire->release(r.header.sequence);
-    if (r.owned != nullptr) engine_.give_buffer(r.owned);
-    if (r.request) engine_.send_finished(*r.request);
+    if (r.owned != nullptr) uses_.memory.buffers().give(r.owned);
+    if (r.request) uses_.executor.sent(*r.request);
   }
   if (!departing_.empty()) note_arrivals(next_expected);
 }
@@ -96,7 +97,8 @@ void Link::limit_answers(const LinkRail& rail) {
         " answers wait to be sent, at most " + std::to_string(kMostAnswers) + " may");
 }
 
-void Link::eager_arrived(std::uint64_t bytes) {
+void Link::arrived_early(std::uint16_t flags, std::uint64_t bytes) {
+  if ((flags & wire::kFlagEager) == 0 || shared_) return;
   eager_arrived_ += bytes + kEagerFrame;
   const std::uint64_t kept = eager_arrived_ - eager_consumed_;
   if (kept > kEagerPool)
@@ -119,7 +121,8 @@ void Link::condemn(const std::string& reason) {
   cut(reason);
 }
 
-void Link::eager_consumed(std::uint64_t bytes) {
+void Link::consumed_early(std::uint16_t flags, std::uint64_t bytes) {
+  if ((flags & wire::kFlagEager) == 0 || shared_) return;
   eager_consumed_ += bytes + kEagerFrame;
   if (eager_consumed_ - eager_reported_ < kEagerPool / 4) return;
   eager_reported_ = eager_consumed_;
@@ -152,7 +155,7 @@ void Link::end_sends(const Gone& gone) {
     ended.push_back(std::move(each.request));
     return true;
   });
-  for (const auto& request : ended) engine_.send_finished(*request);
+  for (const auto& request : ended) uses_.executor.sent(*request);
   ended.clear();
   ended_sends_ = std::move(ended);
 }
@@ -164,7 +167,7 @@ void Link::flush_rails() {
       unacknowledged_bytes_ >= kAcknowledgeBytes) {
     control(blank_header(wire::FrameKind::kAck));
   }
-  for (auto& rail : rails_) rail->wire->flush(now_ns());
+  for (auto& rail : rails_) rail->wire->flush(uses_.clock.now());
 }
 
 void Link::flush() {

@@ -7,9 +7,10 @@
 #include <string>
 #include <utility>
 
-#include "../base/clock.h"
-#include "engine_impl.h"
+#include "executor.h"
+#include "headers.h"
 #include "link.h"
+#include "links.h"
 #include "slackline/crc32c.h"
 
 namespace slackline {
@@ -80,7 +81,7 @@ void Link::add_rail(int index, std::string name, std::unique_ptr<WireRail> wire)
   }
   if (condemned()) rail.wire->give_up(condemned_);
   if (counters.rails_lost > 0 || counters.rails_suspected > 0 || said_bye) place_frames();
-  links_.announce(*this, rail.index, "up", rail.name);
+  uses_.links.announce(*this, rail.index, "up", rail.name);
   note_made();
 }
 
@@ -88,7 +89,7 @@ void Link::add_rail(int index, std::string name, std::unique_ptr<WireRail> wire)
 // it has proved itself.
 bool Link::within_slow_start(LinkRail& rail) {
   if (rail.slow_start_window == LinkRail::kUnlimited) return true;
-  return rail.wire->confirmation(now_ns()).unconfirmed < rail.slow_start_window;
+  return rail.wire->confirmation(uses_.clock.now()).unconfirmed < rail.slow_start_window;
 }
 
 // Return the mean rate of the measured rails, or 1 byte per nanosecond when none has been measured.
@@ -149,7 +150,7 @@ void Link::resend(Retained& frame, LinkRail& rail) {
   // Copy the payload now, because a result that is in flight could still overwrite it while the
   // frame waits in the rail's queue.
   if (frame.request != nullptr && frame.owned == nullptr) {
-    frame.owned = engine_.take_buffer(frame.length);
+    frame.owned = uses_.memory.buffers().take(frame.length);
     std::memcpy(frame.owned, frame.payload, frame.length);
     frame.payload = frame.owned;
   }
@@ -174,7 +175,7 @@ void Link::resend(Retained& frame, LinkRail& rail) {
 // loss, the suspicion, the addition and the return of a rail.
 void Link::place_frames() {
   acknowledge_now_ = true;  // acknowledgements may have been lost with a rail
-  links_.mark_dirty(*this);
+  uses_.links.mark_dirty(*this);
   for (Retained& r : retained_) {
     if (r.rail != nullptr && r.rail->up()) continue;
     const bool gone = r.rail == nullptr || r.rail->wire->failure();
@@ -194,7 +195,7 @@ void Link::suspect(LinkRail& rail, std::int64_t now_ns, const std::string& why) 
   ++counters.rails_suspected;
   await_acknowledgement(rail);
   place_frames();
-  links_.announce(*this, rail.index, "suspect", rail.name + " " + why);
+  uses_.links.announce(*this, rail.index, "suspect", rail.name + " " + why);
 }
 
 void Link::restore(LinkRail& rail) {
@@ -203,7 +204,7 @@ void Link::restore(LinkRail& rail) {
   rail.proved_bytes = 0;
   ++counters.rails_restored;
   place_frames();
-  links_.announce(*this, rail.index, "up", rail.name + " answers again");
+  uses_.links.announce(*this, rail.index, "up", rail.name + " answers again");
 }
 
 bool Link::carries(const LinkRail& rail) const {
@@ -283,7 +284,7 @@ std::int64_t Link::watch_due_ns(std::int64_t now_ns, bool probing) const {
   std::int64_t due = WireRail::kNever;
   for (const auto& rail : rails_) {
     if (rail->state == RailState::kSuspect || waiting)
-      due = std::min(due, now_ns + links_.probe_pause_ns());
+      due = std::min(due, now_ns + uses_.links.probe_pause_ns());
     const bool several = rails_.size() > 1 && rail->last.in_flight;
     if (several || rail->was_busy) due = std::min(due, now_ns + kWatchNs);
   }
@@ -296,7 +297,7 @@ void Link::send_unnumbered(LinkRail& rail, wire::Header header) {
   header.header_checksum = crc32c(0, &header, sizeof header - sizeof header.header_checksum);
   rail.wire->enqueue(header, nullptr, 0);
   limit_answers(rail);
-  links_.mark_dirty(*this);
+  uses_.links.mark_dirty(*this);
 }
 
 void Link::probe(LinkRail& rail, std::int64_t now_ns) {
@@ -304,18 +305,18 @@ void Link::probe(LinkRail& rail, std::int64_t now_ns) {
   header.chunk = static_cast<std::uint16_t>(rail.index);
   header.offset = static_cast<std::uint64_t>(now_ns);
   rail.probe_sent_ns = now_ns;
-  rail.next_probe_ns = now_ns + links_.probe_pause_ns();
+  rail.next_probe_ns = now_ns + uses_.links.probe_pause_ns();
   send_unnumbered(rail, header);
 }
 
-void Link::on_probe(const wire::Header& header, std::int64_t now_ns) {
+void Link::on_probe(const wire::Header& header) {
+  const std::int64_t now = uses_.clock.now();
   LinkRail* rail = this->rail(header.chunk);
   if (rail == nullptr) return;
   if ((header.flags & wire::kFlagAnswer) == 0) {
     wire::Header answer = header;
     answer.flags = wire::kFlagAnswer;
-    answer.total = static_cast<std::uint64_t>(now_ns);
-    answer.tag = static_cast<std::uint64_t>(slackline::now_ns());
+    answer.total = answer.tag = static_cast<std::uint64_t>(now);
     send_unnumbered(*rail, answer);
     return;
   }
@@ -324,7 +325,7 @@ void Link::on_probe(const wire::Header& header, std::int64_t now_ns) {
   rail->probe_sent_ns = 0;
   rail->probes.push_back(Probe{static_cast<std::int64_t>(header.offset),
                                static_cast<std::int64_t>(header.total),
-                               static_cast<std::int64_t>(header.tag), now_ns});
+                               static_cast<std::int64_t>(header.tag), now});
   if (rail->probes.size() > LinkRail::kProbes) rail->probes.pop_front();
   ++rail->probe_count;
   if (rail->state == RailState::kSuspect) restore(*rail);
@@ -332,14 +333,14 @@ void Link::on_probe(const wire::Header& header, std::int64_t now_ns) {
 
 void Link::cut(const std::string& reason) {
   for (auto& rail : rails_) rail->wire->give_up(reason);
-  links_.mark_dirty(*this);
+  uses_.links.mark_dirty(*this);
 }
 
 void Link::end_without_memory() noexcept {
   condemned_ = kNoMemory;
   for (auto& rail : rails_) rail->wire->give_up(kNoMemory);
   if (shm_ != nullptr) shm_->give_up(kNoMemory);
-  links_.mark_dirty(*this);
+  uses_.links.mark_dirty(*this);
 }
 
 bool Link::give_up(const std::string& reason) {
@@ -353,11 +354,11 @@ bool Link::give_up(const std::string& reason) {
       if (r.rail == rail.get()) r.rail = nullptr;
     }
     await_acknowledgement(*rail);
-    links_.rail_removed(*rail->wire);
-    rail->wire->abandon(engine_);
+    uses_.links.rail_removed(*rail->wire);
+    rail->wire->abandon(uses_.sink);
     note_end(status_of(*rail));
   }
-  links_.announce(*this, -1, "down", reason);
+  uses_.links.announce(*this, -1, "down", reason);
   return true;
 }
 
@@ -370,14 +371,14 @@ void Link::lose_rail(std::size_t place) {
     if (r.rail == dead.get()) r.rail = nullptr;
   }
   await_acknowledgement(*dead);
-  links_.rail_removed(*dead->wire);
-  dead->wire->abandon(engine_);
+  uses_.links.rail_removed(*dead->wire);
+  dead->wire->abandon(uses_.sink);
   // A peer that has closed its engine closes its rails too, which is no loss.
   if (!said_bye) ++counters.rails_lost;
   failure = dead->wire->failure();
   note_end(status_of(*dead));
-  links_.announce(*this, dead->index, said_bye ? "closed" : "lost",
-                  dead->name + ": " + failure.message);
+  uses_.links.announce(*this, dead->index, said_bye ? "closed" : "lost",
+                       dead->name + ": " + failure.message);
   place_frames();
 }
 
@@ -388,7 +389,7 @@ bool Link::reap() {
     down = true;
     if (shm_->failure()) failure = shm_->failure();
     if (!failure) failure = Failure{Fault::kPeer, "its process has ended", -1, -1, -1, -1};
-    links_.announce(*this, -1, "down", failure.message);
+    uses_.links.announce(*this, -1, "down", failure.message);
     return true;
   }
   const bool no_rail = rails_.empty();
@@ -405,12 +406,12 @@ bool Link::reap() {
     }
   }
   const bool last = !no_rail && rails_.empty();
-  if (last) no_rail_since_ns_ = now_ns();
+  if (last) no_rail_since_ns_ = uses_.clock.now();
   down = last && (!reconnect_ || said_bye || condemned());
   if (lacked) std::rethrow_exception(lacked);
   if (!down) return false;
   if (condemned()) failure = Failure{Fault::kPeer, condemned_, -1, -1, -1, -1};
-  links_.announce(*this, -1, "down", failure.message);
+  uses_.links.announce(*this, -1, "down", failure.message);
   return true;
 }
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 #include <utility>
 
-#include "../base/clock.h"
 #include "../base/renew.h"
 
 namespace slackline {
@@ -13,6 +13,8 @@ namespace {
 constexpr std::int64_t kProbeNs = 50'000'000;
 constexpr std::int64_t kSlowestProbeNs = 500'000'000;
 constexpr int kProbedRails = 8;
+// Limit of rounds of one send(), so that other links are read meanwhile.
+constexpr int kMostRounds = 64;
 
 // Add the counts of a rail to the counts of all rails of its kind.
 void add_counts(Links::Counters& counts, const RailStatus& rail) {
@@ -27,15 +29,15 @@ void add_counts(Links::Counters& counts, const RailStatus& rail) {
 
 }  // namespace
 
-int Links::add(Engine& engine, std::string name, bool reconnect, std::uint32_t first_sequence,
-               bool shared) {
+int Links::add(const Link::Uses& uses, std::string name, bool reconnect,
+               std::uint32_t first_sequence, bool shared) {
   const int number = static_cast<int>(links_.size());
   // With room for all links, a link can be marked where there is no memory left.
   for (std::vector<Link*>* each : {&made_, &dirty_, &taken_dirty_}) {
     if (each->capacity() <= links_.size()) each->reserve(2 * links_.size() + 1);
   }
-  links_.push_back(std::make_unique<Link>(engine, *this, number, std::move(name), reconnect,
-                                          first_sequence, shared));
+  links_.push_back(
+      std::make_unique<Link>(uses, number, std::move(name), reconnect, first_sequence, shared));
   return number;
 }
 
@@ -60,13 +62,13 @@ void Links::mark_dirty(Link& link) noexcept {
 }
 
 void Links::rail_added(const Link& link, int rail, const WireRail& wire) {
-  loop_.watch_rail(wire.fd(), link.index(), rail);
+  uses_.sleep.loop().watch_rail(wire.fd(), link.index(), rail);
   ++wire_rails_;
   if (wire.far()) ++far_rails_;
 }
 
 void Links::rail_removed(const WireRail& wire) {
-  loop_.unwatch(wire.fd());
+  uses_.sleep.loop().unwatch(wire.fd());
   --wire_rails_;
   if (wire.far()) --far_rails_;
 }
@@ -76,7 +78,7 @@ void Links::watch_room(const Link& link) {
     WireRail& wire = *rail->wire;
     if (wire.blocked() == wire.armed_for_write) continue;
     wire.armed_for_write = wire.blocked();
-    loop_.watch_room(wire.fd(), link.index(), rail->index, wire.blocked());
+    uses_.sleep.loop().watch_room(wire.fd(), link.index(), rail->index, wire.blocked());
   }
 }
 
@@ -84,22 +86,86 @@ std::int64_t Links::probe_pause_ns() const {
   return std::clamp(kProbeNs * wire_rails_ / kProbedRails, kProbeNs, kSlowestProbeNs);
 }
 
-std::int64_t Links::due_ns(const Link& link, std::int64_t now_ns, bool probing) {
+std::int64_t Links::due_of(const Link& link) const {
   if (link.down) return WireRail::kNever;
-  std::int64_t due = link.watch_due_ns(now_ns, probing);
+  std::int64_t due = link.watch_due_ns(uses_.clock.now(), uses_.operations.any_open());
   if (link.shm() != nullptr) due = std::min(due, link.shm()->due_ns());
   for (const auto& rail : link.rails()) due = std::min(due, rail->wire->due_ns());
   return due;
 }
 
-std::int64_t Links::due_ns(std::int64_t now_ns, bool probing) const {
+std::int64_t Links::due_ns() const {
   std::int64_t due = WireRail::kNever;
-  for (const Link* link : made_) due = std::min(due, due_ns(*link, now_ns, probing));
+  for (const Link* link : made_) due = std::min(due, due_of(*link));
   return due;
 }
 
+void Links::send() {
+  std::int64_t due = WireRail::kNever;
+  // Sending on one link may let other links send (by a freed slot or a finished operation).
+  for (int rounds = 0; any_dirty() && rounds < kMostRounds; ++rounds) {
+    const std::vector<Link*>& links = take_dirty();
+    for (Link* link : links) link->transmit_queued();
+    for (Link* link : links) link->flush();
+    // A thread that queries epoll, or sleeps already, does not know that a socket has just become
+    // full, so epoll must watch the socket from now on.
+    if (uses_.sleep.asleep() || many_rails()) {
+      for (const Link* link : links) watch_room(*link);
+    }
+    if (uses_.sleep.asleep()) {
+      for (const Link* link : links) due = std::min(due, due_of(*link));
+    }
+  }
+  // The sleeping thread knows only the timers that existed when it fell asleep.
+  if (uses_.sleep.asleep() && (any_dirty() || due < uses_.sleep.until_ns()))
+    uses_.sleep.loop().ring();
+}
+
+bool Links::ready_to_sleep() {
+  bool pending = any_dirty();
+  for (Link* link : made_) {
+    pending = pending || (!link->down && link->shm() != nullptr &&
+                          (link->shm()->pending() || link->shm()->room_again()));
+    watch_room(*link);
+    for (const auto& rail : link->rails())
+      pending = pending || rail->wire->failure() || rail->wire->ending();
+  }
+  return !pending;
+}
+
+void Links::watch_process(const Link& link) {
+  uses_.sleep.loop().watch_control(link.shm()->control_fd(), link.index());
+}
+
+void Links::forget(const Link& link) {
+  if (link.shm() != nullptr) uses_.sleep.loop().unwatch(link.shm()->control_fd());
+}
+
+std::uint64_t Links::make_ring() {
+  const std::uint64_t ring = slackline::make_ring(uses_.memory.arena());
+  try {
+    rings_.insert(ring);
+  } catch (const std::bad_alloc&) {
+    uses_.memory.arena().free(uses_.memory.arena().at(ring));
+    throw;
+  }
+  return ring;
+}
+
+bool Links::free_ring(std::uint64_t offset) {
+  Arena& arena = uses_.memory.arena();
+  return rings_.erase(offset) > 0 && arena.free(arena.at(offset));
+}
+
+std::size_t Links::ring_bytes() const { return rings_.size() * Arena::rounded(sizeof(Ring)); }
+
+void Links::unmap(Link& link) {
+  const std::unique_ptr<ShmRail> rail = link.take_shm();
+  free_ring(uses_.memory.arena().offset_of(rail->receive_ring()));
+}
+
 void Links::announce(const Link& link, int rail, const char* what, std::string reason) {
-  events_.push_back(RailEvent{link.index(), rail, what, std::move(reason), now_ns()});
+  events_.push_back(RailEvent{link.index(), rail, what, std::move(reason), uses_.clock.now()});
   event_.notify_one();
 }
 

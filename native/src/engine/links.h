@@ -9,12 +9,16 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "event_loop.h"
+#include "clock.h"
 #include "link.h"
+#include "memory.h"
+#include "operations.h"
 #include "rail_status.h"
+#include "sleep.h"
 
 namespace slackline {
 
@@ -25,13 +29,19 @@ class Links {
  public:
   using Counters = std::map<std::string, std::uint64_t>;
 
-  // Sockets of rails are watched by `loop`, which must outlive this object.
-  explicit Links(EventLoop& loop) : loop_(loop) {}
+  struct Uses {
+    Clock& clock;
+    Memory& memory;
+    Sleep& sleep;  // watches the sockets of rails
+    const Operations& operations;
+  };
+
+  explicit Links(const Uses& uses) : uses_(uses) {}
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
 
   // Add a link without a rail, and return its number. The other parameters are passed to Link.
-  int add(Engine& engine, std::string name, bool reconnect, std::uint32_t first_sequence,
+  int add(const Link::Uses& uses, std::string name, bool reconnect, std::uint32_t first_sequence,
           bool shared);
   // Return the link with this number. Throws std::out_of_range.
   Link& at(int number) const { return *links_.at(static_cast<std::size_t>(number)); }
@@ -59,10 +69,19 @@ class Links {
     return taken_dirty_;
   }
 
+  // Send all that may be sent on the links that are marked.
+  void send();
+  // Prepare the links for a sleep. Return false if one of them has something to do.
+  bool ready_to_sleep();
+
   // Watch the socket of a new rail.
   void rail_added(const Link& link, int rail, const WireRail& wire);
   // Stop watching the socket of a rail that ends.
   void rail_removed(const WireRail& wire);
+  // Watch for the end of the process that shares memory with this one.
+  void watch_process(const Link& link);
+  // Stop watching a link that has ended.
+  void forget(const Link& link);
   // Watch for room in the sockets of the link that are full, and only in these.
   void watch_room(const Link& link);
   // Return whether a rail leads to another host.
@@ -72,11 +91,19 @@ class Links {
   // Return the time in nanoseconds between two probes of a rail. An engine with many rails probes
   // each less often, so that the number of probes does not grow with the ranks.
   std::int64_t probe_pause_ns() const;
-  // Return the next time at which a rail of the link needs its tick() or the link its watch();
-  // WireRail::kNever when nothing is due. See Link::watch() for `probing`.
-  static std::int64_t due_ns(const Link& link, std::int64_t now_ns, bool probing);
-  // Return the earliest such time of all links.
-  std::int64_t due_ns(std::int64_t now_ns, bool probing) const;
+  // Return the next time at which a rail needs its tick() or a link its watch(); WireRail::kNever
+  // when nothing is due.
+  std::int64_t due_ns() const;
+
+  // Make a ring in the arena, into which a peer will write, and return its offset. Throws
+  // std::runtime_error when the arena has no room.
+  std::uint64_t make_ring();
+  // Free a ring that no rail has and no peer writes to. Return false when `offset` has no ring.
+  bool free_ring(std::uint64_t offset);
+  // Return the bytes of the arena that rings take.
+  std::size_t ring_bytes() const;
+  // Unmap the memory of the peer of a link that has ended, and free the ring of this link.
+  void unmap(Link& link);
 
   // Queue an event about a rail, or about the link if `rail` is -1, for next_event().
   void announce(const Link& link, int rail, const char* what, std::string reason);
@@ -92,11 +119,14 @@ class Links {
  private:
   static constexpr int kFewRails = 2;
 
-  EventLoop& loop_;
+  std::int64_t due_of(const Link& link) const;
+
+  const Uses uses_;
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<Link*> made_;
   std::vector<Link*> dirty_, taken_dirty_;  // both have room for all links
   int wire_rails_ = 0, far_rails_ = 0;
+  std::set<std::uint64_t> rings_;  // offsets in the arena
   std::deque<RailEvent> events_;
   std::condition_variable event_;
 };

@@ -30,6 +30,13 @@ class Membership {
   // departures() if a member is not connected to this rank.
   GroupNotice close(const Group& group);
 
+  // Note that this rank leaves all groups and opens no other one.
+  void close_all() { closing_ = true; }
+  const bool& closing() const { return closing_; }
+  // Return whether this rank has left the group, or leaves all groups. Its peers may go on using
+  // the data that it has sent.
+  bool leaves(const Group& group) const { return group.closed || closing_; }
+
   // Return the open groups by epoch.
   const Groups& groups() const { return groups_; }
   // Return the open group with this epoch, or null.
@@ -71,6 +78,7 @@ class Membership {
   // The links over which frames of a closed group may still arrive, by the group's epoch.
   std::unordered_map<std::uint32_t, std::vector<const Link*>> closed_;
   std::deque<GroupNotice> departures_;
+  bool closing_ = false;
 };
 
 }  // namespace slackline

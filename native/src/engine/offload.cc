@@ -162,7 +162,7 @@ Offload::Place Offload::store(Request& request, std::span<const std::byte> frame
     refuse("a frame's length or flags do not match its step", header);
   std::byte* to = (partial ? chunk.partial : chunk.target) + segment * chunk.segment_count * unit;
   std::memcpy(to, frame.data() + sizeof header, header.length);
-  if (request.group->aggregation && request.divisor > 1)
+  if (request.group->aggregator && request.divisor > 1)
     divide(request, to, elements, request.divisor);
   ++counters_.frames_given;
   s.answered = true;

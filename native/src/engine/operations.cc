@@ -87,6 +87,21 @@ void Operations::start(const Pointer& request) {
   request->active = true;
 }
 
+bool Operations::refer_to_memory_of(const Link& link) const {
+  const auto refers = [&](const Segment& segment) {
+    for (const PendingPayload* s = segment.first; s != nullptr; s = s->next) {
+      if (s->link == &link && (s->flags & wire::kFlagReference) != 0) return true;
+    }
+    return false;
+  };
+  return std::ranges::any_of(started_, [&](const auto& entry) {
+    return entry.second->group->rank_of(link) >= 0 &&
+           std::ranges::any_of(entry.second->chunks, [&](const Chunk& chunk) {
+             return std::ranges::any_of(chunk.segments, refers);
+           });
+  });
+}
+
 void Operations::end(Request& request) {
   if (!std::exchange(request.active, false)) return;
   started_.erase(request.key);

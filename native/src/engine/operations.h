@@ -55,6 +55,8 @@ class Operations {
     return it == started_.end() ? nullptr : it->second;
   }
   const Started& started() const { return started_; }
+  // Return whether a payload in the memory of the link's peer waits for its step.
+  bool refer_to_memory_of(const Link& link) const;
   // Remove an operation from the started ones, if it is one.
   void end(Request& request);
   // Remove a failed operation from those that wait before their start. A queued operation stays,

@@ -205,9 +205,12 @@ struct Request : std::enable_shared_from_this<Request> {
   std::uint64_t any_count = 0;
   bool any = false;
   std::shared_ptr<ReplayCopy> replay_copy;  // set at a worker of an aggregator
-  bool gated = false;      // at an aggregator: nothing is added before the onset threshold
-  bool offloaded = false;  // the group's device adds
-  int last_divisor = 1;    // AVG: divisor applied once the sum is complete on this rank
+  // At an aggregator: the segments of each worker that must be here before anything is added; 0
+  // once they are.
+  std::uint32_t onset = 0;
+  bool aggregated = false;  // an aggregator adds, or this operation repeats one that it has lost
+  bool offloaded = false;   // the group's device adds
+  int last_divisor = 1;     // AVG: divisor applied once the sum is complete on this rank
   Failure failure;
   std::atomic<RequestState> state{RequestState::kPosted};
 

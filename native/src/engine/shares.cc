@@ -1,14 +1,11 @@
-// Operations that wait for the shares of the ranks, and the end of the wait.
 #include "shares.h"
 
-#include <algorithm>
-#include <exception>
 #include <numeric>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
-#include "engine_impl.h"
+#include "group.h"
 
 namespace slackline {
 namespace {
@@ -41,53 +38,19 @@ void check(const Group& group, const std::vector<std::uint32_t>& weights, int nu
 
 }  // namespace
 
-void Engine::set_shares(Group& group, Shares& shares, std::vector<std::uint32_t> weights,
-                        int number, std::shared_ptr<const Program> program) {
-  const Lock lock = lock_for_post();
-  if (shares.known || shares.failure) throw std::logic_error("the shares have been set before");
-  check(group, weights, number, program.get());
-  shares.weights = std::move(weights);
-  shares.program = std::move(program);
-  shares.number = number;
-  shares.known = true;
-  change([&] {
-    for (const auto& request : operations_.undivided(shares)) {
-      if (shares.program) request->program = shares.program;
-      request->wide = widens(*request);
-      lay_out(*request, *std::exchange(request->undivided, nullptr));
-      operations_.queue(request);
-      operations_.forget(request);
-    }
-  });
-  wake();
+void Shares::set(const Group& group, std::vector<std::uint32_t> their_weights, int their_number,
+                 std::shared_ptr<const Program> their_program) {
+  if (known || failure) throw std::logic_error("the shares have been set before");
+  check(group, their_weights, their_number, their_program.get());
+  weights = std::move(their_weights);
+  program = std::move(their_program);
+  number = their_number;
+  known = true;
 }
 
-void Engine::decline(Shares& shares, Failure failure) {
-  const Lock lock = lock_for_post();
-  if (shares.known || shares.failure) throw std::logic_error("the shares have been set before");
-  shares.failure = std::move(failure);
-  change([&] {
-    for (const auto& request : operations_.undivided(shares))
-      fail(*request, Failure(shares.failure), true);
-    drain_dirty();
-  });
-  wake();
-}
-
-void Engine::cancel(Request& request, Failure failure) {
-  const Lock lock = lock_for_post();
-  change([&] {
-    fail(request, std::move(failure), true);
-    drain_dirty();
-  });
-  wake();
-}
-
-// Return the offset and the length of chunk number `chunk` in the operation's buffer.
-Part Engine::part_of(const Request& request, std::uint64_t count, int chunk) {
-  if (request.shares != nullptr && !request.shares->weights.empty())
-    return split(count, request.shares->weights, request.item_size, chunk);
-  return split(count, request.program->chunks(), request.item_size, chunk);
+void Shares::decline(Failure reason) {
+  if (known || failure) throw std::logic_error("the shares have been set before");
+  failure = std::move(reason);
 }
 
 }  // namespace slackline

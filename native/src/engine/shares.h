@@ -10,6 +10,8 @@
 
 namespace slackline {
 
+class Group;
+
 // The weights of the chunks of an operation, agreed by all ranks. An operation may be posted before
 // its weights are known; it then begins when they are. Guarded by the engine's lock.
 struct Shares {
@@ -24,6 +26,13 @@ struct Shares {
   int number = 0;
   bool known = false;
   Failure failure;  // set when the ranks could not agree; operations then fail with it
+
+  // Set the weights (empty: equal shares). Throws std::logic_error if they are set, and
+  // std::invalid_argument for weights, or a program, that do not fit the group.
+  void set(const Group& group, std::vector<std::uint32_t> their_weights, int their_number,
+           std::shared_ptr<const Program> their_program);
+  // Let the operations with these shares fail. Throws std::logic_error if the weights are set.
+  void decline(Failure reason);
 };
 
 }  // namespace slackline

@@ -39,9 +39,8 @@ void UnexpectedFrames::used(const Unexpected& frame) { frame.link->uncount_unpos
 
 void UnexpectedFrames::drop(const Unexpected& frame) {
   frame.link->uncount_unposted();
-  const bool data = frame.header.kind == static_cast<std::uint8_t>(wire::FrameKind::kData);
-  if (data && (frame.header.flags & wire::kFlagEager) != 0 && !frame.link->shared_memory())
-    frame.link->eager_consumed(frame.header.length);
+  if (frame.header.kind == static_cast<std::uint8_t>(wire::FrameKind::kData))
+    frame.link->consumed_early(frame.header.flags, frame.header.length);
 }
 
 void UnexpectedFrames::drop_all(const Key& key) {

@@ -47,20 +47,21 @@ struct Cut {
 // Return false if there is no connection at all, which would tell one rank of the other's end.
 bool connect_shared(Member& low, int low_link, Member& high, int high_link) {
   std::uint64_t into_low = 0, into_high = 0;
-  const bool rings = low.call([&] { into_low = low.engine().new_ring(); }) &&
-                     high.call([&] { into_high = high.engine().new_ring(); });
+  const bool rings = low.call([&] { into_low = low.engine().connections().new_ring(); }) &&
+                     high.call([&] { into_high = high.engine().connections().new_ring(); });
   if (!rings) return false;
   const auto [x, y] = socket_pair();
   const int low_arena = ::dup(low.engine().arena().fd());
-  const int low_bell = ::dup(low.engine().doorbell_fd());
+  const int low_bell = ::dup(low.engine().connections().doorbell_fd());
   low.call([&] {
     Engine& other = high.engine();
-    low.engine().add_shm_rail(low_link, ::dup(other.arena().fd()), other.arena().capacity(),
-                              ::dup(other.doorbell_fd()), x, into_low, into_high);
+    low.engine().connections().add_shm_rail(
+        low_link, ::dup(other.arena().fd()), other.arena().capacity(),
+        ::dup(other.connections().doorbell_fd()), x, into_low, into_high);
   });
   high.call([&] {
-    high.engine().add_shm_rail(high_link, low_arena, low.engine().arena().capacity(), low_bell, y,
-                               into_high, into_low);
+    high.engine().connections().add_shm_rail(high_link, low_arena, low.engine().arena().capacity(),
+                                             low_bell, y, into_high, into_low);
   });
   return true;
 }
@@ -70,8 +71,9 @@ void connect(const Scene& scene, Member& low, int low_rank, Member& high, int hi
              Cut& first) {
   int to_high = -1, to_low = -1;
   const bool shared = scene.kind == Kind::kShared;
-  bool made = low.call([&] { to_high = low.engine().add_link("high", false, 1, shared); }) &&
-              high.call([&] { to_low = high.engine().add_link("low", false, 1, shared); });
+  bool made = low.call([&] {
+    to_high = low.engine().connections().add_link("high", false, 1, shared);
+  }) && high.call([&] { to_low = high.engine().connections().add_link("low", false, 1, shared); });
   if (made && shared) made = connect_shared(low, to_high, high, to_low);
   if (!made) return;
   low.links[static_cast<std::size_t>(high_rank)] = to_high;
@@ -82,8 +84,8 @@ void connect(const Scene& scene, Member& low, int low_rank, Member& high, int hi
     const auto [x, y] = datagram ? udp_pair() : tcp_pair();
     if (rail == 0 && scene.loses_rail) first.fds.push_back(::dup(x));
     const RailKind as = datagram ? RailKind::kUdp : RailKind::kTcp;
-    low.call([&] { low.engine().add_rail(to_high, rail, as, x, kJobCode); });
-    high.call([&] { high.engine().add_rail(to_low, rail, as, y, kJobCode); });
+    low.call([&] { low.engine().connections().add_rail(to_high, rail, as, x, kJobCode); });
+    high.call([&] { high.engine().connections().add_rail(to_low, rail, as, y, kJobCode); });
   }
 }
 

@@ -66,7 +66,7 @@ World::World(const Setting& setting) : setting_(setting) {
   for (int e = 0; e < 2; ++e) {
     End& end = ends_[static_cast<std::size_t>(e)];
     end.engine = std::make_unique<Engine>(options);
-    const int link = end.engine->add_link("model", true);
+    const int link = end.engine->connections().add_link("model", true);
     std::vector<int> links(2, -1);
     links[static_cast<std::size_t>(1 - e)] = link;
     end.group = end.engine->open_group(1, e, links, false);

@@ -20,8 +20,9 @@ void Wiring::connect() {
       const int rails = schedule_.rails[pair];
       for (const auto& [own, peer] : {std::pair{low, high}, std::pair{high, low}}) {
         const As as(system_, own);
-        station(own).links[static_cast<std::size_t>(peer)] = station(own).engine->add_link(
-            "rank " + std::to_string(peer), rails > 0, schedule_.first_sequence, rails == 0);
+        station(own).links[static_cast<std::size_t>(peer)] =
+            station(own).engine->connections().add_link("rank " + std::to_string(peer), rails > 0,
+                                                        schedule_.first_sequence, rails == 0);
       }
       if (rails == 0) share(low, high);
       for (int rail = 0; rail < rails; ++rail) {
@@ -37,7 +38,8 @@ void Wiring::share(int low, int high) {
   std::array<std::uint64_t, 2> rings{};
   for (const int i : {0, 1}) {
     const As as(system_, i == 0 ? low : high);
-    rings[static_cast<std::size_t>(i)] = station(i == 0 ? low : high).engine->new_ring();
+    rings[static_cast<std::size_t>(i)] =
+        station(i == 0 ? low : high).engine->connections().new_ring();
   }
   const auto [x, y] = system_.connect(low, high);
   for (const int i : {0, 1}) {
@@ -47,19 +49,19 @@ void Wiring::share(int low, int high) {
     const As as(system_, own);
     auto arena = std::make_shared<PeerArena>(theirs.arena().fd(), theirs.arena().capacity());
     station(own).mapped.push_back(arena);
-    station(own).engine->add_shm_rail(station(own).links[static_cast<std::size_t>(peer)], arena,
-                                      system_.duplicate(theirs.doorbell_fd(), own), i == 0 ? x : y,
-                                      rings[static_cast<std::size_t>(i)],
-                                      rings[static_cast<std::size_t>(1 - i)]);
+    station(own).engine->connections().add_shm_rail(
+        station(own).links[static_cast<std::size_t>(peer)], arena,
+        system_.duplicate(theirs.connections().doorbell_fd(), own), i == 0 ? x : y,
+        rings[static_cast<std::size_t>(i)], rings[static_cast<std::size_t>(1 - i)]);
   }
 }
 
 void Wiring::add_rail(int at, const Line& line, int fd, bool in_thread) {
   const auto add = [this, at, &line, fd] {
     const int peer = at == line.low ? line.high : line.low;
-    this->station(at).engine->add_rail(this->station(at).links[static_cast<std::size_t>(peer)],
-                                       line.rail, line.datagrams ? RailKind::kUdp : RailKind::kTcp,
-                                       fd, kJob, true);
+    this->station(at).engine->connections().add_rail(
+        this->station(at).links[static_cast<std::size_t>(peer)], line.rail,
+        line.datagrams ? RailKind::kUdp : RailKind::kTcp, fd, kJob, true);
   };
   if (in_thread) return system_.start(at, add, true);
   const As as(system_, at);
@@ -86,7 +88,7 @@ void Wiring::dial(Line& line) {
       return system_.start(
           line.low,
           [this, &line, link] {
-            station(line.low).engine->unreachable(link, "connection refused");
+            station(line.low).engine->connections().unreachable(link, "connection refused");
           },
           true);
     }
@@ -97,7 +99,7 @@ void Wiring::dial(Line& line) {
 
 // Read the events of a rank's rails, as the library above the engine does.
 void Wiring::listen(int number) {
-  while (const auto event = station(number).engine->next_event()) {
+  while (const auto event = station(number).engine->connections().next_event()) {
     // Only datagrams are damaged here, and those are dropped.
     if (event->reason.find("corrupted") != std::string::npos && law_.empty())
       law_ = "a rail of rank " + std::to_string(number) + " ended: " + event->reason;
@@ -112,7 +114,7 @@ void Wiring::listen(int number) {
         if (line->low == number) {
           dial(*line);
         } else {
-          station(number).engine->unreachable(event->link, "connection refused");
+          station(number).engine->connections().unreachable(event->link, "connection refused");
         }
       }
     }

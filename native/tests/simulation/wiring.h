@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "../../src/engine/engine_impl.h"
+#include "../../src/engine/engine.h"
 #include "schedule.h"
 #include "system.h"
 

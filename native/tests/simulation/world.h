@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "../../src/engine/engine_impl.h"
+#include "../../src/engine/engine.h"
 #include "schedule.h"
 #include "system.h"
 #include "wiring.h"

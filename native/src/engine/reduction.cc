@@ -1,9 +1,10 @@
-// The work of a segment's steps on payload bytes: add, copy, reduce, and the release of buffers
+// The work of the executor's steps on payload bytes: add, copy, reduce, and the release of buffers
 // afterwards.
 #include <algorithm>
 
-#include "../base/clock.h"
-#include "engine_impl.h"
+#include "executor.h"
+#include "headers.h"
+#include "link.h"
 #include "segments.h"
 #include "slackline/kernels.h"
 
@@ -15,8 +16,8 @@ constexpr std::uint64_t kStreamFrom = 8u << 20;
 
 }  // namespace
 
-void Engine::consume(Request& request, Chunk& chunk, std::uint32_t segment, PendingPayload* pending,
-                     const Step& step) {
+void Executor::consume(Request& request, Chunk& chunk, std::uint32_t segment,
+                       PendingPayload* pending, const Step& step) {
   Segment& s = chunk.segments[segment];
   const std::size_t first = segment * chunk.segment_count;
   const std::size_t elements = elements_in(chunk, segment);
@@ -25,7 +26,7 @@ void Engine::consume(Request& request, Chunk& chunk, std::uint32_t segment, Pend
   if ((pending->flags & wire::kFlagWritten) != 0) {
     // The peer stored the result into memory of this rank: a staging slot, or the target itself.
     if (s.slot >= 0)
-      kernels::copy(chunk.target + first * request.item_size, slot(s.slot), bytes,
+      kernels::copy(chunk.target + first * request.item_size, uses_.memory.slot(s.slot), bytes,
                     request.total >= kStreamFrom);
     PeerFlow& flow = request.flows[pending->peer];
     if (flow.lent > 0) --flow.lent;
@@ -38,32 +39,39 @@ void Engine::consume(Request& request, Chunk& chunk, std::uint32_t segment, Pend
     if (pending->data != target)
       kernels::copy(target, pending->data, bytes, request.total >= kStreamFrom && !read_again);
   } else if (elements > 0) {
-    bytes_reduced_ += bytes;
-    std::byte* target =
-        chunk.target == nullptr ? nullptr : chunk.target + first * request.item_size;
-    const std::byte* own = chunk.source + first * request.item_size;
-    if (request.wide) {
-      auto* partial = reinterpret_cast<float*>(chunk.partial) + first;
-      const auto* incoming = reinterpret_cast<const float*>(pending->data);
-      if (step.last) {
-        kernels::finish_wide(request.dtype, request.op, incoming, own, target, elements,
-                             request.divisor);
-      } else {
-        kernels::add_wide(request.dtype, request.op, incoming, own, partial, elements);
-      }
-    } else {
-      std::byte* partial = chunk.partial + first * request.item_size;
-      const std::byte* mine = step.own_data ? own : partial;
-      std::byte* out = step.last && target != nullptr ? target : partial;
-      kernels::add(request.dtype, request.op, pending->data, mine, out, elements,
-                   step.last ? request.divisor : 1);
-    }
+    add(request, chunk, segment, *pending, step);
   }
   drop_pending(request, chunk, segment, pending);
-  if (slot_is_free) release_slot(request, s);
+  if (slot_is_free) uses_.endings.release_slot(request, s);
 }
 
-void Engine::reduce_all(Request& request, std::uint32_t chunk_index, std::uint32_t segment) {
+// Add a payload to a segment.
+void Executor::add(const Request& request, const Chunk& chunk, std::uint32_t segment,
+                   const PendingPayload& pending, const Step& step) {
+  const std::size_t first = segment * chunk.segment_count;
+  const std::size_t elements = elements_in(chunk, segment);
+  bytes_reduced_ += elements * request.item_size;
+  std::byte* target = chunk.target == nullptr ? nullptr : chunk.target + first * request.item_size;
+  const std::byte* own = chunk.source + first * request.item_size;
+  if (request.wide) {
+    auto* partial = reinterpret_cast<float*>(chunk.partial) + first;
+    const auto* incoming = reinterpret_cast<const float*>(pending.data);
+    if (step.last) {
+      kernels::finish_wide(request.dtype, request.op, incoming, own, target, elements,
+                           request.divisor);
+    } else {
+      kernels::add_wide(request.dtype, request.op, incoming, own, partial, elements);
+    }
+    return;
+  }
+  std::byte* partial = chunk.partial + first * request.item_size;
+  const std::byte* mine = step.own_data ? own : partial;
+  std::byte* out = step.last && target != nullptr ? target : partial;
+  kernels::add(request.dtype, request.op, pending.data, mine, out, elements,
+               step.last ? request.divisor : 1);
+}
+
+void Executor::reduce_all(Request& request, std::uint32_t chunk_index, std::uint32_t segment) {
   Chunk& chunk = request.chunks[chunk_index];
   Segment& s = chunk.segments[segment];
   const std::size_t first = segment * chunk.segment_count;
@@ -118,7 +126,7 @@ void Engine::reduce_all(Request& request, std::uint32_t chunk_index, std::uint32
   }
 }
 
-PendingPayload* Engine::take_pending(Segment& segment, int peer) {
+PendingPayload* Executor::take_pending(Segment& segment, int peer) {
   for (PendingPayload** link = &segment.first; *link != nullptr; link = &(*link)->next) {
     PendingPayload* pending = *link;
     if (pending->peer != peer || pending->answered) continue;
@@ -128,10 +136,10 @@ PendingPayload* Engine::take_pending(Segment& segment, int peer) {
   return nullptr;
 }
 
-void Engine::drop_pending(Request& request, Chunk& chunk, std::uint32_t segment,
-                          PendingPayload* pending) {
+void Executor::drop_pending(Request& request, Chunk& chunk, std::uint32_t segment,
+                            PendingPayload* pending) {
   const PendingPayload used = *pending;
-  discard(pending);
+  uses_.memory.give_pending(pending);
   if ((used.flags & wire::kFlagReference) != 0 && !used.answered) {
     wire::Header header = header_for(request, wire::FrameKind::kRelease);
     if (request.key.role != kRoleCollective) header.flags |= wire::kFlagToSender;
@@ -141,51 +149,13 @@ void Engine::drop_pending(Request& request, Chunk& chunk, std::uint32_t segment,
   }
   if (!used.link->shared_memory()) {
     request.flows[used.peer].consumed += used.length;
-    if ((used.flags & wire::kFlagEager) != 0) used.link->eager_consumed(used.length);
-    maybe_grant(request, used.peer);
+    used.link->consumed_early(used.flags, used.length);
+    credits_.renew(request, used.peer);
   }
 }
 
-void Engine::discard(PendingPayload* pending) noexcept {
-  if (pending->owned != nullptr) give_buffer(pending->owned);
-  idle_pending_.push_back(pending);  // has room for each
-}
-
-// Return the number of bytes of a peer's data that may wait here until a REDUCE_ALL consumes them.
-std::uint64_t Engine::window_of(const Request& request, int peer) const {
-  if (!request.group->aggregation) return kWindowSegments * options_.wire_segment_bytes;
-  const auto since = static_cast<double>(std::max(now_ns() - request.posted_ns, kServiceWindowNs));
-  const auto consumed = static_cast<double>(request.flows[static_cast<std::size_t>(peer)].consumed);
-  const auto brought = static_cast<std::uint64_t>(consumed * (kServiceWindowNs / since));
-  return std::clamp(brought, kLeastServiceWindow, kMostServiceWindow);
-}
-
-// Return the number of bytes of an operation that may be sent before a grant arrives.
-std::uint64_t Engine::eager_bytes(const Request& request) const {
-  const bool aggregated = request.group->aggregation != nullptr || request.replay_copy != nullptr;
-  return aggregated ? std::min(options_.eager_bytes, kLeastServiceWindow) : options_.eager_bytes;
-}
-
-// Return the bytes that the peer may send in all, if `from` bytes have left its side or our buffers
-// already. The limit ends when the rest of the bytes that wait for a REDUCE_ALL fits into the
-// window: nothing else of the operation has to wait here.
-std::uint64_t Engine::promise_of(const Request& request, int peer, std::uint64_t from) const {
-  const PeerFlow& flow = request.flows[static_cast<std::size_t>(peer)];
-  const std::uint64_t window = window_of(request, peer);
-  return flow.buffered - flow.reduced <= window ? kUnlimited : from + window;
-}
-
-void Engine::maybe_grant(Request& request, int peer) {
-  PeerFlow& flow = request.flows[static_cast<std::size_t>(peer)];
-  if (flow.buffered == 0 || flow.promised == 0 || flow.promised == kUnlimited) return;
-  const std::uint64_t promise = promise_of(request, peer, flow.consumed);
-  if (promise != kUnlimited && flow.promised >= promise - window_of(request, peer) / 4) return;
-  flow.promised = promise;
-  request.group->links[static_cast<std::size_t>(peer)]->grant(request, peer);
-}
-
-bool Engine::answered(const Request& request, std::uint32_t chunk, std::uint32_t segment,
-                      int peer) const {
+bool Executor::answered(const Request& request, std::uint32_t chunk, std::uint32_t segment,
+                        int peer) {
   for (const PendingPayload* s = request.chunks[chunk].segments[segment].first; s != nullptr;
        s = s->next) {
     if (s->peer == peer && s->answered) return true;
@@ -193,13 +163,14 @@ bool Engine::answered(const Request& request, std::uint32_t chunk, std::uint32_t
   return false;
 }
 
-void Engine::forget_answer(Request& request, std::uint32_t chunk, std::uint32_t segment, int peer) {
+void Executor::forget_answer(Request& request, std::uint32_t chunk, std::uint32_t segment,
+                             int peer) {
   for (PendingPayload** link = &request.chunks[chunk].segments[segment].first; *link != nullptr;
        link = &(*link)->next) {
     PendingPayload* pending = *link;
     if (pending->peer != peer || !pending->answered) continue;
     *link = pending->next;
-    idle_pending_.push_back(pending);
+    uses_.memory.give_pending(pending);
     return;
   }
 }

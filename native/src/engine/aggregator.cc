@@ -1,0 +1,83 @@
+#include "aggregator.h"
+
+#include <optional>
+#include <string>
+
+#include "headers.h"
+#include "link.h"
+
+namespace slackline {
+
+void Aggregator::early(const Key& key) {
+  if (key.role != kRoleCollective) return;
+  const std::deque<Unexpected>* frames = uses_.inbox.frames().find(key);
+  if (group_.broken || frames == nullptr || !Aggregation::begun_by_all(group_, *frames)) return;
+  if (aggregation_.any_waits() || !begin(key)) aggregation_.wait(key);
+}
+
+// Begin an operation. Return false when the arena has no room for its result yet.
+bool Aggregator::begin(const Key& key) {
+  const std::deque<Unexpected>* sent = uses_.inbox.frames().find(key);
+  if (sent == nullptr) return true;  // a worker has aborted the operation
+  const wire::Header header = sent->front().header;
+  const std::string wrong = Aggregation::refusal(header, uses_.memory.arena().capacity());
+  std::byte* memory = nullptr;
+  if (wrong.empty() && header.total > 0) {
+    memory = uses_.memory.arena().allocate(header.total);
+    if (memory == nullptr) return false;
+  }
+  const std::shared_ptr<Request> request = uses_.executor.builder().build(
+      group_, wrong.empty() ? aggregation_.operation(key, header, memory)
+                            : aggregation_.refused(key, header));
+  if (memory != nullptr) request->scratch.push_back(memory);
+  if (!wrong.empty()) request->failure = Failure{Fault::kUsage, wrong, group_.rank, -1, -1, -1};
+  if (aggregation_.onset() > 1) request->onset = aggregation_.onset();
+  request->async_counted = true;
+  uses_.bell.unattended();
+  uses_.executor.start(request);
+  return true;
+}
+
+// Count a segment's arrival, and start adding once enough segments have arrived.
+void Aggregator::arrived(Request& request, int peer) {
+  if (!aggregation_.count_arrival(request, peer)) return;
+  request.onset = 0;
+  const auto segments = static_cast<std::uint32_t>(request.chunks[0].segments.size());
+  for (std::uint32_t segment = 0; segment < segments; ++segment)
+    uses_.executor.advance(request, 0, segment);
+}
+
+// Every worker has the operation's result: the workers may drop the copies that they keep, and the
+// freed memory may let a waiting operation begin.
+void Aggregator::ended(const Request& request) {
+  if (!request.failure) {
+    const std::vector<std::uint64_t> tags =
+        aggregation_.note_result(request.key.tag, request.total);
+    if (!tags.empty()) report_results(tags);
+  }
+  // begin() may finish the operation at once and call this function again.
+  while (const std::optional<Key> next = aggregation_.take_waiting()) {
+    if (begin(*next)) continue;
+    aggregation_.wait_again(*next);
+    break;
+  }
+}
+
+// Tell the workers which operations' results all of them have.
+void Aggregator::report_results(const std::vector<std::uint64_t>& tags) {
+  wire::Header header = blank_header(wire::FrameKind::kRelease);
+  header.epoch = group_.epoch;
+  header.source = static_cast<std::uint16_t>(group_.rank);
+  const std::string text(reinterpret_cast<const char*>(tags.data()),
+                         tags.size() * sizeof(std::uint64_t));
+  for (Link* link : group_.links) {
+    if (link != nullptr && !link->down) link->control(header, text);
+  }
+}
+
+bool Aggregator::left(int rank, const Failure& reason, Leave) {
+  uses_.links.announce(*group_.links[static_cast<std::size_t>(rank)], -1, "left", reason.message);
+  return false;
+}
+
+}  // namespace slackline

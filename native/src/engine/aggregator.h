@@ -1,0 +1,51 @@
+// The role of an aggregator: the last member of a group, which adds for the others.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "aggregation.h"
+#include "driver.h"
+#include "executor.h"
+#include "group.h"
+#include "inbox.h"
+#include "links.h"
+#include "memory.h"
+#include "role.h"
+
+namespace slackline {
+
+// An aggregator posts no operations. An operation begins when every worker has sent some of its
+// data, with the parameters in the headers of the workers' frames.
+class Aggregator final : public Role {
+ public:
+  struct Uses {
+    Memory& memory;
+    Links& links;
+    Inbox& inbox;
+    Executor& executor;
+    Bell& bell;
+  };
+
+  // `program` is this rank's part of the plan. Addition starts when `onset` segments of every
+  // worker have arrived.
+  Aggregator(Group& group, std::shared_ptr<const Program> program, std::uint32_t onset,
+             const Uses& uses)
+      : group_(group), aggregation_(std::move(program), onset), uses_(uses) {}
+
+  void arrived(Request& request, int peer) override;
+  void ended(const Request& request) override;
+  void early(const Key& key) override;
+  bool left(int rank, const Failure& reason, Leave how) override;
+
+ private:
+  bool begin(const Key& key);
+  void report_results(const std::vector<std::uint64_t>& tags);
+
+  Group& group_;
+  Aggregation aggregation_;
+  const Uses uses_;
+};
+
+}  // namespace slackline

@@ -1,0 +1,154 @@
+#include "connections.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "../rail/far.h"
+#include "../rail/shm.h"
+#include "../rail/stream.h"
+#include "../rail/udp.h"
+
+namespace slackline {
+
+// Make a change of a link, unless the engine is closed, and have a thread work on what it causes.
+template <class Change>
+void Connections::change(int link, const Change& make) {
+  const Driver::Lock lock = entry_.lock();
+  Links& links = entry_.machine.links();
+  if (links.empty()) return;
+  Link& target = links.at(link);
+  entry_.change([&] { make(target); });
+  entry_.machine.driver().wake();
+}
+
+std::uint64_t Connections::new_ring() {
+  const Driver::Lock lock = entry_.lock();
+  return entry_.machine.links().make_ring();
+}
+
+bool Connections::free_ring(std::uint64_t offset) {
+  const Driver::Lock lock = entry_.lock();
+  return entry_.machine.links().free_ring(offset);
+}
+
+int Connections::add_link(std::string name, bool reconnect, std::uint32_t first_sequence,
+                          bool shared) {
+  const Driver::Lock lock = entry_.lock();
+  return entry_.machine.links().add(entry_.machine.link_uses(), std::move(name), reconnect,
+                                    first_sequence, shared);
+}
+
+void Connections::add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t job,
+                           bool checksums, std::string name, std::size_t most_packet_bytes) {
+  std::unique_ptr<WireRail> wire;
+  try {
+    entry_.check_process();
+    if (kind == RailKind::kTcp)
+      wire = std::make_unique<StreamRail>(fd, job, checksums, leaves_host(fd));
+    else
+      wire = std::make_unique<UdpRail>(fd, job, most_packet_bytes);
+  } catch (...) {
+    ::close(fd);
+    throw;
+  }
+  change(link, [&](Link& target) {
+    if (target.down) return;  // the rail closes the descriptor
+    entry_.machine.links().rail_added(target, rail, *wire);
+    target.add_rail(rail, name.empty() ? name_of(kind) : std::move(name), std::move(wire));
+  });
+}
+
+void Connections::add_shm_rail(int link, int arena_fd, std::size_t arena_bytes, int doorbell_fd,
+                               int control_fd, std::uint64_t receive_ring,
+                               std::uint64_t send_ring) {
+  std::shared_ptr<PeerArena> arena;
+  try {
+    arena = std::make_shared<PeerArena>(arena_fd, arena_bytes);
+  } catch (...) {
+    for (const int fd : {arena_fd, doorbell_fd, control_fd}) ::close(fd);
+    throw;
+  }
+  ::close(arena_fd);
+  add_shm_rail(link, std::move(arena), doorbell_fd, control_fd, receive_ring, send_ring);
+}
+
+void Connections::add_shm_rail(int link, std::shared_ptr<PeerArena> arena, int doorbell_fd,
+                               int control_fd, std::uint64_t receive_ring,
+                               std::uint64_t send_ring) {
+  std::unique_ptr<ShmRail> rail;
+  try {
+    entry_.check_process();
+    rail = std::make_unique<ShmRail>(entry_.machine.memory().arena(), std::move(arena), doorbell_fd,
+                                     control_fd, receive_ring, send_ring);
+  } catch (...) {
+    for (const int fd : {doorbell_fd, control_fd}) ::close(fd);
+    throw;
+  }
+  change(link, [&](Link& target) {
+    if (target.down) return;  // the rail closes its descriptors
+    target.set_shm(std::move(rail));
+    entry_.machine.links().watch_process(target);
+  });
+}
+
+void Connections::drop_rail(int link, int rail, const std::string& reason) {
+  change(link, [&](Link& target) {
+    LinkRail* found = target.rail(rail);
+    if (found == nullptr) return;  // the rail has already gone
+    found->wire->give_up(reason);
+    if (target.reap()) entry_.machine.groups().lost(target);
+  });
+}
+
+void Connections::unreachable(int link, const std::string& reason) {
+  change(link, [&](Link& target) {
+    for (auto& rail : target.rails()) {  // what the peer sent before its end comes first
+      while (entry_.machine.poll(target, *rail->wire)) {
+      }
+    }
+    if (target.give_up(reason)) entry_.machine.groups().lost(target);
+  });
+}
+
+void Connections::hindered(int link, const std::string& why) {
+  const Driver::Lock lock = entry_.lock();
+  Links& links = entry_.machine.links();
+  if (!links.empty()) links.at(link).hindered(why);
+}
+
+void Connections::use_wires(int link) {
+  const Driver::Lock lock = entry_.lock();
+  Links& links = entry_.machine.links();
+  if (!links.empty()) links.at(link).use_wires();
+}
+
+void Connections::set_fault(int link, int rail, const std::optional<FaultState>& state) {
+  change(link, [&](Link& target) {
+    if (target.shm() != nullptr) target.shm()->inject(state);
+    for (auto& each : target.rails()) {
+      if (rail < 0 || each->index == rail) each->wire->inject(state);
+    }
+    entry_.machine.links().mark_dirty(target);
+  });
+}
+
+bool Connections::link_alive(int link) {
+  const Driver::Lock lock = entry_.lock();
+  const Links& links = entry_.machine.links();
+  if (links.empty()) return false;  // the engine is closed
+  const Link& l = links.at(link);
+  return !l.down && !l.said_bye;
+}
+
+std::optional<RailEvent> Connections::next_event() {
+  Driver::Lock lock = entry_.lock_to_wait();
+  return entry_.machine.links().next_event(lock, entry_.machine.driver().stopped());
+}
+
+std::vector<RailStatus> Connections::rails() {
+  const Driver::Lock lock = entry_.lock();
+  return entry_.machine.links().rails();
+}
+
+}  // namespace slackline

@@ -1,0 +1,99 @@
+#include "devices.h"
+
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+#include "device_role.h"
+#include "notices.h"
+
+namespace slackline {
+
+void Devices::attach(Group& group, std::string name) {
+  const Driver::Lock lock = entry_.lock();
+  if (!group.sequences.empty() || group.aggregator)
+    throw std::invalid_argument("a device must be attached before the group's first operation");
+  group.device =
+      std::make_shared<Offload>(std::move(name), entry_.machine.memory().arena(), counters_);
+  group.roles.push_back(
+      std::make_unique<DeviceRole>(group, group.device, entry_.machine.executor()));
+}
+
+std::optional<DeviceWork> Devices::work(const Group& group) {
+  const std::shared_ptr<Offload> device = group.device;
+  Driver::Lock lock = entry_.machine.driver().lock_to_wait();
+  return device->next(lock, entry_.machine.tables().membership.closing());
+}
+
+void Devices::answer(const Group& group, std::span<const std::span<const std::byte>> frames,
+                     std::span<const DeviceKey> completed, std::span<const DeviceKey> released) {
+  const Driver::Lock lock = entry_.lock();
+  group.device->release(completed);
+  group.device->release(released);
+  if (group.broken || entry_.machine.tables().membership.leaves(group)) return;
+  entry_.change([&] {
+    take(group, frames, completed);
+    entry_.machine.links().send();
+  });
+  entry_.machine.driver().wake();
+}
+
+void Devices::take(const Group& group, std::span<const std::span<const std::byte>> frames,
+                   std::span<const DeviceKey> completed) {
+  Executor& executor = entry_.machine.executor();
+  // An operation that is not found, or not offloaded, has failed in the meantime.
+  for (const std::span<const std::byte> frame : frames) {
+    const Key key{Offload::header_of(frame).tag, group.epoch, kRoleCollective};
+    const std::shared_ptr<Request> request = executor.find_started(key);
+    if (!request || !request->offloaded) continue;
+    const auto [chunk, segment] = group.device->store(*request, frame);
+    executor.advance(*request, chunk, segment);
+    executor.maybe_end(*request);
+  }
+  for (const DeviceKey& key : completed) {
+    const std::shared_ptr<Request> request =
+        executor.find_started(Key{key.tag, group.epoch, kRoleCollective});
+    if (request && request->offloaded) complete(*request, Offload::completed(*request, key));
+  }
+}
+
+// Complete a chunk whose whole result the device has written to the device memory. The parts of the
+// result that the plan makes this rank send to a peer have arrived earlier, as frames.
+void Devices::complete(Request& request, std::uint32_t index) {
+  Chunk& chunk = request.chunks[index];
+  for (std::uint32_t segment = 0; segment < chunk.segments.size(); ++segment) {
+    if (Offload::store_completed(request, chunk, segment))
+      entry_.machine.executor().advance(request, index, segment);
+  }
+  entry_.machine.memory().arena().free(std::exchange(chunk.device_memory, nullptr));
+  entry_.machine.executor().sent(request);
+}
+
+void Devices::closed(const Group& group) {
+  const Driver::Lock lock = entry_.lock();
+  group.device->device_gone();
+}
+
+void Devices::failed(Group& group, const std::string& reason) {
+  const Driver::Lock lock = entry_.lock();
+  if (group.broken || entry_.machine.tables().membership.leaves(group)) return;
+  // The loss of an aggregator's device is a peer failure, which the aggregator's workers survive.
+  // The loss of any other rank's device is an internal failure of the group.
+  const Failure failure{group.aggregator ? Fault::kPeer : Fault::kInternal,
+                        "the device of rank " + std::to_string(group.rank) + " (" +
+                            group.device->name() + ") failed: " + reason,
+                        group.rank,
+                        -1,
+                        -1,
+                        -1};
+  entry_.change([&] {
+    group.told = failure;
+    tell_failure(group);
+    entry_.machine.groups().broke(group, failure);
+    entry_.machine.links().send();
+  });
+  group.device->close();
+  entry_.machine.driver().wake();
+}
+
+}  // namespace slackline
