@@ -55,6 +55,14 @@ std::vector<std::tuple<int, int, int>> kernel_fingerprints() {
 // finished.
 std::byte* at(std::uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
 
+// Return a function of an engine that makes this call.
+template <class Result, class... Arguments>
+auto on_connections(Result (Connections::*call)(Arguments...)) {
+  return [call](Engine& engine, Arguments... arguments) -> Result {
+    return (engine.connections().*call)(std::forward<Arguments>(arguments)...);
+  };
+}
+
 // Run the handlers of the signals that have arrived, and throw the exception of a handler. Python
 // runs handlers on the main thread alone.
 void run_signal_handlers() {
@@ -303,7 +311,7 @@ NB_MODULE(_native, m) {
           "spin_microseconds"_a)
       .def_prop_ro("arena_fd", [](Engine& e) { return e.arena().fd(); })
       .def_prop_ro("arena_bytes", [](Engine& e) { return e.arena().capacity(); })
-      .def_prop_ro("doorbell_fd", &Engine::doorbell_fd)
+      .def_prop_ro("doorbell_fd", [](Engine& e) { return e.connections().doorbell_fd(); })
       .def(
           "allocate",
           [](Engine& e, std::size_t bytes) {
@@ -328,9 +336,11 @@ NB_MODULE(_native, m) {
             return e.arena().contains(at(address), bytes);
           },
           "address"_a, "bytes"_a)
-      .def("new_ring", &Engine::new_ring, nb::call_guard<nb::gil_scoped_release>(),
+      .def("new_ring", on_connections(&Connections::new_ring),
+           nb::call_guard<nb::gil_scoped_release>(),
            "Create a receive ring in the arena; return its offset.")
-      .def("free_ring", &Engine::free_ring, "offset"_a, nb::call_guard<nb::gil_scoped_release>(),
+      .def("free_ring", on_connections(&Connections::free_ring), "offset"_a,
+           nb::call_guard<nb::gil_scoped_release>(),
            "Free a ring that no rail has and no peer writes to; return False if `offset` has no "
            "ring.")
       .def(
@@ -356,36 +366,40 @@ NB_MODULE(_native, m) {
           "with this index is replaced. `job` is the code that every frame carries; `checksums` "
           "states whether payloads carry a checksum. `most_packet_bytes` limits the payload of a "
           "UDP packet.")
-      .def("drop_rail", &Engine::drop_rail, "link"_a, "rail"_a, "reason"_a,
+      .def("drop_rail", on_connections(&Connections::drop_rail), "link"_a, "rail"_a, "reason"_a,
            nb::call_guard<nb::gil_scoped_release>(),
            "End a rail as if it had failed; its undelivered frames are sent again over the other "
            "rails.")
-      .def("unreachable", &Engine::unreachable, "link"_a, "reason"_a,
+      .def("unreachable", on_connections(&Connections::unreachable), "link"_a, "reason"_a,
            nb::call_guard<nb::gil_scoped_release>(),
            "Take a link down because the peer's process is known to be gone.")
-      .def("hindered", &Engine::hindered, "link"_a, "why"_a,
+      .def("hindered", on_connections(&Connections::hindered), "link"_a, "why"_a,
            nb::call_guard<nb::gil_scoped_release>(),
            "Set the reason why a link has no first rail yet.")
-      .def("use_wires", &Engine::use_wires, "link"_a, nb::call_guard<nb::gil_scoped_release>(),
+      .def("use_wires", on_connections(&Connections::use_wires), "link"_a,
+           nb::call_guard<nb::gil_scoped_release>(),
            "Let a link that has had no rail use TCP or UDP in place of the planned shared memory.")
-      .def("set_fault", &Engine::set_fault, "link"_a, "rail"_a, "state"_a.none(),
-           nb::call_guard<nb::gil_scoped_release>(),
+      .def("set_fault", on_connections(&Connections::set_fault), "link"_a, "rail"_a,
+           "state"_a.none(), nb::call_guard<nb::gil_scoped_release>(),
            "Apply faults to frames that this end sends over a rail (-1: all).")
-      .def("next_event", &Engine::next_event, nb::call_guard<nb::gil_scoped_release>(),
-           "Block until a rail changes state; return None once the engine is closed.")
-      .def("rails", &Engine::rails, nb::call_guard<nb::gil_scoped_release>(),
-           "Return all rails in use, and the former rails of links that have ended.")
-      .def("add_shm_rail",
-           nb::overload_cast<int, std::shared_ptr<PeerArena>, int, int, std::uint64_t,
-                             std::uint64_t>(&Engine::add_shm_rail),
-           "link"_a, "arena"_a, "doorbell_fd"_a, "control_fd"_a, "receive_ring"_a, "send_ring"_a,
+      .def("next_event", on_connections(&Connections::next_event),
            nb::call_guard<nb::gil_scoped_release>(),
-           "Add a shared-memory rail over a peer's arena and take ownership of the two "
-           "descriptors.")
+           "Block until a rail changes state; return None once the engine is closed.")
+      .def("rails", on_connections(&Connections::rails), nb::call_guard<nb::gil_scoped_release>(),
+           "Return all rails in use, and the former rails of links that have ended.")
+      .def(
+          "add_shm_rail",
+          on_connections(nb::overload_cast<int, std::shared_ptr<PeerArena>, int, int, std::uint64_t,
+                                           std::uint64_t>(&Connections::add_shm_rail)),
+          "link"_a, "arena"_a, "doorbell_fd"_a, "control_fd"_a, "receive_ring"_a, "send_ring"_a,
+          nb::call_guard<nb::gil_scoped_release>(),
+          "Add a shared-memory rail over a peer's arena and take ownership of the two "
+          "descriptors.")
       .def("uses_epoch", &Engine::uses_epoch, "epoch"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Return whether a group with this epoch is open, or closed while frames of it may still "
            "come from a peer.")
-      .def("link_alive", &Engine::link_alive, "link"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("link_alive", on_connections(&Connections::link_alive), "link"_a,
+           nb::call_guard<nb::gil_scoped_release>())
       .def(
           "open_group",
           [](const std::shared_ptr<Engine>& self, std::uint32_t epoch, int rank,

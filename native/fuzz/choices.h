@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "../tests/frames.h"
+#include "../tests/parts.h"
 
 namespace slackline::fuzz {
 
@@ -71,10 +72,8 @@ class Script {
 
 // Return a link that a rail can pass to its sink.
 inline Link& some_link() {
-  static Engine engine(test::one_thread(1u << 20));
-  static EventLoop loop;
-  static Links links(loop);
-  static Link link(engine, links, 0, "fuzzer");
+  static test::Parts parts(1u << 20);
+  static Link& link = parts.add("fuzzer");
   return link;
 }
 

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "../src/engine/headers.h"
+#include "parts.h"
 #include "ranks.h"
 
 namespace slackline::test {
@@ -15,10 +17,9 @@ constexpr std::size_t kArena = std::size_t{1} << 20;
 // A group of three workers (ranks 0 to 2) and this rank, their aggregator.
 class Workers {
  public:
-  Workers() : engine_(one_thread(kArena)), links_(loop_) {
+  Workers() : parts_(kArena) {
     std::vector<Link*> all;
-    for (int rank = 0; rank < 3; ++rank)
-      all.push_back(&links_.at(links_.add(engine_, "worker", false, 1, false)));
+    for (int rank = 0; rank < 3; ++rank) all.push_back(&parts_.add("worker"));
     all.push_back(nullptr);
     group = std::make_shared<Group>(4, 3, std::move(all), false, true);
   }
@@ -41,9 +42,7 @@ class Workers {
   std::shared_ptr<Group> group;
 
  private:
-  Engine engine_;
-  EventLoop loop_;
-  Links links_;
+  Parts parts_;
 };
 
 wire::Header header_of(wire::Collective collective, wire::DType dtype, wire::ReduceOp op,

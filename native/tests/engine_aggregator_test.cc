@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "../src/engine/worker.h"
 #include "frames.h"
 
 namespace slackline::test {
@@ -19,7 +20,7 @@ class NodeDevice {
  public:
   NodeDevice(Engine& engine, std::shared_ptr<Group> group, int limit)
       : engine_(engine), group_(std::move(group)), left_(limit) {
-    engine_.attach(*group_, "test");
+    engine_.devices().attach(*group_, "test");
     thread_ = std::thread([this] { run(); });
   }
   ~NodeDevice() { thread_.join(); }  // requires that the engine has been closed
@@ -27,7 +28,7 @@ class NodeDevice {
  private:
   void run() {
     const int workers = group_->size() - 1;
-    while (const auto work = engine_.device_work(*group_)) {
+    while (const auto work = engine_.devices().work(*group_)) {
       std::vector<std::vector<std::byte>> out;
       for (std::size_t i = 0; i < work->frames.size(); ++i) {
         const DeviceFrame& frame = work->frames[i];
@@ -42,11 +43,11 @@ class NodeDevice {
           sum[k] += part[k];
       }
       if ((left_ -= static_cast<int>(out.size())) < 0) {
-        engine_.device_failed(*group_, "it is on fire");
+        engine_.devices().failed(*group_, "it is on fire");
         return;
       }
       const std::vector<std::span<const std::byte>> spans(out.begin(), out.end());
-      engine_.device_answer(*group_, spans, {}, {});
+      engine_.devices().answer(*group_, spans, {}, {});
     }
   }
 
@@ -92,7 +93,7 @@ struct Star {
   void kill() {
     for (int rank = 0; rank < workers; ++rank) ranks.cut(rank, workers, 0);
   }
-  std::size_t replay_copies(int rank) { return ranks.group(rank).replay_copies.size(); }
+  std::size_t replay_copies(int rank) { return ranks.group(rank).worker->copies(); }
 
   Ranks ranks;
   const int workers;

@@ -199,7 +199,9 @@ void stop_a_rank(unsigned seed) {
   }
   for (int rank = 0; rank < scene.size(); ++rank) {
     Engine& engine = scene.ranks.engine(rank);
-    const std::size_t slots = engine.counters()["slots"] * engine.slot_bytes();
+    const std::size_t slots =
+        engine.counters()["slots"] *
+        std::max(engine.options().memory_segment_bytes, engine.options().wire_segment_bytes);
     CHECK(engine.withheld().empty());
     CHECK_EQUAL(engine.arena().used() - slots, scene.before[Scene::index(rank)]);
   }

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "frames.h"
+#include "parts.h"
 
 namespace slackline::test {
 namespace {
@@ -208,10 +209,8 @@ TEST("a writer that sleeps before a full ring wakes when the reader has made roo
   for (std::size_t i = 0; i < kMessages; ++i)
     requests.push_back(engine.post(*group, send_to(1, words.data(), words.size()), false));
   CHECK(!requests.back()->finished());
-  Engine other(small_engine());
-  EventLoop loop;
-  Links links(loop);
-  Link nobody(other, links, 0, "test");
+  Parts other;
+  Link& nobody = other.add("test");
   Recorder sink;
   until(
       [&] {

@@ -10,7 +10,7 @@ namespace {
 
 TEST("the record of an operation has its kind, size, number, times and rails") {
   Ranks ranks(2, Kind::kStream);
-  for (int rank = 0; rank < 2; ++rank) ranks.engine(rank).operation_log.enable(64);
+  for (int rank = 0; rank < 2; ++rank) ranks.engine(rank).operation_log().enable(64);
   const Bytes words = pattern(300'000, 1);
   Bytes got(words.size());
   const std::int64_t before = now_ns();
@@ -33,14 +33,14 @@ TEST("the record of an operation has its kind, size, number, times and rails") {
     CHECK(record.started_ns <= record.ended_ns && record.ended_ns <= now_ns());
     CHECK(record.waited_ns <= record.ended_ns - record.posted_ns);
   }
-  const OperationLog::Taken taken = ranks.engine(0).operation_log.take();
+  const OperationLog::Taken taken = ranks.engine(0).operation_log().take();
   CHECK(taken.count == 1 && taken.lost == 0);
   CHECK(taken.rows.starts_with("[10,0,1,300000,"));
   std::string end(",");
   end.append(std::to_string(sent.waited_ns)).append(",0]");
   CHECK(taken.rows.ends_with(end));
-  CHECK(ranks.engine(0).operation_log.take().count == 0);
-  const OperationLog::Sums sums = ranks.engine(0).operation_log.sums();
+  CHECK(ranks.engine(0).operation_log().take().count == 0);
+  const OperationLog::Sums sums = ranks.engine(0).operation_log().sums();
   CHECK(sums.waited_ns == sent.waited_ns && sums.reduced == 0);
   CHECK(sums.running_ns == sent.ended_ns - sent.posted_ns);
 }

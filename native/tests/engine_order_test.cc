@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "../src/engine/headers.h"
 #include "frames.h"
 
 namespace slackline::test {

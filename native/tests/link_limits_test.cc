@@ -2,6 +2,7 @@
 // cut off; a peer that keeps to the protocol is never cut off.
 #include <string>
 
+#include "../src/engine/headers.h"
 #include "frames.h"
 
 namespace slackline::test {

@@ -5,8 +5,10 @@
 #include <random>
 #include <thread>
 
+#include "../src/engine/headers.h"
 #include "../src/rail/shm.h"
 #include "frames.h"
+#include "parts.h"
 
 namespace slackline::test {
 namespace {
@@ -108,17 +110,16 @@ TEST("a rail that closes without a farewell is lost") {
 }
 
 TEST("numbers go past the largest one") {
-  Engine engine(small_engine());
-  EventLoop loop;
-  Links links(loop);
-  Link link(engine, links, 0, "test", false, ~0u - 1);
-  CHECK(link.admit(~0u - 1));
-  CHECK(link.admit(1));  // 0 is not a valid number
-  CHECK(!link.admit(1));
-  CHECK(link.admit(~0u));
-  CHECK(!link.admit(~0u));
-  CHECK(!link.admit(1));
-  CHECK(link.admit(2));
+  Parts parts;
+  Link& link = parts.add("test");
+  Channel channel(parts.machine.link_uses(), link, ~0u - 1);
+  CHECK(channel.admit(~0u - 1));
+  CHECK(channel.admit(1));  // 0 is not a valid number
+  CHECK(!channel.admit(1));
+  CHECK(channel.admit(~0u));
+  CHECK(!channel.admit(~0u));
+  CHECK(!channel.admit(1));
+  CHECK(channel.admit(2));
 }
 
 TEST("a damaged frame ends its rail; what was not acknowledged goes over the other one") {

@@ -1,5 +1,4 @@
-// Tests of the table of an engine's links, which stands alone here: the engine owns the buffers of
-// the links and makes no progress.
+// Tests of the table of an engine's links, in an engine that makes no progress.
 #include "../src/engine/links.h"
 
 #include <memory>
@@ -8,7 +7,9 @@
 #include <thread>
 #include <vector>
 
+#include "../src/engine/headers.h"
 #include "../src/rail/stream.h"
+#include "parts.h"
 #include "ranks.h"
 
 namespace slackline::test {
@@ -17,7 +18,7 @@ namespace {
 // A table with its own event loop. `far` ends of the rails are closed with the object.
 class Table {
  public:
-  Table() : engine(one_thread(std::size_t{4} << 20)), links(loop) {}
+  Table() = default;
   ~Table() {
     links.clear();
     for (const int fd : fars) ::close(fd);
@@ -25,10 +26,7 @@ class Table {
   Table(const Table&) = delete;
   Table& operator=(const Table&) = delete;
 
-  Link& add() {
-    const int number = links.add(engine, "peer", true, 1, false);
-    return links.at(number);
-  }
+  Link& add() { return parts.add("peer", {.reconnect = true}); }
   WireRail& connect(Link& link, int rail = 0, bool far = false) {
     const auto [here, there] = socket_pair();
     fars.push_back(there);
@@ -51,9 +49,9 @@ class Table {
     return events.size();
   }
 
-  Engine engine;
-  EventLoop loop;
-  Links links;
+  Parts parts;
+  EventLoop& loop = parts.machine.sleep().loop();
+  Links& links = parts.machine.links();
   std::mutex mutex;
   std::vector<int> fars;
 };
@@ -90,7 +88,7 @@ TEST("a link is served from its first rail on, in the order of the first rails")
   CHECK((table.links.made() == std::vector<Link*>{&second, &first}));
   CHECK(table.links.take_dirty() == table.links.made());
   CHECK_EQUAL(table.links.rails().size(), 3u);
-  Links::Counters counters;
+  Port::Counts counters;
   table.links.count(counters);
   CHECK_EQUAL(counters["tcp_rails"], 3u);
   CHECK_EQUAL(counters["rails_lost"], 0u);
@@ -130,7 +128,7 @@ TEST("the socket of a rail is watched until the rail ends") {
   CHECK_EQUAL(table.readable(), 0u);
   CHECK_EQUAL(::write(table.fars[0], "x", 1), 1);
   CHECK_EQUAL(table.readable(), 1u);
-  link.rail(0)->wire->give_up("enough");
+  link.wires()->rail(0)->wire->give_up("enough");
   CHECK(!link.reap());  // the link waits for a new rail
   CHECK_EQUAL(table.readable(), 0u);
 }
@@ -148,7 +146,7 @@ TEST("room is watched in full sockets only") {
     wire.flush(0);
   }
   CHECK(!wire.armed_for_write);
-  table.links.watch_room(link);
+  table.links.watch_room(link, 0, wire);
   CHECK(wire.armed_for_write);
   CHECK_EQUAL(table.readable(), 0u);
   std::vector<char> taken(1u << 20);
@@ -158,7 +156,7 @@ TEST("room is watched in full sockets only") {
   CHECK(table.loop.wait(events, -1));
   CHECK((events == std::vector<LoopEvent>{{LoopEvent::Source::kRail, 0, 0, false, true}}));
   wire.writable();
-  table.links.watch_room(link);
+  table.links.watch_room(link, 0, wire);
   CHECK(!wire.armed_for_write);
   CHECK_EQUAL(table.readable(), 0u);
 }
@@ -177,7 +175,7 @@ TEST("the event loop is asked from three rails on, and probes are rarer from nin
   }
   table.connect(link, 100, true);
   CHECK(table.links.far());
-  link.rail(100)->wire->give_up("enough");
+  link.wires()->rail(100)->wire->give_up("enough");
   link.reap();
   CHECK(!table.links.far());
 }
@@ -217,12 +215,19 @@ TEST("events are read in their order, by a thread that waits for them") {
 TEST("a timer is due only while something is expected") {
   Table table;
   Link& link = table.add();
-  CHECK_EQUAL(table.links.due_ns(1000, true), WireRail::kNever);
+  const std::int64_t now = table.parts.machine.clock().next();
+  CHECK_EQUAL(table.links.due_ns(), WireRail::kNever);
   table.connect(link);
-  CHECK_EQUAL(table.links.due_ns(1000, false), WireRail::kNever);
-  CHECK_EQUAL(table.links.due_ns(1000, true), 1000 + table.links.probe_pause_ns());
+  CHECK_EQUAL(table.links.due_ns(), WireRail::kNever);
+  Operations& operations = table.parts.machine.tables().operations;
+  const auto group = std::make_shared<Group>(1, 0, std::vector<Link*>{nullptr}, false, true);
+  const auto request = std::make_shared<Request>();
+  request->group = group;
+  operations.start(request);
+  CHECK_EQUAL(table.links.due_ns(), now + table.links.probe_pause_ns());
   link.give_up("gone");
-  CHECK_EQUAL(table.links.due_ns(1000, true), WireRail::kNever);
+  CHECK_EQUAL(table.links.due_ns(), WireRail::kNever);
+  operations.end(*request);
 }
 
 }  // namespace

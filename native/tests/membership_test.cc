@@ -18,12 +18,13 @@ class Groups {
   Groups() : engine_(one_thread(std::size_t{16} << 20)) {
     std::vector<int> numbers{-1};
     for (int peer = 1; peer < 4; ++peer)
-      numbers.push_back(engine_.add_link("rank " + std::to_string(peer)));
+      numbers.push_back(engine_.connections().add_link("rank " + std::to_string(peer)));
     all_ = engine_.open_group(1, 0, numbers, true);
     for (int peer = 1; peer < 3; ++peer) {
       const auto [here, there] = socket_pair();
       peers_.push_back(there);
-      engine_.add_rail(numbers[static_cast<std::size_t>(peer)], 0, RailKind::kTcp, here, kJobCode);
+      engine_.connections().add_rail(numbers[static_cast<std::size_t>(peer)], 0, RailKind::kTcp,
+                                     here, kJobCode);
     }
   }
   ~Groups() {

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "../src/engine/headers.h"
 #include "frames.h"
 
 namespace slackline::test {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "parts.h"
 #include "ranks.h"
 
 namespace slackline::test {
@@ -124,10 +125,8 @@ TEST("barriers are queued when the operations before them have ended") {
 }
 
 TEST("a message is meant for the oldest receive with its tag in its group, from its rank") {
-  Engine engine(one_thread(std::size_t{1} << 20));
-  EventLoop loop;
-  Links links(loop);
-  Link& link = links.at(links.add(engine, "rank 1", false, 1, false));
+  Parts parts;
+  Link& link = parts.add("rank 1");
   const auto group = group_of(1, {nullptr, &link});
   constexpr std::uint64_t kTag = std::uint64_t{2} << 56 | std::uint64_t{9} << 32;
   Operations operations;

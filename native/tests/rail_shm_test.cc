@@ -8,6 +8,7 @@
 
 #include "../src/rail/shm.h"
 #include "frames.h"
+#include "parts.h"
 
 namespace slackline::test {
 namespace {
@@ -31,15 +32,10 @@ struct End {
 };
 
 struct Pair {
-  Pair() : engine(options()), links(loop), link(engine, links, 0, "test") {
+  Pair() : link(parts.add("test")) {
     const auto [x, y] = socket_pair();
     left_rail = join(left, right, x);
     right_rail = join(right, left, y);
-  }
-  static EngineOptions options() {
-    EngineOptions o;
-    o.arena_bytes = 2u << 20;
-    return o;
   }
   static std::unique_ptr<ShmRail> join(const End& own, const End& peer, int control) {
     return std::make_unique<ShmRail>(
@@ -59,10 +55,8 @@ struct Pair {
     CHECK(frame.payload == pattern(bytes, sequence));
   }
 
-  Engine engine;
-  EventLoop loop;
-  Links links;
-  Link link;
+  Parts parts;
+  Link& link;
   Recorder sink;
   End left, right;
   std::unique_ptr<ShmRail> left_rail, right_rail;

@@ -9,21 +9,17 @@
 #include "../src/base/clock.h"
 #include "../src/rail/stream.h"
 #include "frames.h"
+#include "parts.h"
 
 namespace slackline::test {
 namespace {
 
 // A stream rail that reads the bytes written by the test.
 struct Reader {
-  Reader() : engine(tiny()), links(loop), link(engine, links, 0, "test") {
+  Reader() : link(parts.add("test")) {
     const auto [ours, theirs] = socket_pair();
     rail = std::make_unique<StreamRail>(ours, kJobCode, true);
     hand = std::make_unique<Hand>(theirs);
-  }
-  static EngineOptions tiny() {
-    EngineOptions options;
-    options.arena_bytes = 2u << 20;
-    return options;
   }
   void poll_until_quiet() {
     while (rail->poll(link, sink, 0)) {
@@ -43,10 +39,8 @@ struct Reader {
     return rail->failure().fault;
   }
 
-  Engine engine;
-  EventLoop loop;
-  Links links;
-  Link link;
+  Parts parts;
+  Link& link;
   Recorder sink;
   std::unique_ptr<StreamRail> rail;
   std::unique_ptr<Hand> hand;

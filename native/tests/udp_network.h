@@ -16,6 +16,7 @@
 #include "../src/rail/udp_protocol.h"
 #include "bottleneck.h"
 #include "frames.h"
+#include "parts.h"
 
 namespace slackline::test {
 
@@ -93,8 +94,7 @@ class UdpNetwork {
     std::uint64_t packets = 0;
   };
 
-  explicit UdpNetwork(unsigned seed = 1)
-      : engine_(tiny()), links_(loop_), link_(engine_, links_, 0, "test"), dice_(seed) {}
+  explicit UdpNetwork(unsigned seed = 1) : link_(parts_.add("test")), dice_(seed) {}
 
   ~UdpNetwork() {
     for (auto& end : ends_) end->protocol->receiver().abandon(end->sink);
@@ -191,11 +191,6 @@ class UdpNetwork {
     }
   };
 
-  static EngineOptions tiny() {
-    EngineOptions options;
-    options.arena_bytes = 2u << 20;
-    return options;
-  }
   void send(End& from, std::shared_ptr<Bytes> bytes) {
     if (from.out.down) return;
     std::int64_t at = now_ns_;
@@ -220,10 +215,8 @@ class UdpNetwork {
     }
   }
 
-  Engine engine_;
-  EventLoop loop_;
-  Links links_;
-  Link link_;
+  Parts parts_;
+  Link& link_;
   std::mt19937_64 dice_;
   std::vector<std::unique_ptr<End>> ends_;
   std::priority_queue<Event> events_;

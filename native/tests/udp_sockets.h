@@ -8,6 +8,7 @@
 #include "../src/rail/udp.h"
 #include "datagrams.h"
 #include "frames.h"
+#include "parts.h"
 #include "udp_network.h"
 
 namespace slackline::test {
@@ -15,17 +16,9 @@ namespace slackline::test {
 // An end of a UDP rail, with the engine and link that it needs.
 struct UdpEnd {
   explicit UdpEnd(int fd, std::size_t most_packet_bytes = kUdpMaxPacket)
-      : engine(tiny()),
-        links(loop),
-        link(engine, links, 0, "test"),
-        rail(std::make_unique<UdpRail>(fd, kJobCode, most_packet_bytes)) {}
+      : link(parts.add("test")), rail(std::make_unique<UdpRail>(fd, kJobCode, most_packet_bytes)) {}
   ~UdpEnd() {
     if (rail) rail->abandon(sink);
-  }
-  static EngineOptions tiny() {
-    EngineOptions options;
-    options.arena_bytes = 2u << 20;
-    return options;
   }
   // Send frames `next` to `last` as far as there is room, and read what has arrived.
   void work(std::int64_t now = now_ns()) {
@@ -40,10 +33,8 @@ struct UdpEnd {
     rail->flush(now);
   }
 
-  Engine engine;
-  EventLoop loop;
-  Links links;
-  Link link;
+  Parts parts;
+  Link& link;
   Checker sink;
   std::unique_ptr<UdpRail> rail;
   std::uint32_t next = 1;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "frames.h"
+#include "parts.h"
 
 namespace slackline::test {
 namespace {
@@ -16,15 +17,11 @@ namespace {
 class Peers {
  public:
   Peers()
-      : engine_(one_thread(std::size_t{1} << 20)),
-        links_(loop_),
-        remote(links_.at(links_.add(engine_, "wire", true, 1, false))),
-        shared(links_.at(links_.add(engine_, "shared", true, 1, true))) {}
+      : remote(parts_.add("wire", {.reconnect = true})),
+        shared(parts_.add("shared", {.reconnect = true, .shared = true})) {}
 
  private:
-  Engine engine_;
-  EventLoop loop_;
-  Links links_;
+  Parts parts_;
 
  public:
   Link& remote;

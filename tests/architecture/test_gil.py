@@ -18,12 +18,13 @@ BINDINGS = [
     if re.search(r"\b[Ee]ngine\b", each.read_text())
 ]
 
-_FUNCTION = re.compile(r"^\S[^\n;]*\bEngine::(\w+)\([^;{}]*\) (?:const )?\{\n(.*?)^\}", re.M | re.S)
-_LOCKS = re.compile(
-    r"\block_for_post\(\)|\bLock lock\b|\bunique_lock\b|\block_guard\b|\bscoped_lock\b"
+_CLASSES = "Engine|Connections|Devices"
+_FUNCTION = re.compile(
+    rf"^\S[^\n;]*\b(?:{_CLASSES})::(\w+)\([^;{{}}]*\) (?:const )?\{{\n(.*?)^\}}", re.M | re.S
 )
+_LOCKS = re.compile(r"\bLock lock\b|\bunique_lock\b|\block_guard\b|\bscoped_lock\b")
 _BINDING = re.compile(r"\.def(?:_prop_ro|_ro)?\(\s*\"(\w+)\"")
-_CALL = re.compile(r"(?:->|\be\.|\bself\.|&Engine::)(\w+)")
+_CALL = re.compile(rf"(?:->|\be\.|\bself\.|\(\)\.|&(?:{_CLASSES})::)(\w+)")
 _RELEASES = "nb::gil_scoped_release"
 
 
@@ -79,6 +80,7 @@ def test_the_engine_s_functions_are_found_in_its_source() -> None:
     locking = locking_functions()
     assert locking >= {"add_rail", "drop_rail", "unreachable", "set_fault", "link_alive", "serve"}
     assert locking >= {"open_group", "close_group", "abort_group", "counters", "rails", "close"}
+    assert locking >= {"attach", "work", "answer", "failed", "closed"}
 
 
 @pytest.mark.parametrize("path", BINDINGS, ids=lambda path: path.name)

@@ -86,8 +86,7 @@ bool Aggregation::count_arrival(Request& request, int worker) const {
   for (int rank = 0; rank < request.group->rank; ++rank) {
     // A worker on this host may have to wait for its slots to be read before it sends more.
     const Link* link = request.group->links[static_cast<std::size_t>(rank)];
-    const std::uint32_t all =
-        link->shared_memory() ? std::min<std::uint32_t>(enough, kSlotsPerPeer) : enough;
+    const std::uint32_t all = std::min(enough, link->port().rules().most_unread);
     if (request.flows[static_cast<std::size_t>(rank)].arrived < all) return false;
   }
   return true;

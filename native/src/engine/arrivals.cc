@@ -28,10 +28,11 @@ struct Returning {
 
 std::byte* Arrivals::direct_placement(Link& link, const wire::Header& header, Request** owner) {
   // The acknowledgement in the header counts at once, because the payload may take milliseconds to
-  // arrive and the peer sends no separate ACK.
-  if (header.acknowledge != 0) link.acknowledged(header.acknowledge);
+  // arrive and the peer sends no separate ACK. A duplicate of a partial sum may arrive while its
+  // segment waits for the result.
+  const bool is_new = link.port().begins(header);
   uses_.links.mark_dirty(link);
-  return uses_.executor.place_for(link, header, owner);
+  return is_new ? uses_.executor.place_for(link, header, owner) : nullptr;
 }
 
 void Arrivals::arrive(Link& link, const wire::Header& header, const Payload& payload) {
@@ -41,12 +42,8 @@ void Arrivals::arrive(Link& link, const wire::Header& header, const Payload& pay
 
 void Arrivals::handle(Link& link, const wire::Header& header, const Payload& payload,
                       std::byte** owned) {
-  if (header.acknowledge != 0) link.acknowledged(header.acknowledge);
   uses_.links.mark_dirty(link);
-  if (link.condemned() || !link.rightly_numbered(header) || !link.within_window(header.sequence) ||
-      !link.admit(header.sequence))
-    return;
-  link.note_arrival(header.length);
+  if (!link.port().admit(header)) return;
   bool more_comes = false;
   switch (static_cast<wire::FrameKind>(header.kind)) {
     case wire::FrameKind::kData:
@@ -54,9 +51,6 @@ void Arrivals::handle(Link& link, const wire::Header& header, const Payload& pay
       break;
     case wire::FrameKind::kGrant:
       on_grant(link, header);
-      break;
-    case wire::FrameKind::kCredit:
-      link.credit(header.offset);
       break;
     case wire::FrameKind::kRelease:
       on_release(link, header, payload);
@@ -67,14 +61,15 @@ void Arrivals::handle(Link& link, const wire::Header& header, const Payload& pay
     case wire::FrameKind::kBye:
       link.keep_bye(header);
       break;
+    case wire::FrameKind::kCredit:
     case wire::FrameKind::kProbe:
-      link.on_probe(header);
+      link.port().note(header);
       break;
     case wire::FrameKind::kAck:
     case wire::FrameKind::kHello:
       break;
   }
-  if (!more_comes) link.acknowledge_owed();
+  link.port().handled(more_comes);
   while (const std::optional<wire::Header> bye = link.take_due_bye())
     uses_.groups.said_bye(link, *bye);
 }
@@ -82,9 +77,9 @@ void Arrivals::handle(Link& link, const wire::Header& header, const Payload& pay
 // Accept a DATA frame. Return whether the same peer will certainly send more data of the operation.
 bool Arrivals::on_data(Link& link, const wire::Header& header, const Payload& payload,
                        std::byte** owned) {
-  link.arrived_early(header.flags, header.length);
+  link.port().arrived_early(header.flags, header.length);
   if (uses_.membership.excludes(link, header.epoch)) {
-    link.consumed_early(header.flags, header.length);
+    link.port().consumed_early(header.flags, header.length);
     return false;
   }
   const Key key = key_of(header);
@@ -104,19 +99,19 @@ void Arrivals::keep_or_drop(Link& link, const wire::Header& header, const Payloa
   const Key key = key_of(header);
   // Wire data that is not eager was sent after a grant, so its operation was posted here. A missing
   // operation has therefore already ended.
-  const bool wanted = is_eager(header) || link.shared_memory();
+  const bool wanted = is_eager(header) || link.port().rules().ungranted;
   if (const std::shared_ptr<Group> group = uses_.groups.finished_in(key)) {
-    link.consumed_early(header.flags, header.length);
+    link.port().consumed_early(header.flags, header.length);
     uses_.groups.broke(*group, stray(*group, header));
   } else if (uses_.groups.refuses(key)) {
     Groups::refuse(link, *uses_.membership.find(header.epoch), header);
-    link.consumed_early(header.flags, header.length);
+    link.port().consumed_early(header.flags, header.length);
   } else if (wanted && !uses_.inbox.was_aborted(key) &&
              !uses_.membership.was_closed(header.epoch)) {
     uses_.inbox.frames().keep(key, link, header, payload);
     early(key);
   } else {
-    link.consumed_early(header.flags, header.length);
+    link.port().consumed_early(header.flags, header.length);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "../rail/shm.h"
 #include "../rail/stream.h"
 #include "../rail/udp.h"
+#include "wire_port.h"
 
 namespace slackline {
 
@@ -35,8 +36,8 @@ bool Connections::free_ring(std::uint64_t offset) {
 int Connections::add_link(std::string name, bool reconnect, std::uint32_t first_sequence,
                           bool shared) {
   const Driver::Lock lock = entry_.lock();
-  return entry_.machine.links().add(entry_.machine.link_uses(), std::move(name), reconnect,
-                                    first_sequence, shared);
+  return entry_.machine.links().add(entry_.machine.link_uses(), std::move(name),
+                                    {reconnect, first_sequence, shared});
 }
 
 void Connections::add_rail(int link, int rail, RailKind kind, int fd, std::uint32_t job,
@@ -87,14 +88,14 @@ void Connections::add_shm_rail(int link, std::shared_ptr<PeerArena> arena, int d
   }
   change(link, [&](Link& target) {
     if (target.down) return;  // the rail closes its descriptors
-    target.set_shm(std::move(rail));
-    entry_.machine.links().watch_process(target);
+    target.share(std::move(rail));
   });
 }
 
 void Connections::drop_rail(int link, int rail, const std::string& reason) {
   change(link, [&](Link& target) {
-    LinkRail* found = target.rail(rail);
+    WirePort* port = target.wires();
+    LinkRail* found = port == nullptr ? nullptr : port->rail(rail);
     if (found == nullptr) return;  // the rail has already gone
     found->wire->give_up(reason);
     if (target.reap()) entry_.machine.groups().lost(target);
@@ -103,10 +104,8 @@ void Connections::drop_rail(int link, int rail, const std::string& reason) {
 
 void Connections::unreachable(int link, const std::string& reason) {
   change(link, [&](Link& target) {
-    for (auto& rail : target.rails()) {  // what the peer sent before its end comes first
-      while (entry_.machine.poll(target, *rail->wire)) {
-      }
-    }
+    if (target.down) return;
+    target.port().drain();  // what the peer sent before its end comes first
     if (target.give_up(reason)) entry_.machine.groups().lost(target);
   });
 }
@@ -125,10 +124,7 @@ void Connections::use_wires(int link) {
 
 void Connections::set_fault(int link, int rail, const std::optional<FaultState>& state) {
   change(link, [&](Link& target) {
-    if (target.shm() != nullptr) target.shm()->inject(state);
-    for (auto& each : target.rails()) {
-      if (rail < 0 || each->index == rail) each->wire->inject(state);
-    }
+    target.port().inject(rail, state);
     entry_.machine.links().mark_dirty(target);
   });
 }

@@ -33,7 +33,7 @@ void Credits::promise(Request& request) const {
   for (std::size_t peer = 0; peer < incoming.size(); ++peer) {
     request.flows[peer].incoming = incoming[peer];
     Link* link = request.group->links[peer];
-    if (link == nullptr || link->shared_memory() || incoming[peer] <= eager) continue;
+    if (link == nullptr || !link->port().rules().grants || incoming[peer] <= eager) continue;
     // Grant everything if the onset threshold exceeds the segments that fit into the smallest
     // window. The threshold would otherwise never be reached.
     const bool held_back = request.onset > kGatedSegments;

@@ -50,7 +50,7 @@ void Endings::tell_peers_of(Request& request, bool tell_peers, bool bound) {
   std::exception_ptr failed;
   for (Link* link : request.group->links) {  // first of all, nothing may touch the memory any more
     try {
-      if (link != nullptr) link->forget(request);
+      if (link != nullptr) link->port().forget(request);
     } catch (...) {
       failed = std::current_exception();
     }
@@ -123,7 +123,7 @@ void Endings::retire(Request& request) {
     // The same frame may be arriving on two rails after one rail failed at the peer, even if only
     // the other rail is left here. The rest of such a frame must not be written to memory that
     // belongs to the caller again.
-    if (link != nullptr) link->stop_writing(request);
+    if (link != nullptr) link->port().stop_writing(request);
   }
   give_back_pending(request);
   for (Chunk& chunk : request.chunks) {
@@ -161,7 +161,7 @@ void Endings::give_back_pending(Request& request) {
         const std::uint32_t length = pending->length;
         uses_.memory.give_pending(pending);
         try {
-          link->consumed_early(flags, length);
+          link->port().consumed_early(flags, length);
         } catch (const std::bad_alloc&) {  // the other payloads go back all the same
           lacked = std::current_exception();
         }
@@ -177,7 +177,7 @@ void Endings::withhold_lent(Request& request) noexcept {
   const auto borrows = [&](std::size_t peer) {
     // Without its rail the peer is dead; a peer that has closed the group has ended its operations.
     // A peer that closes its engine says so before it has ended them.
-    return request.flows[peer].lent > 0 && request.group->links[peer]->shm() != nullptr &&
+    return request.flows[peer].lent > 0 && request.group->links[peer]->port().lender() != nullptr &&
            !request.group->parted.contains(static_cast<int>(peer));
   };
   std::size_t count = 0;
@@ -187,10 +187,13 @@ void Endings::withhold_lent(Request& request) noexcept {
       std::vector<LentMemory::Borrower> borrowers;
       for (std::size_t peer = 0; peer < request.flows.size(); ++peer) {
         if (!borrows(peer)) continue;
-        const Link* link = request.group->links[peer];
+        Link* link = request.group->links[peer];
         const bool told = request.told && !link->down && !uses_.membership.leaves(*request.group);
+        // The peer has ended the operation once it has handled the ABORT frame.
+        const std::uint64_t frames =
+            link->port().lender()->frames() + link->waiting_frames().size();
         borrowers.push_back(
-            {link, request.flows[peer].lent, told ? link->frames_up_to_now() : LentMemory::kNever});
+            {link, request.flows[peer].lent, {told ? frames : Lender::Mark::kNever}});
       }
       std::vector<const void*> addresses;
       each_lent(request, [&](const void* address) { addresses.push_back(address); });
@@ -226,7 +229,8 @@ void Endings::each_lent(const Request& request, const Note& note) const {
 
 // A peer that is alive may still write, so its link keeps its memory.
 void Endings::release_memory(Link& link) {
-  if (!link.down || link.shm() == nullptr || !link.shm()->peer_gone()) return;
+  const Lender* lender = link.port().lender();
+  if (!link.down || lender == nullptr || !lender->gone()) return;
   // A payload that the peer sent before its end is still used if the peer left in good order.
   if (uses_.inbox.frames().refer_to_memory_of(link) || uses_.operations.refer_to_memory_of(link))
     return;

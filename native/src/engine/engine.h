@@ -40,6 +40,8 @@ class Engine {
   // The calls of devices that add for a group.
   Devices& devices() { return devices_; }
   OperationLog& operation_log() { return operation_log_; }
+  // Return whether this process was forked from the engine's own.
+  bool elsewhere() const { return entry_.elsewhere(); }
 
   // Return whether a group with this epoch is open, or closed while a peer may still send its
   // frames.

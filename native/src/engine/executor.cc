@@ -213,8 +213,6 @@ std::byte* Executor::place_for(const Link& link, const wire::Header& header,
   if (header.kind != static_cast<std::uint8_t>(wire::FrameKind::kData) ||
       has(header, wire::kFlagReference))
     return nullptr;
-  // A duplicate of a partial sum may arrive while its segment waits for the result.
-  if (!link.is_new(header.sequence)) return nullptr;
   const std::shared_ptr<Request> request = uses_.operations.find(key_of(header));
   if (!request || request->wide || request->offloaded) return nullptr;
   const int peer = request->group->rank_of(link);
@@ -260,23 +258,24 @@ bool Executor::fits(const Request& request, const Link& link, const wire::Header
 
 // Return whether a frame has the payload that its flags announce: the data, a reference to it in
 // the peer's memory, or nothing where the peer has written the result already.
-bool Executor::has_payload(const PeerFlow& flow, const Segment& segment, const Link& link,
+bool Executor::has_payload(const PeerFlow& flow, const Segment& segment, Link& link,
                            const wire::Header& header, std::size_t announced,
                            std::size_t length) const {
   const bool refers = has(header, wire::kFlagReference);
   const bool written = has(header, wire::kFlagWritten);
-  if ((refers || written) && link.shm() == nullptr) return false;
+  if ((refers || written) && link.port().lender() == nullptr) return false;
   if (written) return segment.readers > 0 && flow.lent > 0;
   return length == (refers ? sizeof(Reference) : announced);
 }
 
 // Follow a reference to the peer's memory. Return whether the memory is inside the peer's arena.
-bool Executor::follow(const Link& link, const Payload& payload, PendingPayload& pending) {
+bool Executor::follow(Link& link, const Payload& payload, PendingPayload& pending) {
   Reference reference;
   std::memcpy(&reference, payload.data, sizeof reference);
-  pending.data = link.shm()->peer_memory(reference.offset, pending.length);
+  const Lender& lender = *link.port().lender();
+  pending.data = lender.peer_memory(reference.offset, pending.length);
   if (reference.give_back != Reference::kNowhere)
-    pending.give_back = link.shm()->peer_memory(reference.give_back, pending.length);
+    pending.give_back = lender.peer_memory(reference.give_back, pending.length);
   return pending.data != nullptr &&
          (reference.give_back == Reference::kNowhere || pending.give_back != nullptr);
 }
@@ -285,7 +284,7 @@ void Executor::payload(Request& request, Link& link, const wire::Header& header,
                        const Payload& payload, std::byte** owned) {
   const std::shared_ptr<Request> alive = request.shared_from_this();
   const auto refuse = [&] {
-    link.consumed_early(header.flags, header.length);
+    link.port().consumed_early(header.flags, header.length);
     uses_.endings.fail(request, mismatch(request, header), true);
   };
   if (!fits(request, link, header)) return refuse();

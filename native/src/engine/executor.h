@@ -93,9 +93,9 @@ class Executor {
   bool may_outlive_loss(const Request& request) const;
   void take_unexpected(Request& request);
   bool fits(const Request& request, const Link& link, const wire::Header& header) const;
-  bool has_payload(const PeerFlow& flow, const Segment& segment, const Link& link,
+  bool has_payload(const PeerFlow& flow, const Segment& segment, Link& link,
                    const wire::Header& header, std::size_t announced, std::size_t length) const;
-  static bool follow(const Link& link, const Payload& payload, PendingPayload& pending);
+  static bool follow(Link& link, const Payload& payload, PendingPayload& pending);
   void keep_lent(const Segment& segment, const PendingPayload* pending, const Payload& payload,
                  std::size_t bytes);
   bool pass(Request& request, std::uint32_t chunk, std::uint32_t segment, const Step& step);

@@ -242,7 +242,6 @@ void Groups::end_told_losses() {
 }
 
 void Groups::lost(Link& link) {
-  uses_.links.forget(link);
   uses_.membership.lost(link);
   if (!link.said_bye) {
     for (const auto& group : uses_.membership.shared_with(link)) {
@@ -256,7 +255,7 @@ void Groups::lost(Link& link) {
       left(*group, rank, failure, Leave::kLost);
     }
   }
-  link.finish_borrowed();  // of the operations that go on without the peer
+  link.port().finish_sends();  // of the operations that go on without the peer
   uses_.endings.release_memory(link);
 }
 
@@ -267,11 +266,11 @@ void Groups::end_late() {
     const std::string who = uses_.reports.waiting_for(*request, &peer);
     const Link* link = peer < 0 ? nullptr : request->group->links[static_cast<std::size_t>(peer)];
     const std::string known =
-        link == nullptr ? "" : "; of rank " + std::to_string(peer) + ": " + link->condition(now);
+        link == nullptr ? "" : "; of rank " + std::to_string(peer) + ": " + link->condition();
     const std::string limit = seconds_between(request->posted_ns, request->deadline_ns);
     uses_.endings.fail(
         *request,
-        Failure{link != nullptr && link->without_rail() ? Fault::kLink : Fault::kTimeout,
+        Failure{link != nullptr && link->without_path() ? Fault::kLink : Fault::kTimeout,
                 "rank " + std::to_string(request->group->rank) + ": " + describe(*request) + " " +
                     number_words(request->key.tag) + " Timed out after " + limit + " s (timeout " +
                     limit + " s) waiting for " + who + known,

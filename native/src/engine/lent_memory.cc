@@ -11,7 +11,7 @@ namespace slackline {
 void LentMemory::withhold(const Key& key, const std::vector<const void*>& addresses,
                           std::vector<Borrower> borrowers) {
   Loan loan{key, {}, std::move(borrowers)};
-  for (Borrower& borrower : loan.borrowers) note_position(borrower);
+  for (Borrower& borrower : loan.borrowers) ended(borrower);  // completes the mark
   loan.blocks.reserve(addresses.size());
   loans_.push_back(std::move(loan));
   std::vector<std::byte*>& blocks = loans_.back().blocks;
@@ -38,12 +38,15 @@ void LentMemory::left(const Link& link, std::uint32_t epoch) {
 }
 
 void LentMemory::collect() {
-  std::map<const Link*, bool> gone;
+  std::map<Link*, bool> gone;
   for (const Loan& loan : loans_) {
     for (const Borrower& borrower : loan.borrowers) gone.try_emplace(borrower.link);
   }
   // Without its rail the peer is dead as well.
-  for (auto& [link, dead] : gone) dead = link->shm() == nullptr || link->shm()->peer_gone();
+  for (auto& [link, dead] : gone) {
+    const Lender* lender = link->port().lender();
+    dead = lender == nullptr || lender->gone();
+  }
   for (Loan& loan : loans_) {
     std::erase_if(loan.borrowers, [&](Borrower& b) { return gone.at(b.link) || ended(b); });
     if (!loan.borrowers.empty()) continue;
@@ -52,19 +55,9 @@ void LentMemory::collect() {
   std::erase_if(loans_, [](const Loan& loan) { return loan.borrowers.empty(); });
 }
 
-// A peer has ended the operation once it has read the ABORT frame, because it handles a frame
-// before it moves its read position past the frame.
+// A peer has ended the operation once it has handled the ABORT frame.
 bool LentMemory::ended(Borrower& borrower) {
-  if (borrower.lent == 0) return true;
-  note_position(borrower);
-  return borrower.position > 0 && borrower.link->shm()->read_by_peer() >= borrower.position;
-}
-
-// Note where the ABORT frame ends in the ring, once it is there.
-void LentMemory::note_position(Borrower& borrower) {
-  const ShmRail& shm = *borrower.link->shm();
-  if (borrower.position == 0 && shm.frames_sent >= borrower.frames)
-    borrower.position = shm.written();
+  return borrower.lent == 0 || borrower.link->port().lender()->handled(borrower.told);
 }
 
 void LentMemory::forget_links() { loans_.clear(); }

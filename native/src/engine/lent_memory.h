@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "port.h"
 #include "request.h"
 #include "slackline/arena.h"
 
@@ -21,16 +22,11 @@ namespace slackline {
 // are made under the engine's lock.
 class LentMemory {
  public:
-  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
-
   // A peer that has not shown yet that it has ended the operation.
   struct Borrower {
-    const Link* link;
+    Link* link;
     std::uint32_t lent;  // references that the peer has not answered
-    // The number of frames in shared memory, counted from the first of the link, up to the ABORT
-    // frame of the operation; kNever if the peer gets no such frame.
-    std::uint64_t frames;
-    std::uint64_t position = 0;  // the end of these frames in the ring; 0 while it is not known
+    Lender::Mark told;   // behind the ABORT frame of the operation, if the peer gets one
   };
 
   explicit LentMemory(Arena& arena) : arena_(arena) {}
@@ -65,7 +61,6 @@ class LentMemory {
   };
 
   static bool ended(Borrower& borrower);
-  static void note_position(Borrower& borrower);
 
   Arena& arena_;
   std::deque<Loan> loans_;

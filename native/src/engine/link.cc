@@ -1,29 +1,87 @@
 #include "link.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
+#include <stdexcept>
 #include <utility>
 
+#include "eager.h"
 #include "executor.h"
 #include "headers.h"
 #include "links.h"
-#include "segments.h"
-#include "slackline/crc32c.h"
-#include "slackline/kernels.h"
+#include "memory_port.h"
+#include "notices.h"
+#include "wire_port.h"
 #include "worker.h"
 
 namespace slackline {
-Link::~Link() {
-  for (Retained& r : retained_) {
-    if (r.owned != nullptr) uses_.memory.buffers().give(r.owned);
+namespace {
+
+// Number of operations that may request a grant from the peer at the same time.
+constexpr std::size_t kMostAsked = 4096;
+// Limit of frames of operations that are not posted. It is far above the number of an honest peer,
+// because frames of several rails may overtake each other.
+constexpr std::size_t kMostUnposted = 2 * (EagerBytes::kPool / EagerBytes::kFrame + kMostAsked);
+constexpr std::size_t kLongestText = 4096;
+
+std::unique_ptr<Port> make_port(const Link::Uses& uses, Link& link, const LinkOptions& options) {
+  if (options.shared) return std::make_unique<MemoryPort>(uses, link);
+  return std::make_unique<WirePort>(uses, link, options);
+}
+
+}  // namespace
+
+Link::Link(const Uses& uses, int index, std::string name, const LinkOptions& options)
+    : uses_(uses),
+      index_(index),
+      name_(std::move(name)),
+      options_(options),
+      port_(make_port(uses, *this, options)) {}
+
+Link::~Link() = default;
+
+// Operations that were posted before took the link for shared memory and promised the peer nothing.
+// The peer asks them for a grant as soon as it needs one.
+void Link::use_wires() {
+  if (made() || down) return;
+  port_ =
+      std::make_unique<WirePort>(uses_, *this, LinkOptions{true, options_.first_sequence, false});
+}
+
+WirePort* Link::wires() const { return dynamic_cast<WirePort*>(port_.get()); }
+
+void Link::add_rail(int index, std::string name, std::unique_ptr<WireRail> rail) {
+  WirePort* port = wires();
+  if (port == nullptr) throw std::logic_error("a link in shared memory has no rails over wires");
+  port->add_rail(index, std::move(name), std::move(rail));
+}
+
+void Link::share(std::unique_ptr<ShmRail> rail) {
+  auto port = std::make_unique<MemoryPort>(uses_, *this);
+  port->connect(std::move(rail));
+  port_ = std::move(port);
+  options_.shared = true;
+  connected();
+}
+
+void Link::want() {
+  if (wanted() || down) return;
+  first_.wanted = true;
+  uses_.links.announce(*this, -1, "wanted", "an operation needs the peer");
+}
+
+void Link::connected() {
+  if (!made()) {
+    uses_.links.note_made(*this);
+    tell_past(*this, uses_.membership);
   }
-  for (auto& rail : rails_) rail->wire->abandon(uses_.sink);
+  first_.made = true;
+  uses_.links.mark_dirty(*this);
 }
 
 bool Link::idle() const {
-  if (!made_) return true;
-  return retained_.empty() && control_.empty() && !(shm_ != nullptr && shm_->holds_back()) &&
+  if (!made()) return true;
+  return port_->idle() && control_.empty() &&
          std::ranges::all_of(ready_, [](const auto& entry) { return entry.second.empty(); });
 }
 
@@ -62,53 +120,39 @@ void Link::unblock(Request& request, int peer) {
   uses_.links.mark_dirty(*this);
 }
 
-// Let the sends whose frames the rail carries end only when the peer has acknowledged the frames.
-void Link::await_acknowledgement(const LinkRail& rail) {
-  for (Departing& each : departing_) {
-    if (each.rail == &rail) each.rail = nullptr;
-  }
-}
-
-void Link::transmit_queued() {
-  if (down || !made_) return;
+void Link::pump() {
+  if (down || !made()) return;
   while (!control_.empty()) {
-    auto& [header, text] = control_.front();
-    if (shm_ == nullptr) {
-      if (any_rail() == nullptr) return;
-      const auto [waiting, words] = std::move(control_.front());
-      control_.pop_front();
-      control(waiting, words);
-      continue;
-    }
-    if (!shm_->push(header, text.data(), text.size())) return;
+    if (!port_->control(control_.front().first, control_.front().second)) return;
     control_.pop_front();
   }
   while (!ready_.empty()) {
-    auto it = ready_.begin();
-    auto& queue = it->second;
+    const auto most_urgent = ready_.begin();
+    auto& queue = most_urgent->second;
     while (!queue.empty()) {
       SendItem item = std::move(queue.front());
       queue.pop_front();
       if (item.request->finished()) continue;
-      const Outcome outcome = transmit(item);
-      if (outcome == Outcome::kNoRoom) {
+      const Port::Outcome outcome = transmit(item);
+      if (outcome == Port::Outcome::kNoRoom) {
         queue.push_front(std::move(item));
-        for (auto& rail : rails_) rail->wire->flush(uses_.clock.now());
-        if (retained_.size() >= kMostRetained || pick_rail() == nullptr || shm_ != nullptr) return;
-      } else if (outcome == Outcome::kBlocked) {
+        if (!port_->make_room()) return;
+      } else if (outcome == Port::Outcome::kBlocked) {
         PeerFlow& flow = item.request->flows[item.step->peer];
         flow.credit_blocked.push_back(std::move(item));
       }
     }
-    if (ready_.size() > 1)
-      ready_.erase(it);
-    else
-      break;
+    if (ready_.size() == 1) break;
+    ready_.erase(most_urgent);
   }
-  flush_rails();
+  port_->push();
 }
 
-Link::Outcome Link::transmit(const SendItem& item) {
+void Link::flush() {
+  if (!down) port_->flush();
+}
+
+Port::Outcome Link::transmit(const SendItem& item) {
   Request& request = *item.request;
   Chunk& chunk = request.chunks[item.chunk];
   const Step& step = *item.step;
@@ -129,226 +173,18 @@ Link::Outcome Link::transmit(const SendItem& item) {
   const std::size_t bytes = elements * item_size;
   if (request.group->worker != nullptr && elements > 0)
     data = Worker::keep(request, first * item_size, bytes);
-  if (shm_) request.rails |= kSharedMemoryBit;
-  const Outcome outcome =
-      shm_ ? transmit_shared(item, header, data, bytes) : transmit_wire(item, header, data, bytes);
-  if (outcome == Outcome::kSent && step.copied)
+  const Port::Outcome outcome = port_->send(item, header, data, bytes);
+  if (outcome == Port::Outcome::kSent && step.copied)
     uses_.executor.copied(request, item.chunk, item.segment);
   return outcome;
 }
 
-Link::Outcome Link::transmit_shared(const SendItem& item, wire::Header& header,
-                                    const std::byte* data, std::size_t bytes) {
-  Request& request = *item.request;
-  Chunk& chunk = request.chunks[item.chunk];
-  Segment& segment = chunk.segments[item.segment];
-  const Step& step = *item.step;
-  PeerFlow& flow = request.flows[step.peer];
-  if (step.complete && Executor::answered(request, item.chunk, item.segment, step.peer)) {
-    header.flags |= wire::kFlagWritten;  // the reduction stored the result in the peer's memory
-    if (!shm_->push(header, nullptr, 0)) return Outcome::kNoRoom;
-    uses_.executor.forget_answer(request, item.chunk, item.segment, step.peer);
-    uses_.executor.sent(request);
-    return Outcome::kSent;
-  }
-  if (bytes <= ShmRail::kInlineBytes) {
-    header.length = static_cast<std::uint32_t>(bytes);
-    if (!shm_->push(header, data, bytes)) return Outcome::kNoRoom;
-    counters.inline_bytes += bytes;
-    flow.sent += bytes;
-    uses_.executor.sent(request);
-    return Outcome::kSent;
-  }
-  Reference reference{0, Reference::kNowhere};
-  Arena& arena = uses_.memory.arena();
-  bool staged = false;
-  if (!step.copied && arena.contains(data, bytes)) {
-    reference.offset = arena.offset_of(data);
-    const bool wide = request.wide && !step.complete;
-    if (!wide && chunk.target != nullptr) {
-      const std::byte* home = chunk.target + item.segment * chunk.segment_count * request.item_size;
-      if (arena.contains(home, bytes)) reference.give_back = arena.offset_of(home);
-    }
-  } else {
-    if (!flow.credit_blocked.empty()) return Outcome::kBlocked;
-    if (segment.slot >= 0 && segment.slot_complete != step.complete) return Outcome::kBlocked;
-    if (segment.slot < 0) {
-      if (flow.slots >= kSlotsPerPeer) return Outcome::kBlocked;
-      segment.slot = uses_.memory.take_slot();
-      if (segment.slot < 0) {
-        uses_.endings.lacks_slot(request);
-        return Outcome::kSent;  // the request has failed; nothing waits for the send
-      }
-      segment.slot_peer = step.peer;
-      segment.slot_complete = step.complete;
-      ++flow.slots;
-      kernels::copy(uses_.memory.slot(segment.slot), data, bytes, false);
-      counters.staged_bytes += bytes;
-    }
-    staged = true;
-    reference.offset = reference.give_back = arena.offset_of(uses_.memory.slot(segment.slot));
-  }
-  header.flags |= wire::kFlagReference;
-  header.length = sizeof reference;
-  if (!shm_->push(header, &reference, sizeof reference, bytes)) {
-    if (staged && segment.readers == 0) uses_.endings.release_slot(request, segment);
-    return Outcome::kNoRoom;
-  }
-  ++segment.readers;
-  ++flow.lent;
-  flow.sent += bytes;
-  counters.reference_bytes += bytes;
-  return Outcome::kSent;
-}
-
-Link::Outcome Link::transmit_wire(const SendItem& item, wire::Header& header, const std::byte* data,
-                                  std::size_t bytes) {
-  Request& request = *item.request;
-  PeerFlow& flow = request.flows[item.step->peer];
-  if (!flow.credit_blocked.empty()) return Outcome::kBlocked;
-  bool eager = false;
-  if (flow.sent + bytes > flow.granted || flow.granted == 0) {
-    eager = flow.granted == 0 &&
-            flow.sent + bytes <= uses_.executor.credits().eager_bytes(request) &&
-            eager_sent_ + bytes + kEagerFrame - eager_credited_ <= kEagerPool;
-    if (!eager) {
-      ask(request, item.step->peer);
-      return Outcome::kBlocked;
-    }
-  }
-  LinkRail* rail = retained_.size() < kMostRetained ? pick_rail() : nullptr;
-  if (rail == nullptr) return Outcome::kNoRoom;
-  if (eager) {
-    header.flags |= wire::kFlagEager;
-    eager_sent_ += bytes + kEagerFrame;
-  }
-  flow.sent += bytes;
-  request.rails |= rail_bit(rail->index);
-  counters.wire_payload_bytes += bytes;
-  const auto length = static_cast<std::uint32_t>(bytes);
-  std::byte* owned = nullptr;
-  std::shared_ptr<Request> holder;
-  // An operation of an aggregator ends only when every worker has acknowledged the result.
-  const bool awaited = length > kOwnedBytes || (length > 0 && request.group->aggregator);
-  if (awaited && !item.step->copied) {
-    holder = item.request;
-  } else if (length > 0) {
-    owned = uses_.memory.buffers().take(length);
-    std::memcpy(owned, data, length);
-    data = owned;
-  }
-  if (request.priority > 0) rail->wire->expect_urgent();
-  if (holder != nullptr) {
-    put_on_wire(*rail, header, data, nullptr, length, std::move(holder));
-  } else {
-    put_owned(*rail, header, owned, length);
-    departing_.push_back({header.sequence, item.request, rail, rail->wire->enqueued()});
-  }
-  return Outcome::kSent;
-}
-
-void Link::put_on_wire(LinkRail& rail, wire::Header& header, const std::byte* payload,
-                       std::byte* owned, std::uint32_t length, std::shared_ptr<Request> request) {
-  header.length = length;
-  header.job = rail.wire->job();
-  header.sequence =
-      header.kind == static_cast<std::uint8_t>(wire::FrameKind::kAck) ? 0 : next_sequence_;
-  header.acknowledge = expected_;
-  header.payload_checksum = rail.wire->checksums() && length > 0 ? crc32c(0, payload, length) : 0;
-  header.header_checksum = crc32c(0, &header, sizeof header - sizeof header.header_checksum);
-  // A frame that no memory is left for takes no number: the peer would wait for it for ever.
-  if (header.sequence != 0)
-    retained_.push_back(Retained{header, payload, owned, length, std::move(request), &rail});
-  try {
-    rail.wire->enqueue(header, payload, length);
-  } catch (const std::bad_alloc&) {
-    if (header.sequence != 0) {
-      rail.wire->release(header.sequence);
-      retained_.pop_back();
-    }
-    throw;
-  }
-  if (header.sequence != 0 && ++next_sequence_ == 0) next_sequence_ = 1;
-  unacknowledged_frames_ = 0;
-  unacknowledged_bytes_ = 0;
-  acknowledgement_owed_ = acknowledge_now_ = false;
-  if (header.sequence == 0) limit_answers(rail);
-}
-
-void Link::control(wire::Header header, const std::string& text) {
+void Link::control(const wire::Header& header, const std::string& text) {
   if (down) return;
-  const auto length = static_cast<std::uint32_t>(std::min<std::size_t>(text.size(), 4096));
-  header.length = length;
-  if (!made_) {
-    control_.emplace_back(header, text.substr(0, length));
-    return;
-  }
-  if (shm_) {
-    if (!control_.empty() || !shm_->push(header, text.data(), length))
-      control_.emplace_back(header, text.substr(0, length));
-    uses_.links.mark_dirty(*this);
-    return;
-  }
-  LinkRail* rail = any_rail();
-  if (rail == nullptr) {
-    if (reconnect_) control_.emplace_back(header, text.substr(0, length));
-    return;
-  }
-  std::byte* owned = nullptr;
-  if (length > 0) {
-    owned = uses_.memory.buffers().take(length);
-    std::memcpy(owned, text.data(), length);
-  }
-  put_owned(*rail, header, owned, length);
-  uses_.links.mark_dirty(*this);
-}
-
-// Put a frame on a wire whose payload, if any, is in a buffer of its own. The buffer is given back
-// if that fails.
-void Link::put_owned(LinkRail& rail, wire::Header& header, std::byte* owned, std::uint32_t length) {
-  try {
-    put_on_wire(rail, header, owned, owned, length, nullptr);
-  } catch (const std::bad_alloc&) {
-    if (owned != nullptr) uses_.memory.buffers().give(owned);
-    throw;
-  }
-}
-
-void Link::ask(Request& request, int peer) {
-  PeerFlow& flow = request.flows[static_cast<std::size_t>(peer)];
-  if (flow.asked || flow.asks) return;
-  if (asked_ >= kMostAsked) {
-    flow.asked = true;
-    unasked_.emplace_back(request.weak_from_this(), peer);
-    return;
-  }
-  flow.asked = flow.asks = true;
-  ++asked_;
-  wire::Header header = header_for(request, wire::FrameKind::kGrant);
-  header.flags |= wire::kFlagEager;
-  header.total = request.total;
-  header.offset = flow.sent;
-  control(header);
-}
-
-void Link::ask_over() {
-  --asked_;
-  while (asked_ < kMostAsked && !unasked_.empty()) {
-    const auto [waiting, peer] = std::move(unasked_.front());
-    unasked_.pop_front();
-    const std::shared_ptr<Request> request = waiting.lock();
-    // An operation that waited to request a grant may have ended, or may now run without this link.
-    if (!request || request->finished() || request->group->rank_of(*this) != peer) continue;
-    request->flows[static_cast<std::size_t>(peer)].asked = false;
-    ask(*request, peer);
-  }
-}
-
-void Link::finish_borrowed() {
-  for (Retained& r : retained_) {
-    if (r.request) uses_.executor.sent(*std::exchange(r.request, nullptr));
-  }
-  for (const Departing& each : std::exchange(departing_, {})) uses_.executor.sent(*each.request);
+  const std::string short_text = text.substr(0, kLongestText);
+  if (!made() || !control_.empty() || !port_->control(header, short_text))
+    control_.emplace_back(header, short_text);
+  if (made()) uses_.links.mark_dirty(*this);
 }
 
 void Link::grant(Request& request, int peer) {
@@ -359,31 +195,78 @@ void Link::grant(Request& request, int peer) {
   control(header);
 }
 
-void Link::stop_writing(const Request& request) {
-  for (auto& rail : rails_) rail->wire->forget(&request, uses_.sink);
+void Link::ask(Request& request, int peer) {
+  PeerFlow& flow = request.flows[static_cast<std::size_t>(peer)];
+  if (flow.asked || flow.asks) return;
+  if (asks_.under_way >= kMostAsked) {
+    flow.asked = true;
+    asks_.waiting.emplace_back(request.weak_from_this(), peer);
+    return;
+  }
+  flow.asked = flow.asks = true;
+  ++asks_.under_way;
+  wire::Header header = header_for(request, wire::FrameKind::kGrant);
+  header.flags |= wire::kFlagEager;
+  header.total = request.total;
+  header.offset = flow.sent;
+  control(header);
 }
 
-void Link::forget(const Request& request) {
-  stop_writing(request);
-  std::erase_if(departing_, [&](const Departing& each) { return each.request.get() == &request; });
-  for (Retained& r : retained_) {
-    if (r.request.get() != &request) continue;
-    r.request.reset();
-    if (r.owned != nullptr) continue;
-    // The frame may have to be resent although its memory returns to the caller, so copy the
-    // payload.
-    try {
-      r.owned = uses_.memory.buffers().take(r.length);
-    } catch (const std::bad_alloc&) {
-      r.payload = nullptr;
-      r.length = 0;
-      end_without_memory();
-      throw;
-    }
-    std::memcpy(r.owned, r.payload, r.length);
-    for (auto& rail : rails_) rail->wire->repoint(r.header.sequence, r.owned);
-    r.payload = r.owned;
+void Link::ask_over() {
+  --asks_.under_way;
+  while (asks_.under_way < kMostAsked && !asks_.waiting.empty()) {
+    const auto [waiting, peer] = std::move(asks_.waiting.front());
+    asks_.waiting.pop_front();
+    const std::shared_ptr<Request> request = waiting.lock();
+    // An operation that waited to request a grant may have ended, or may now run without this link.
+    if (!request || request->finished() || request->group->rank_of(*this) != peer) continue;
+    request->flows[static_cast<std::size_t>(peer)].asked = false;
+    ask(*request, peer);
   }
+}
+
+std::optional<wire::Header> Link::take_due_bye() {
+  if (byes_.empty() || !port_->all_before(byes_.front().sequence)) return std::nullopt;
+  const wire::Header bye = byes_.front();
+  byes_.pop_front();
+  return bye;
+}
+
+void Link::count_unposted() {
+  if (++unposted_ <= kMostUnposted || port_->rules().ungranted) return;
+  port_->condemn("it sent " + std::to_string(unposted_) +
+                 " frames of operations that are not posted: " + std::to_string(kMostUnposted) +
+                 " may wait at a time");
+}
+
+bool Link::reap() {
+  if (down) return false;
+  std::optional<Failure> ended = port_->reap();
+  if (!ended) return false;
+  failure = std::move(*ended);
+  down = true;
+  uses_.links.announce(*this, -1, "down", failure.message);
+  return true;
+}
+
+bool Link::give_up(const std::string& reason) {
+  if (down) return false;
+  failure = Failure{Fault::kPeer, reason, -1, -1, -1, -1};
+  down = true;
+  port_->close();
+  uses_.links.announce(*this, -1, "down", reason);
+  return true;
+}
+
+void Link::end_without_memory() noexcept {
+  port_->end_without_memory();
+  uses_.links.mark_dirty(*this);
+}
+
+std::string Link::condition() const {
+  if (made() || down) return port_->condition();
+  return "no connection to it has been made" +
+         (first_.obstacle.empty() ? "" : " (" + first_.obstacle + ")");
 }
 
 }  // namespace slackline

@@ -1,6 +1,7 @@
 #include "links.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <new>
 #include <utility>
@@ -16,8 +17,13 @@ constexpr int kProbedRails = 8;
 // Limit of rounds of one send(), so that other links are read meanwhile.
 constexpr int kMostRounds = 64;
 
+constexpr std::array kCounts = {"frames_resent",    "duplicates_dropped", "rails_lost",
+                                "rails_suspected",  "rails_restored",     "shm_reference_bytes",
+                                "shm_staged_bytes", "shm_inline_bytes",   "wire_payload_bytes",
+                                "shm_wakeups"};
+
 // Add the counts of a rail to the counts of all rails of its kind.
-void add_counts(Links::Counters& counts, const RailStatus& rail) {
+void add_counts(Port::Counts& counts, const RailStatus& rail) {
   const RailCounters& counted = rail.counters;
   counts[rail.kind + "_frames_sent"] += counted.frames_sent;
   counts[rail.kind + "_frames_received"] += counted.frames_received;
@@ -29,15 +35,13 @@ void add_counts(Links::Counters& counts, const RailStatus& rail) {
 
 }  // namespace
 
-int Links::add(const Link::Uses& uses, std::string name, bool reconnect,
-               std::uint32_t first_sequence, bool shared) {
+int Links::add(const Link::Uses& uses, std::string name, const LinkOptions& options) {
   const int number = static_cast<int>(links_.size());
   // With room for all links, a link can be marked where there is no memory left.
   for (std::vector<Link*>* each : {&made_, &dirty_, &taken_dirty_}) {
     if (each->capacity() <= links_.size()) each->reserve(2 * links_.size() + 1);
   }
-  links_.push_back(
-      std::make_unique<Link>(uses, number, std::move(name), reconnect, first_sequence, shared));
+  links_.push_back(std::make_unique<Link>(uses, number, std::move(name), options));
   return number;
 }
 
@@ -53,7 +57,7 @@ void Links::clear() {
 
 void Links::leave_to_parent() {
   renew(event_);
-  for (const auto& link : links_) link->leave_to_parent();
+  for (const auto& link : links_) link->port().leave_to_parent();
   new std::vector<std::unique_ptr<Link>>(std::move(links_));
 }
 
@@ -73,13 +77,10 @@ void Links::rail_removed(const WireRail& wire) {
   if (wire.far()) --far_rails_;
 }
 
-void Links::watch_room(const Link& link) {
-  for (const auto& rail : link.rails()) {
-    WireRail& wire = *rail->wire;
-    if (wire.blocked() == wire.armed_for_write) continue;
-    wire.armed_for_write = wire.blocked();
-    uses_.sleep.loop().watch_room(wire.fd(), link.index(), rail->index, wire.blocked());
-  }
+void Links::watch_room(const Link& link, int rail, WireRail& wire) {
+  if (wire.blocked() == wire.armed_for_write) return;
+  wire.armed_for_write = wire.blocked();
+  uses_.sleep.loop().watch_room(wire.fd(), link.index(), rail, wire.blocked());
 }
 
 std::int64_t Links::probe_pause_ns() const {
@@ -87,11 +88,7 @@ std::int64_t Links::probe_pause_ns() const {
 }
 
 std::int64_t Links::due_of(const Link& link) const {
-  if (link.down) return WireRail::kNever;
-  std::int64_t due = link.watch_due_ns(uses_.clock.now(), uses_.operations.any_open());
-  if (link.shm() != nullptr) due = std::min(due, link.shm()->due_ns());
-  for (const auto& rail : link.rails()) due = std::min(due, rail->wire->due_ns());
-  return due;
+  return link.down ? WireRail::kNever : link.port().due_ns(uses_.operations.any_open());
 }
 
 std::int64_t Links::due_ns() const {
@@ -105,12 +102,12 @@ void Links::send() {
   // Sending on one link may let other links send (by a freed slot or a finished operation).
   for (int rounds = 0; any_dirty() && rounds < kMostRounds; ++rounds) {
     const std::vector<Link*>& links = take_dirty();
-    for (Link* link : links) link->transmit_queued();
+    for (Link* link : links) link->pump();
     for (Link* link : links) link->flush();
     // A thread that queries epoll, or sleeps already, does not know that a socket has just become
     // full, so epoll must watch the socket from now on.
     if (uses_.sleep.asleep() || many_rails()) {
-      for (const Link* link : links) watch_room(*link);
+      for (Link* link : links) link->port().ready_to_sleep();
     }
     if (uses_.sleep.asleep()) {
       for (const Link* link : links) due = std::min(due, due_of(*link));
@@ -122,23 +119,9 @@ void Links::send() {
 }
 
 bool Links::ready_to_sleep() {
-  bool pending = any_dirty();
-  for (Link* link : made_) {
-    pending = pending || (!link->down && link->shm() != nullptr &&
-                          (link->shm()->pending() || link->shm()->room_again()));
-    watch_room(*link);
-    for (const auto& rail : link->rails())
-      pending = pending || rail->wire->failure() || rail->wire->ending();
-  }
-  return !pending;
-}
-
-void Links::watch_process(const Link& link) {
-  uses_.sleep.loop().watch_control(link.shm()->control_fd(), link.index());
-}
-
-void Links::forget(const Link& link) {
-  if (link.shm() != nullptr) uses_.sleep.loop().unwatch(link.shm()->control_fd());
+  bool ready = !any_dirty();
+  for (Link* link : made_) ready = link->port().ready_to_sleep() && ready;
+  return ready;
 }
 
 std::uint64_t Links::make_ring() {
@@ -159,10 +142,7 @@ bool Links::free_ring(std::uint64_t offset) {
 
 std::size_t Links::ring_bytes() const { return rings_.size() * Arena::rounded(sizeof(Ring)); }
 
-void Links::unmap(Link& link) {
-  const std::unique_ptr<ShmRail> rail = link.take_shm();
-  free_ring(uses_.memory.arena().offset_of(rail->receive_ring()));
-}
+void Links::unmap(Link& link) { free_ring(link.port().lender()->unmap()); }
 
 void Links::announce(const Link& link, int rail, const char* what, std::string reason) {
   events_.push_back(RailEvent{link.index(), rail, what, std::move(reason), uses_.clock.now()});
@@ -181,33 +161,18 @@ std::vector<RailStatus> Links::rails() const {
   std::vector<RailStatus> all;
   for (const auto& link : links_) {
     if (!link->made()) continue;
-    std::ranges::move(link->rails_in_use(), std::back_inserter(all));
-    if (!link->down) continue;
-    for (const auto& [index, status] : link->ended()) all.push_back(status);
+    std::ranges::move(link->port().rails(), std::back_inserter(all));
+    if (link->down) std::ranges::move(link->port().ended_rails(), std::back_inserter(all));
   }
   return all;
 }
 
-void Links::count(Counters& counters) const {
+void Links::count(Port::Counts& counts) const {
+  for (const char* name : kCounts) counts[name];  // each is there, with or without such a link
   for (const Link* link : made_) {
-    counters["frames_resent"] += link->counters.frames_resent;
-    counters["duplicates_dropped"] += link->counters.duplicates_dropped;
-    counters["rails_lost"] += link->counters.rails_lost;
-    counters["rails_suspected"] += link->counters.rails_suspected;
-    counters["rails_restored"] += link->counters.rails_restored;
-    counters["shm_reference_bytes"] += link->counters.reference_bytes;
-    counters["shm_staged_bytes"] += link->counters.staged_bytes;
-    counters["shm_inline_bytes"] += link->counters.inline_bytes;
-    counters["wire_payload_bytes"] += link->counters.wire_payload_bytes;
-    counters["shm_wakeups"] += link->counters.shm_wakeups;
-    if (link->shm() != nullptr) {
-      counters["shm_links"] += 1;
-      counters["shm_wakeups"] += link->shm()->wakeups;
-    }
-    for (const auto& rail : link->rails())
-      counters[std::string(name_of(rail->wire->kind())) + "_rails"] += 1;
-    for (const RailStatus& rail : link->rails_in_use()) add_counts(counters, rail);
-    for (const auto& [index, rail] : link->ended()) add_counts(counters, rail);
+    link->port().count(counts);
+    for (const RailStatus& rail : link->port().rails()) add_counts(counts, rail);
+    for (const RailStatus& rail : link->port().ended_rails()) add_counts(counts, rail);
   }
 }
 

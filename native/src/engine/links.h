@@ -27,8 +27,6 @@ namespace slackline {
 // waits.
 class Links {
  public:
-  using Counters = std::map<std::string, std::uint64_t>;
-
   struct Uses {
     Clock& clock;
     Memory& memory;
@@ -40,9 +38,8 @@ class Links {
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
 
-  // Add a link without a rail, and return its number. The other parameters are passed to Link.
-  int add(const Link::Uses& uses, std::string name, bool reconnect, std::uint32_t first_sequence,
-          bool shared);
+  // Add a link without a rail, and return its number.
+  int add(const Link::Uses& uses, std::string name, const LinkOptions& options);
   // Return the link with this number. Throws std::out_of_range.
   Link& at(int number) const { return *links_.at(static_cast<std::size_t>(number)); }
   // Return whether no link is in the table, which is so once the engine is closed.
@@ -78,12 +75,13 @@ class Links {
   void rail_added(const Link& link, int rail, const WireRail& wire);
   // Stop watching the socket of a rail that ends.
   void rail_removed(const WireRail& wire);
-  // Watch for the end of the process that shares memory with this one.
-  void watch_process(const Link& link);
-  // Stop watching a link that has ended.
-  void forget(const Link& link);
-  // Watch for room in the sockets of the link that are full, and only in these.
-  void watch_room(const Link& link);
+  // Watch for the end of the process that shares memory with this one, by this socket.
+  void watch_process(const Link& link, int fd) {
+    uses_.sleep.loop().watch_control(fd, link.index());
+  }
+  void unwatch_process(int fd) { uses_.sleep.loop().unwatch(fd); }
+  // Watch for room in the socket of a rail if it is full, and only then.
+  void watch_room(const Link& link, int rail, WireRail& wire);
   // Return whether a rail leads to another host.
   bool far() const { return far_rails_ > 0; }
   // Return whether one question to the event loop is cheaper than a read of each socket.
@@ -113,8 +111,8 @@ class Links {
   void wake_readers() { event_.notify_all(); }
   // Return the state of every rail, rails of lost links included.
   std::vector<RailStatus> rails() const;
-  // Add the counts of all links to `counters`.
-  void count(Counters& counters) const;
+  // Add the counts of all links to `counts`.
+  void count(Port::Counts& counts) const;
 
  private:
   static constexpr int kFewRails = 2;

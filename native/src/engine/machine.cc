@@ -46,7 +46,11 @@ bool Machine::work() noexcept try {
   for (std::size_t i = 0; i < links_.made().size(); ++i) {
     Link& link = *links_.made()[i];
     if (link.down) continue;
-    any = (link.shm() != nullptr ? serve_memory(link) : serve_rails(link, !ask_which)) || any;
+    clock_.begin_step();
+    any = link.port().serve(!ask_which) || any;
+    if (!link.port().broken() || !link.reap()) continue;
+    groups_.lost(link);
+    any = true;
   }
   clock_.begin_step();
   links_.send();
@@ -63,80 +67,25 @@ bool Machine::work() noexcept try {
   return true;
 }
 
-bool Machine::poll(Link& link, WireRail& wire) {
-  const std::int64_t now = clock_.next();
-  if (!wire.poll(link, arrivals_, now)) return false;
-  link.last_heard_ns = now;
-  links_.mark_dirty(link);  // there may be room now
-  return true;
-}
-
-// Read from the rails that epoll reported, and send on rails that were full. Events of doorbells
-// and of control sockets are left to woken().
+// Serve the rails that epoll reported. Events of doorbells and of control sockets are left to
+// woken().
 bool Machine::serve(std::span<const LoopEvent> events) {
   bool any = false;
   for (const LoopEvent& event : events) {
     if (event.source != LoopEvent::Source::kRail) continue;
     Link& link = links_.at(event.link);
-    if (link.down) continue;
-    LinkRail* rail = link.rail(event.rail);
-    if (rail == nullptr) continue;
-    if (event.writable) {
-      rail->wire->writable();
-      links_.mark_dirty(link);
-    }
-    if (event.readable) any = poll(link, *rail->wire) || any;
+    if (!link.down) any = link.port().serve(event) || any;
   }
-  return any;
-}
-
-// Handle timers, full sockets and failures of a link's rails. With `all`, also read from the rails.
-bool Machine::serve_rails(Link& link, bool all) {
-  bool any = false;
-  bool failed = false;
-  for (auto& rail : link.rails()) {
-    WireRail& wire = *rail->wire;
-    if ((all || wire.ending()) && !wire.failure()) any = poll(link, wire) || any;
-    if (wire.due_ns() != WireRail::kNever) {
-      const std::int64_t now = clock_.next();
-      if (wire.due_ns() <= now) {
-        wire.tick(now);
-        links_.mark_dirty(link);
-      }
-    }
-    if (all && wire.blocked()) {
-      wire.writable();
-      links_.mark_dirty(link);
-    }
-    failed = failed || wire.failure();
-  }
-  if (failed && link.reap()) {
-    groups_.lost(link);
-    any = true;
-  }
-  return any;
-}
-
-bool Machine::serve_memory(Link& link) {
-  ShmRail& shm = *link.shm();
-  clock_.begin_step();
-  const bool any = shm.poll(link, arrivals_);
-  if (shm.take_room_again()) links_.mark_dirty(link);
-  if (shm.holds_back() && shm.due_ns() <= clock_.now()) {
-    shm.tick(clock_.now());
-    links_.mark_dirty(link);
-  }
-  if (shm.failure() && link.reap()) groups_.lost(link);
   return any;
 }
 
 void Machine::watch() {
-  const std::int64_t now = clock_.now();
-  rounds_.watched_ns = now;
+  rounds_.watched_ns = clock_.now();
   groups_.end_told_losses();
   const bool asking = tables_.operations.any_open();
   for (Link* link : links_.made()) {
-    link->watch(now, asking);
+    if (link->down) continue;
+    link->port().watch(asking);
     if (link->reap()) groups_.lost(*link);
   }
   for (const auto& [epoch, group] : tables_.membership.groups()) {
@@ -164,8 +113,7 @@ void Machine::woken(bool in_time) {
     if (event.source != LoopEvent::Source::kControl) continue;
     Link& link = links_.at(event.link);
     if (link.down) continue;  // another thread has noticed the peer's end meanwhile
-    while (link.shm()->poll(link, arrivals_)) {  // frames written before the peer's end come first
-    }
+    link.port().drain();      // frames written before the peer's end come first
     if (link.reap()) groups_.lost(link);
   }
   sleep_.report();

@@ -50,9 +50,6 @@ class Machine final : public Driven {
   // Return what each link is made with.
   Link::Uses link_uses();
 
-  // Read all that a wire has for this rank now. Return whether there was anything.
-  bool poll(Link& link, WireRail& wire);
-
   bool work() noexcept override;
   bool queued() const override;
   bool ready_to_sleep() override;
@@ -71,8 +68,6 @@ class Machine final : public Driven {
   };
 
   bool serve(std::span<const LoopEvent> events);
-  bool serve_rails(Link& link, bool all);
-  bool serve_memory(Link& link);
   void watch();
 
   Clock clock_;

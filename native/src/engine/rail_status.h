@@ -38,6 +38,6 @@ struct RailStatus {
   std::uint64_t probe_count = 0;
 };
 
-const char* name_of(RailKind kind);
+inline const char* name_of(RailKind kind) { return kind == RailKind::kTcp ? "tcp" : "udp"; }
 
 }  // namespace slackline

@@ -147,11 +147,9 @@ void Executor::drop_pending(Request& request, Chunk& chunk, std::uint32_t segmen
     header.offset = segment * chunk.segment_count * request.item_size;
     used.link->control(header);
   }
-  if (!used.link->shared_memory()) {
-    request.flows[used.peer].consumed += used.length;
-    used.link->consumed_early(used.flags, used.length);
-    credits_.renew(request, used.peer);
-  }
+  request.flows[used.peer].consumed += used.length;
+  used.link->port().consumed_early(used.flags, used.length);
+  credits_.renew(request, used.peer);
 }
 
 bool Executor::answered(const Request& request, std::uint32_t chunk, std::uint32_t segment,

@@ -40,7 +40,7 @@ void UnexpectedFrames::used(const Unexpected& frame) { frame.link->uncount_unpos
 void UnexpectedFrames::drop(const Unexpected& frame) {
   frame.link->uncount_unposted();
   if (frame.header.kind == static_cast<std::uint8_t>(wire::FrameKind::kData))
-    frame.link->consumed_early(frame.header.flags, frame.header.length);
+    frame.link->port().consumed_early(frame.header.flags, frame.header.length);
 }
 
 void UnexpectedFrames::drop_all(const Key& key) {

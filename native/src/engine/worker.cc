@@ -65,7 +65,7 @@ void Worker::abandon(Failure failure) {
   if (!group_.broken) {
     uses_.links.announce(link, -1, "abandoned", failure.message);
     group_.broken = std::move(failure);
-    link.cut("the aggregator is not used any more");
+    link.port().cut("the aggregator is not used any more");
   }
   for (const auto& request : uses_.operations.started_in(group_)) divert(*request);
 }
@@ -81,7 +81,7 @@ void Worker::divert(Request& request) {
   for (Link* link : group_.links) {
     if (link == nullptr) continue;
     link->withdraw(request);
-    link->forget(request);
+    link->port().forget(request);
   }
   // Only acknowledgements were missing, but other ranks may need this rank's contribution.
   if (whole) return uses_.endings.succeed(request);

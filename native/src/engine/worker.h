@@ -45,6 +45,8 @@ class Worker final : public Role {
   static const std::byte* keep(const Request& request, std::size_t offset, std::size_t bytes);
   // Abandon the aggregator and pass the unfinished operations to the fallback.
   void abandon(Failure failure);
+  // Return the number of operations of which a copy is kept.
+  std::size_t copies() const { return copies_.size(); }
   // Remove and return the copy of this rank's contribution to an operation, or null.
   std::shared_ptr<ReplayCopy> take_copy(const Key& key);
 

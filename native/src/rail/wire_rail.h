@@ -28,6 +28,18 @@ struct RailCounters {
   std::uint64_t packets_resent = 0;   // packets resent because they were taken for lost
   std::uint64_t packets_refused = 0;  // datagrams that arrived damaged or from an unknown sender
   std::uint64_t system_calls = 0;
+
+  RailCounters& operator+=(const RailCounters& more) {
+    bytes_sent += more.bytes_sent;
+    bytes_received += more.bytes_received;
+    frames_sent += more.frames_sent;
+    frames_received += more.frames_received;
+    packets_sent += more.packets_sent;
+    packets_resent += more.packets_resent;
+    packets_refused += more.packets_refused;
+    system_calls += more.system_calls;
+    return *this;
+  }
 };
 
 // The state of confirmations: how much of the sent data the peer's end has acknowledged.

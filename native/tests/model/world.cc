@@ -7,7 +7,6 @@
 
 #include "../../src/base/clock.h"
 #include "../frames.h"
-#include "../link_view.h"
 
 namespace slackline::model {
 namespace {
@@ -47,6 +46,17 @@ std::vector<std::byte> values(const std::vector<int>& ranks, std::size_t count) 
   std::vector<std::byte> bytes(count * sizeof(float));
   std::memcpy(bytes.data(), sum.data(), bytes.size());
   return bytes;
+}
+
+// Return whether every frame that the peer has not acknowledged is on a rail that is up, or no rail
+// is up. A link keeps this invariant after every event.
+bool every_frame_has_rail(const Link& link) {
+  const Channel& channel = link.wires()->channel();
+  const auto is_up = [](const auto& rail) { return rail->up(); };
+  return link.down || std::ranges::none_of(channel.rails().all(), is_up) ||
+         std::ranges::all_of(channel.retained(), [](const Channel::Retained& r) {
+           return r.rail != nullptr && r.rail->up();
+         });
 }
 
 }  // namespace
@@ -94,8 +104,12 @@ World::~World() {
   }
 }
 
+LinkRail* World::known_rail(int end, int index) const {
+  return ends_[static_cast<std::size_t>(end)].link->wires()->rail(index);
+}
+
 MemoryRail* World::rail(int end, int index) {
-  LinkRail* found = ends_[static_cast<std::size_t>(end)].link->rail(index);
+  LinkRail* found = known_rail(end, index);
   return found == nullptr ? nullptr : static_cast<MemoryRail*>(found->wire.get());
 }
 
@@ -105,7 +119,7 @@ void World::add_rail(int end, int index, std::shared_ptr<Pipe> out, std::shared_
   End& at = ends_[static_cast<std::size_t>(end)];
   rail->prefer((index == 1) == at.prefers_second);
   at.link->add_rail(index, "rail", std::move(rail));
-  at.link->rail(index)->next_probe_ns = WireRail::kNever;  // only suspected rails are probed
+  known_rail(end, index)->next_probe_ns = WireRail::kNever;  // only suspected rails are probed
 }
 
 void World::post(int end, bool receives, std::size_t bytes, int tag, unsigned seed) {
@@ -229,9 +243,9 @@ std::vector<Event> World::events() {
       MemoryRail* here = rail(e, r);
       if (here == nullptr) continue;
       if (failures_ < setting_.failures) add(What::kFail, e, r);
-      const LinkRail* other = ends_[static_cast<std::size_t>(e)].link->rail(1 - r);
+      const LinkRail* other = known_rail(e, 1 - r);
       const bool well = other != nullptr && other->state == RailState::kUp;
-      const LinkRail* mine = ends_[static_cast<std::size_t>(e)].link->rail(r);
+      const LinkRail* mine = known_rail(e, r);
       if (suspicions_ < setting_.suspicions && well && mine->state == RailState::kUp &&
           !here->out().frames.empty())
         add(What::kSuspect, e, r);
@@ -265,10 +279,10 @@ void World::happen(const Event& event) {
     case What::kSuspect:
       ++suspicions_;
       here->quiet = true;
-      end.link->watch(now_ns(), false);
+      end.link->port().watch(false);
       here->quiet = false;
-      end.link->rail(event.rail)->next_probe_ns = WireRail::kNever;
-      CHECK(end.link->rail(event.rail)->state == RailState::kSuspect);
+      known_rail(event.end, event.rail)->next_probe_ns = WireRail::kNever;
+      CHECK(known_rail(event.end, event.rail)->state == RailState::kSuspect);
       break;
     case What::kDial:
       dialled =
@@ -307,7 +321,7 @@ void World::check() {
     End& end = ends_[static_cast<std::size_t>(e)];
     if (end.link->down) test::fail("the link is down: " + end.link->failure.message);
     if (end.group->broken) test::fail("the group is broken: " + end.group->broken.message);
-    if (!LinkView::every_frame_has_rail(*end.link))
+    if (!every_frame_has_rail(*end.link))
       test::fail("a rail is up, but a frame is on no rail, or on one that is suspect or lost");
     const auto finished = [](Memory& memory) {
       if (!memory.request->finished()) return false;
@@ -355,7 +369,7 @@ bool World::quiet() {
     for (int r = 0; r < kRails; ++r) {
       if (MemoryRail* here = rail(e, r); here == nullptr || !here->in().frames.empty())
         return false;
-      if (ends_[static_cast<std::size_t>(e)].link->rail(r)->state != RailState::kUp) return false;
+      if (known_rail(e, r)->state != RailState::kUp) return false;
     }
   }
   return true;

@@ -93,6 +93,7 @@ class World {
     std::shared_ptr<Pipe> out, in;
   };
 
+  LinkRail* known_rail(int end, int index) const;
   MemoryRail* rail(int end, int index);
   void add_rail(int end, int index, std::shared_ptr<Pipe> out, std::shared_ptr<Pipe> in);
   void go_on();

@@ -2,7 +2,6 @@
 // on.
 #include <string>
 
-#include "../link_view.h"
 #include "world.h"
 
 namespace slackline::model {
@@ -11,6 +10,26 @@ namespace {
 template <class T>
 void put(std::string& state, const T& value) {
   state.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+// Append the state of a link on which its further behaviour depends.
+void put_link(std::string& state, const Link& link) {
+  const Channel& channel = link.wires()->channel();
+  put(state, channel.numbers().next);
+  put(state, channel.numbers().expected);
+  for (const std::uint32_t sequence : channel.numbers().early) put(state, sequence);
+  put(state, '|');
+  for (const Channel::Retained& r : channel.retained()) {
+    put(state, r.header.sequence);
+    put(state, r.rail == nullptr ? -1 : r.rail->index);
+    put(state, r.lease != nullptr);
+  }
+  put(state, '|');
+  for (const auto& [header, text] : link.waiting_frames()) put(state, header.kind);
+  put(state, '|');
+  put(state, channel.unacknowledged().owed);
+  put(state, channel.unacknowledged().now);
+  for (const auto& [priority, queue] : link.waiting_items()) put(state, queue.size());
 }
 
 }  // namespace
@@ -33,12 +52,12 @@ std::string World::state() {
         }
       }
     }
-    LinkView::write(*end.link, state);
+    put_link(state, *end.link);
     for (int r = 0; r < kRails; ++r) {
       MemoryRail* here = rail(e, r);
       put(state, here != nullptr);
       if (here == nullptr) continue;
-      const LinkRail& known = *end.link->rail(r);
+      const LinkRail& known = *known_rail(e, r);
       put(state, known.state);
       put(state, known.probe_sent_ns != 0);
       put(state, here->in().writer_gone);
@@ -55,8 +74,7 @@ std::string World::state() {
         put(state, frame.released);
         const bool probe = frame.header.kind == static_cast<std::uint8_t>(wire::FrameKind::kProbe);
         const bool answer = (frame.header.flags & wire::kFlagAnswer) != 0;
-        const LinkRail* asker =
-            ends_[static_cast<std::size_t>(answer ? e : 1 - e)].link->rail(frame.header.chunk);
+        const LinkRail* asker = known_rail(answer ? e : 1 - e, frame.header.chunk);
         put(state, probe && asker != nullptr &&
                        asker->probe_sent_ns == static_cast<std::int64_t>(frame.header.offset));
       }

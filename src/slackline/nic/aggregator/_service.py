@@ -1,4 +1,4 @@
-"""The engine that serves one group, whose ranks are called workers (native, serve.cc)."""
+"""The engine that serves one group, whose ranks are called workers (native, aggregator.cc)."""
 
 from __future__ import annotations
 
