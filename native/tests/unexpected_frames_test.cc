@@ -28,6 +28,8 @@ class Peers {
   Link& shared;
 };
 
+bool condemned(const Link& link) { return !link.wires()->channel().condemned().empty(); }
+
 wire::Header data_from(int source, std::uint16_t flags = 0, std::uint32_t length = 0) {
   wire::Header header = header_of(wire::FrameKind::kData);
   header.source = static_cast<std::uint16_t>(source);
@@ -98,11 +100,11 @@ TEST("dropped frames give the peer its eager credit back") {
     const Peers peers;
     UnexpectedFrames frames;
     for (int round = 0; round < 2; ++round) {
-      peers.remote.eager_arrived(kHalf);
+      peers.remote.port().arrived_early(wire::kFlagEager, kHalf);
       frames.keep(kFirst, peers.remote, data_from(1, wire::kFlagEager, kHalf));
       if (drops) frames.drop_all(kFirst);
     }
-    CHECK_EQUAL(peers.remote.condemned(), !drops);
+    CHECK_EQUAL(condemned(peers.remote), !drops);
   }
 }
 
@@ -120,11 +122,11 @@ TEST("frames that are used or dropped do not count against the limit of their li
     for (int i = 0; i < 10; ++i) frames.keep(kFirst, peers.remote, data_from(1));
     clear();
     for (int i = 0; i < kMost; ++i) peers.remote.count_unposted();
-    CHECK(!peers.remote.condemned());
+    CHECK(!condemned(peers.remote));
     frames.keep(kFirst, peers.remote, data_from(1));
-    CHECK(peers.remote.condemned());
+    CHECK(condemned(peers.remote));
     for (int i = 0; i <= kMost; ++i) peers.shared.count_unposted();
-    CHECK(!peers.shared.condemned());
+    CHECK(!peers.shared.port().broken());
   }
 }
 

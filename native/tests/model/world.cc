@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "../../src/base/clock.h"
+#include "../../src/engine/wire_port.h"
 #include "../frames.h"
 
 namespace slackline::model {

@@ -2,6 +2,7 @@
 // on.
 #include <string>
 
+#include "../../src/engine/wire_port.h"
 #include "world.h"
 
 namespace slackline::model {
