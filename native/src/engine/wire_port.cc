@@ -221,9 +221,9 @@ void WirePort::drain() {
 }
 
 bool WirePort::broken() const {
-  return std::ranges::any_of(channel_.rails().all(), [](const auto& rail) {
-    return static_cast<bool>(rail->wire->failure());
-  });
+  const auto& rails = channel_.rails().all();
+  return (rails.empty() && !channel_.condemned().empty()) ||
+         std::ranges::any_of(rails, [](const auto& rail) { return bool(rail->wire->failure()); });
 }
 
 void WirePort::watch(bool probing) {
@@ -380,7 +380,7 @@ std::optional<Failure> WirePort::reap() {
   const bool last = !no_rail && rails.empty();
   if (last) no_rail_since_ns_ = uses_.clock.now();
   const bool condemned = !channel_.condemned().empty();
-  const bool ended = last && (!reconnect_ || link_.said_bye || condemned);
+  const bool ended = rails.empty() && (condemned || (last && (!reconnect_ || link_.said_bye)));
   if (lacked) {
     link_.down = ended;
     std::rethrow_exception(lacked);
