@@ -31,7 +31,7 @@ using namespace nb::literals;
 namespace slackline {
 namespace {
 
-using Memory = std::tuple<std::uint32_t, std::uintptr_t, std::uintptr_t, std::uint64_t>;
+using ChunkTuple = std::tuple<std::uint32_t, std::uintptr_t, std::uintptr_t, std::uint64_t>;
 
 // The default floating-point modes on the thread that enters, until the same thread exits.
 struct BoundModes {
@@ -179,7 +179,7 @@ NB_MODULE(_native, m) {
       .def(
           "run_chunks",
           [](BoundGroup& self, const std::shared_ptr<Program>& program,
-             const std::vector<Memory>& chunks, int dtype, int op, std::uint64_t total_bytes,
+             const std::vector<ChunkTuple>& chunks, int dtype, int op, std::uint64_t total_bytes,
              std::int64_t tag, int priority, std::int64_t timeout_ns, bool blocking, int internal) {
             Operation operation = reduction(program, dtype, op, tag, priority, timeout_ns);
             operation.internal = internal;

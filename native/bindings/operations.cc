@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "../src/engine/split.h"
+
 namespace nb = nanobind;
 using namespace nb::literals;
 
