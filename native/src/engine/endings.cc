@@ -16,6 +16,8 @@
 
 namespace slackline {
 
+void Endings::succeed(Request& request) { end(request, RequestState::kDone); }
+
 void Endings::fail(Request& request, Failure failure, bool tell_peers) {
   if (request.finished()) return;
   const std::shared_ptr<Request> alive = request.shared_from_this();

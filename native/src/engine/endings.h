@@ -33,7 +33,7 @@ class Endings {
   explicit Endings(const Uses& uses) : uses_(uses) {}
 
   // End an operation with success.
-  void succeed(Request& request) { end(request, RequestState::kDone); }
+  void succeed(Request& request);
   // End an operation with a failure; nothing happens if it has ended. Its peers are told if they
   // cannot see the end by themselves, which `tell_peers` says, or if they may use memory of this
   // rank. A role of this rank may go on with the operation instead.
