@@ -30,7 +30,7 @@ std::optional<Work> device_work(BoundGroup& self) {
   std::optional<DeviceWork> taken;
   {
     const nb::gil_scoped_release others;
-    taken = self.engine->devices().work(*self.group);
+    taken = self.engine->roles().device_work(*self.group);
   }
   if (!taken) return std::nullopt;
   Work work;
@@ -56,7 +56,7 @@ void device_answer(BoundGroup& self, const std::vector<nb::bytes>& frames,
   for (const nb::bytes& frame : frames)
     spans.emplace_back(reinterpret_cast<const std::byte*>(frame.data()), frame.size());
   const nb::gil_scoped_release others;
-  self.engine->devices().answer(*self.group, spans, keys_of(completed), keys_of(released));
+  self.engine->roles().device_answer(*self.group, spans, keys_of(completed), keys_of(released));
 }
 
 }  // namespace
@@ -66,7 +66,7 @@ void bind_device(nb::class_<BoundGroup>& group) {
       .def(
           "attach",
           [](BoundGroup& self, std::string name) {
-            self.engine->devices().attach(*self.group, std::move(name));
+            self.engine->roles().attach(*self.group, std::move(name));
           },
           "name"_a, nb::call_guard<nb::gil_scoped_release>(),
           "Attach a device called `name`, which adds for the group where it can. Call it before "
@@ -80,14 +80,15 @@ void bind_device(nb::class_<BoundGroup>& group) {
            "operations; the (tag, chunk) of failed operations whose memory the device no longer "
            "uses. Raises ValueError for an impossible result.")
       .def(
-          "device_closed", [](BoundGroup& self) { self.engine->devices().closed(*self.group); },
+          "device_closed",
+          [](BoundGroup& self) { self.engine->roles().device_closed(*self.group); },
           nb::call_guard<nb::gil_scoped_release>(),
           "State, after the last device_work(), that the device is closed and uses no memory any "
           "more.")
       .def(
           "device_failed",
           [](BoundGroup& self, const std::string& reason) {
-            self.engine->devices().failed(*self.group, reason);
+            self.engine->roles().device_failed(*self.group, reason);
           },
           "reason"_a, nb::call_guard<nb::gil_scoped_release>(),
           "Fail the group on every rank because its device will not answer any more.");

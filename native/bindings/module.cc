@@ -234,7 +234,7 @@ NB_MODULE(_native, m) {
       .def(
           "serve",
           [](BoundGroup& self, std::shared_ptr<Program> program, std::uint32_t onset) {
-            self.engine->serve(*self.group, std::move(program), onset);
+            self.engine->roles().serve(*self.group, std::move(program), onset);
           },
           "program"_a, "onset"_a, nb::call_guard<nb::gil_scoped_release>(),
           "Make this rank, the group's last member, an aggregator that reduces for the others by "
@@ -243,7 +243,7 @@ NB_MODULE(_native, m) {
       .def(
           "fall_back",
           [](BoundGroup& self, const BoundGroup& fallback, std::shared_ptr<Program> program) {
-            self.engine->fall_back(*self.group, fallback.group, std::move(program));
+            self.engine->roles().fall_back(*self.group, fallback.group, std::move(program));
           },
           "fallback"_a, "program"_a, nb::call_guard<nb::gil_scoped_release>(),
           "Make `fallback` finish all open operations, by `program`, when the group's last member "

@@ -42,7 +42,7 @@ class RingDevice {
   RingDevice(
       Engine& engine, std::shared_ptr<Group> group, std::function<void()> before = [] {})
       : engine_(engine), group_(std::move(group)), before_(std::move(before)) {
-    engine_.devices().attach(*group_, "test");
+    engine_.roles().attach(*group_, "test");
     thread_ = std::thread([this] { run(); });
   }
   ~RingDevice() { thread_.join(); }  // requires that the group has been closed
@@ -58,14 +58,14 @@ class RingDevice {
 
   void run() {
     try {
-      while (const std::optional<DeviceWork> work = engine_.devices().work(*group_)) {
+      while (const std::optional<DeviceWork> work = engine_.roles().device_work(*group_)) {
         before_();
         take(*work);
       }
     } catch (const std::exception& error) {
-      engine_.devices().failed(*group_, error.what());
+      engine_.roles().device_failed(*group_, error.what());
     }
-    engine_.devices().closed(*group_);
+    engine_.roles().device_closed(*group_);
   }
 
   void take(const DeviceWork& work) {
@@ -100,7 +100,7 @@ class RingDevice {
     }
     for (const DeviceKey& key : work.withdrawn) open_.erase(key);
     const std::vector<std::span<const std::byte>> spans(out.begin(), out.end());
-    engine_.devices().answer(*group_, spans, completed, work.withdrawn);
+    engine_.roles().device_answer(*group_, spans, completed, work.withdrawn);
   }
 
   static bool half(const DevicePost& post) {

@@ -20,7 +20,7 @@ class NodeDevice {
  public:
   NodeDevice(Engine& engine, std::shared_ptr<Group> group, int limit)
       : engine_(engine), group_(std::move(group)), left_(limit) {
-    engine_.devices().attach(*group_, "test");
+    engine_.roles().attach(*group_, "test");
     thread_ = std::thread([this] { run(); });
   }
   ~NodeDevice() { thread_.join(); }  // requires that the engine has been closed
@@ -28,7 +28,7 @@ class NodeDevice {
  private:
   void run() {
     const int workers = group_->size() - 1;
-    while (const auto work = engine_.devices().work(*group_)) {
+    while (const auto work = engine_.roles().device_work(*group_)) {
       std::vector<std::vector<std::byte>> out;
       for (std::size_t i = 0; i < work->frames.size(); ++i) {
         const DeviceFrame& frame = work->frames[i];
@@ -43,11 +43,11 @@ class NodeDevice {
           sum[k] += part[k];
       }
       if ((left_ -= static_cast<int>(out.size())) < 0) {
-        engine_.devices().failed(*group_, "it is on fire");
+        engine_.roles().device_failed(*group_, "it is on fire");
         return;
       }
       const std::vector<std::span<const std::byte>> spans(out.begin(), out.end());
-      engine_.devices().answer(*group_, spans, {}, {});
+      engine_.roles().device_answer(*group_, spans, {}, {});
     }
   }
 
@@ -66,7 +66,8 @@ struct Star {
       std::vector<int> links = ranks.links[static_cast<std::size_t>(rank)];
       links.pop_back();
       fallbacks.push_back(ranks.engine(rank).open_group(kFallbackEpoch, rank, links, true));
-      ranks.engine(rank).fall_back(ranks.group(rank), fallbacks.back(), mesh(workers, rank));
+      ranks.engine(rank).roles().fall_back(ranks.group(rank), fallbacks.back(),
+                                           mesh(workers, rank));
     }
     const auto program = star(workers, workers);
     if (device_limit) {
@@ -74,7 +75,7 @@ struct Star {
           std::make_unique<NodeDevice>(ranks.engine(workers), ranks.groups.back(), *device_limit);
       program->offloads = true;
     }
-    ranks.engine(workers).serve(ranks.group(workers), program, onset);
+    ranks.engine(workers).roles().serve(ranks.group(workers), program, onset);
   }
   ~Star() {
     if (device) ranks.engine(workers).close(0);

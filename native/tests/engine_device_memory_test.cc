@@ -16,7 +16,7 @@ struct Half {
         engine(ranks.engine(0)),
         group(ranks.group(0)),
         plan(plan) {
-    engine.devices().attach(group, "test");
+    engine.roles().attach(group, "test");
     before = engine.arena().used();
   }
   // Post an operation that rank 1 never posts, and wait for its timeout. With `takes` the device
@@ -27,7 +27,7 @@ struct Half {
     const auto request = engine.post(group, operation, false);
     CHECK(engine.arena().used() >= before + kCount * sizeof(float));
     std::optional<DeviceWork> taken;
-    if (takes) taken = engine.devices().work(group);
+    if (takes) taken = engine.roles().device_work(group);
     engine.wait(*request, -1);
     CHECK(request->failure.fault == Fault::kTimeout);
     return taken;
@@ -47,19 +47,20 @@ TEST("memory of an operation that failed is free again when its device lets go o
     Half half;
     for (int turn = 0; turn < 3; ++turn) {
       const DevicePost post = half.fail_one(true)->posts.at(0);
-      const std::vector<DeviceKey> withdrawn = half.engine.devices().work(half.group)->withdrawn;
+      const std::vector<DeviceKey> withdrawn =
+          half.engine.roles().device_work(half.group)->withdrawn;
       CHECK(withdrawn == std::vector{post.key});
       CHECK_EQUAL(half.engine.arena().used(), half.before + 40'960u);  // whole pages
       post.memory[0] = std::byte{1};                                   // the device writes late
-      half.engine.devices().answer(half.group, {}, {}, {});  // an answer about something else
+      half.engine.roles().device_answer(half.group, {}, {}, {});  // an answer about something else
       CHECK(half.holds());
       if (completes)
-        half.engine.devices().answer(half.group, {}, withdrawn, {});
+        half.engine.roles().device_answer(half.group, {}, withdrawn, {});
       else
-        half.engine.devices().answer(half.group, {}, {}, withdrawn);
+        half.engine.roles().device_answer(half.group, {}, {}, withdrawn);
       CHECK(!half.holds());
-      half.engine.devices().answer(half.group, {}, withdrawn,
-                                   withdrawn);  // the device reports it twice
+      half.engine.roles().device_answer(half.group, {}, withdrawn,
+                                        withdrawn);  // the device reports it twice
       CHECK(!half.holds());
       CHECK(half.values == contributions(0, kCount));
     }
@@ -80,13 +81,13 @@ TEST("each chunk of a tensor is let go of by itself") {
   CHECK_EQUAL(post.key.chunk, 1u);
   CHECK_EQUAL(post.start, 0);
   CHECK_EQUAL(post.total, 312u * 64);  // of 625 lines
-  const std::vector<DeviceKey> withdrawn = half.engine.devices().work(half.group)->withdrawn;
+  const std::vector<DeviceKey> withdrawn = half.engine.roles().device_work(half.group)->withdrawn;
   CHECK(withdrawn == std::vector{post.key});
   CHECK_EQUAL(half.engine.arena().used(), half.before + 20'480u);
   const std::vector<DeviceKey> other{DeviceKey{post.key.tag, 0}};
-  half.engine.devices().answer(half.group, {}, {}, other);
+  half.engine.roles().device_answer(half.group, {}, {}, other);
   CHECK(half.holds());
-  half.engine.devices().answer(half.group, {}, {}, withdrawn);
+  half.engine.roles().device_answer(half.group, {}, {}, withdrawn);
   CHECK(!half.holds());
 }
 
@@ -96,15 +97,15 @@ TEST("a device that is closed has let go of everything, and not before") {
     half.fail_one(true);
     Operation open = reduction(half.plan(2, 0), half.values.data(), half.values.data(), kCount);
     const auto request = half.engine.post(half.group, open, false);
-    half.engine.devices().work(half.group);
+    half.engine.roles().device_work(half.group);
     if (broken)
-      half.engine.devices().failed(half.group, "it is on fire");
+      half.engine.roles().device_failed(half.group, "it is on fire");
     else
       half.engine.close_group(half.group, 0);
     CHECK(request->failure);
     CHECK_EQUAL(half.engine.arena().used(), half.before + 2 * 40'960u);
-    CHECK(!half.engine.devices().work(half.group));
-    half.engine.devices().closed(half.group);
+    CHECK(!half.engine.roles().device_work(half.group));
+    half.engine.roles().device_closed(half.group);
     CHECK(!half.holds());
   }
 }

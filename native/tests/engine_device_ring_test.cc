@@ -85,12 +85,12 @@ TEST("half types in an order that rounds at every rank are not for devices") {
 TEST("a device learns which rank's data open a chunk, and of no other chunk than has begun") {
   Ranks ranks(3, Kind::kStream, 1, small_engine());
   Engine& engine = ranks.engine(1);
-  engine.devices().attach(ranks.group(1), "test");
+  engine.roles().attach(ranks.group(1), "test");
   std::vector<float> values = contributions(1, 4800);
   const auto request =
       engine.post(ranks.group(1),
                   reduction(offloaded_rotating(3, 1), values.data(), values.data(), 4800), false);
-  const auto first = engine.devices().work(ranks.group(1));
+  const auto first = engine.roles().device_work(ranks.group(1));
   CHECK_EQUAL(first->posts.size(), 1u);
   CHECK_EQUAL(first->posts[0].key.chunk, 0u);
   CHECK_EQUAL(first->posts[0].start, 1);
@@ -99,7 +99,7 @@ TEST("a device learns which rank's data open a chunk, and of no other chunk than
   const auto theirs = ranks.engine(0).post(
       ranks.group(0), reduction(offloaded_rotating(3, 0), others.data(), others.data(), 4800),
       false);
-  const auto second = engine.devices().work(ranks.group(1));
+  const auto second = engine.roles().device_work(ranks.group(1));
   CHECK_EQUAL(second->posts.size(), 1u);
   CHECK_EQUAL(second->posts[0].key.chunk, 2u);
   CHECK_EQUAL(second->posts[0].start, 0);

@@ -117,8 +117,7 @@ TEST("a device that fails ends the group on every rank, and is named") {
 
 TEST("a device that never answers costs the operation its time, and says who is waited for") {
   Ranks ranks(2, Kind::kStream, 1, small_engine(), true);
-  for (int rank = 0; rank < 2; ++rank)
-    ranks.engine(rank).devices().attach(ranks.group(rank), "test");
+  for (int rank = 0; rank < 2; ++rank) ranks.engine(rank).roles().attach(ranks.group(rank), "test");
   on_every_rank(2, [&](int rank) {
     std::vector<float> values = contributions(rank, 10'000);
     Operation operation =
@@ -137,11 +136,11 @@ std::string refused(const std::function<void(wire::Header&)>& spoil, bool comple
   Ranks ranks(2, Kind::kStream, 1, small_engine(), true);
   Engine& engine = ranks.engine(0);
   Group& group = ranks.group(0);
-  engine.devices().attach(group, "test");
+  engine.roles().attach(group, "test");
   std::vector<float> values = contributions(0, 2048);
   Operation operation = reduction(offloaded_ring(2, 0), values.data(), values.data(), 2048);
   const auto request = engine.post(group, operation, false);
-  const auto work = engine.devices().work(group);
+  const auto work = engine.roles().device_work(group);
   wire::Header header{};
   header.tag = work->posts.at(0).key.tag;
   header.length = 4096;
@@ -153,9 +152,9 @@ std::string refused(const std::function<void(wire::Header&)>& spoil, bool comple
   const std::vector<DeviceKey> completed{work->posts[0].key};
   try {
     if (completes)
-      engine.devices().answer(group, {}, completed, {});
+      engine.roles().device_answer(group, {}, completed, {});
     else
-      engine.devices().answer(group, frames, {}, {});
+      engine.roles().device_answer(group, frames, {}, {});
   } catch (const std::invalid_argument& error) {
     const std::string text = error.what();
     return text.substr(0, text.find(':'));

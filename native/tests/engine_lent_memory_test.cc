@@ -201,7 +201,7 @@ void stop_a_rank(unsigned seed) {
     Engine& engine = scene.ranks.engine(rank);
     const std::size_t slots =
         engine.counters()["slots"] *
-        std::max(engine.options().memory_segment_bytes, engine.options().wire_segment_bytes);
+        std::max(small_engine().memory_segment_bytes, small_engine().wire_segment_bytes);
     CHECK(engine.withheld().empty());
     CHECK_EQUAL(engine.arena().used() - slots, scene.before[Scene::index(rank)]);
   }

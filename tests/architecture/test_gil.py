@@ -18,7 +18,7 @@ BINDINGS = [
     if re.search(r"\b[Ee]ngine\b", each.read_text())
 ]
 
-_CLASSES = "Engine|Connections|Devices"
+_CLASSES = "Engine|Connections|Roles"
 _FUNCTION = re.compile(
     rf"^\S[^\n;]*\b(?:{_CLASSES})::(\w+)\([^;{{}}]*\) (?:const )?\{{\n(.*?)^\}}", re.M | re.S
 )
@@ -80,7 +80,7 @@ def test_the_engine_s_functions_are_found_in_its_source() -> None:
     locking = locking_functions()
     assert locking >= {"add_rail", "drop_rail", "unreachable", "set_fault", "link_alive", "serve"}
     assert locking >= {"open_group", "close_group", "abort_group", "counters", "rails", "close"}
-    assert locking >= {"attach", "work", "answer", "failed", "closed"}
+    assert locking >= {"attach", "device_work", "device_answer", "device_failed", "device_closed"}
 
 
 @pytest.mark.parametrize("path", BINDINGS, ids=lambda path: path.name)

@@ -25,12 +25,12 @@ void Connections::change(int link, const Change& make) {
 
 std::uint64_t Connections::new_ring() {
   const Driver::Lock lock = entry_.lock();
-  return entry_.machine.links().make_ring();
+  return entry_.machine.links().rings().make();
 }
 
 bool Connections::free_ring(std::uint64_t offset) {
   const Driver::Lock lock = entry_.lock();
-  return entry_.machine.links().free_ring(offset);
+  return entry_.machine.links().rings().free(offset);
 }
 
 int Connections::add_link(std::string name, bool reconnect, std::uint32_t first_sequence,

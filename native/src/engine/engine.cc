@@ -6,10 +6,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "aggregator.h"
 #include "describe.h"
 #include "notices.h"
-#include "worker.h"
 
 namespace slackline {
 
@@ -38,38 +36,6 @@ std::shared_ptr<Group> Engine::open_group(std::uint32_t epoch, int rank,
   std::vector<Link*> by_rank;
   for (const int link : links) by_rank.push_back(link < 0 ? nullptr : &machine_.links().at(link));
   return machine_.groups().open(epoch, rank, std::move(by_rank), rank_order);
-}
-
-void Engine::serve(Group& group, std::shared_ptr<const Program> program, std::uint32_t onset) {
-  const Lock lock = entry_.lock();
-  group.aggregator = true;
-  auto role = std::make_unique<Aggregator>(
-      group, std::move(program), onset,
-      Aggregator::Uses{machine_.memory(), machine_.links(), machine_.tables().inbox,
-                       machine_.executor(), machine_.driver()});
-  Aggregator& aggregator = *role;
-  group.roles.push_back(std::move(role));
-  entry_.change([&] {
-    for (const Key& key : machine_.tables().inbox.frames().keys_in(group.epoch))
-      aggregator.early(key);
-    machine_.links().send();
-  });
-  machine_.driver().wake();
-}
-
-void Engine::fall_back(Group& group, std::shared_ptr<Group> fallback,
-                       std::shared_ptr<const Program> program) {
-  const Lock lock = entry_.lock();
-  Tables& tables = machine_.tables();
-  fallback->roles.push_back(std::make_unique<StandIn>(
-      *fallback, group.weak_from_this(),
-      StandIn::Uses{tables.operations, tables.inbox, machine_.executor(), machine_.driver()}));
-  auto role = std::make_unique<Worker>(
-      group, std::move(fallback), std::move(program),
-      Worker::Uses{machine_.clock(), machine_.links(), tables.operations, machine_.executor(),
-                   machine_.endings(), machine_.groups(), machine_.driver()});
-  group.worker = role.get();
-  group.roles.push_back(std::move(role));
 }
 
 std::string Engine::broken(Group& group) {
@@ -323,13 +289,13 @@ std::map<std::string, std::uint64_t> Engine::count() {
   Memory& memory = machine_.memory();
   memory.loans().collect();
   // Rings belong to links, not to operations, so they are counted apart.
-  const std::size_t ring_bytes = machine_.links().ring_bytes();
+  const std::size_t ring_bytes = machine_.links().rings().bytes();
   std::map<std::string, std::uint64_t> c{
       {"operations", machine_.tables().reports.operations_ended()},
       {"bytes_reduced", machine_.executor().bytes_reduced()},
       {"sleeps", machine_.sleep().count()},
-      {"device_frames_taken", devices_.counters().frames_taken},
-      {"device_frames_given", devices_.counters().frames_given},
+      {"device_frames_taken", roles_.counters().frames_taken},
+      {"device_frames_given", roles_.counters().frames_given},
       {"arena_bytes", memory.arena().used() - ring_bytes},
       {"ring_bytes", ring_bytes},
       {"withheld_bytes", memory.loans().withheld_bytes()},

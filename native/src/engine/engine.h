@@ -14,12 +14,12 @@
 
 #include "completion_queue.h"
 #include "connections.h"
-#include "devices.h"
 #include "entry.h"
 #include "group.h"
 #include "machine.h"
 #include "open_operations.h"
 #include "operation_log.h"
+#include "roles.h"
 #include "slackline/arena.h"
 #include "slackline/engine.h"
 
@@ -33,12 +33,11 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  const EngineOptions& options() const { return options_; }
   Arena& arena() { return machine_.memory().arena(); }
   // The calls about links and rails (paths to peers).
   Connections& connections() { return connections_; }
-  // The calls of devices that add for a group.
-  Devices& devices() { return devices_; }
+  // The calls about aggregators, their workers and devices.
+  Roles& roles() { return roles_; }
   OperationLog& operation_log() { return operation_log_; }
   // Return whether this process was forked from the engine's own.
   bool elsewhere() const { return entry_.elsewhere(); }
@@ -48,15 +47,6 @@ class Engine {
   bool uses_epoch(std::uint32_t epoch);
   std::shared_ptr<Group> open_group(std::uint32_t epoch, int rank, const std::vector<int>& links,
                                     bool rank_order);
-  // Make this rank, the last member of `group`, an aggregator. An aggregator posts no operations
-  // itself: frames from the other members begin the operations, and the aggregator adds according
-  // to its part of `program`. Addition starts when `onset` segments of every member have arrived.
-  void serve(Group& group, std::shared_ptr<const Program> program, std::uint32_t onset);
-  // Make `fallback` take over unfinished operations of `group` when the group's last member, an
-  // aggregator, is lost. `program` is this rank's part of the plan that `fallback` then runs. Both
-  // groups must be new.
-  void fall_back(Group& group, std::shared_ptr<Group> fallback,
-                 std::shared_ptr<const Program> program);
   // Return the reason why the group cannot be used any more, or an empty string while it can.
   std::string broken(Group& group);
   // Post an operation. With `drive` the calling thread also drives the engine until the operation
@@ -113,7 +103,7 @@ class Engine {
   Machine machine_;
   Entry entry_{machine_};
   Connections connections_{entry_};
-  Devices devices_{entry_};
+  Roles roles_{entry_};
   std::map<std::string, std::uint64_t> last_counters_;  // set by close()
 };
 

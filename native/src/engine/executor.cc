@@ -391,7 +391,7 @@ bool Executor::pass(Request& request, std::uint32_t chunk, std::uint32_t segment
       Link& link = *request.group->links[step.peer];
       ++request.open_sends;
       if (step.copied) ++s.uncopied;
-      link.queue(SendItem{request.shared_from_this(), chunk, segment, &step});
+      link.queue().push(SendItem{request.shared_from_this(), chunk, segment, &step});
       uses_.links.mark_dirty(link);
       return true;
     }

@@ -19,7 +19,43 @@ class Link;
 class Offload;
 class Worker;
 
-class Group : public std::enable_shared_from_this<Group> {
+// What has become of the members of a group.
+struct GroupLosses {
+  // Set once a member is lost; no operation can be posted any more.
+  Failure broken;
+  // The failure that this rank itself caused and told to the other members, or none. A member that
+  // connects later is told too.
+  Failure told;
+  // Members that closed the group in good order. Data that they sent before closing is still used.
+  std::map<int, Failure> left;
+  // Members whose BYE has arrived: no frame of the group comes from them any more.
+  std::set<int> parted;
+  // Members whose link to this rank has ended without a goodbye. Data that they sent is still used.
+  std::map<int, Failure> lost;
+  // Members that are lost according to another member, while the link to them still seems to live:
+  // the failure, and the time until which data of the member, or the end of the link, is awaited.
+  std::map<int, std::pair<Failure, std::int64_t>> told_losses;
+};
+
+// The numbers of the operations of a group, by (class, tag, role).
+struct GroupNumbers {
+  std::map<std::uint64_t, std::uint32_t> sequences;  // operations posted so far
+  // The last posted operation that was aborted and is remembered no more.
+  std::map<std::uint64_t, std::uint32_t> forgotten;
+};
+
+// What this rank is in a group beside an ordinary member; nothing in most groups.
+struct GroupRoles {
+  std::vector<std::unique_ptr<Role>> roles;
+  std::shared_ptr<Offload> device;  // the device that adds in place of the engine, or null
+  bool aggregator = false;          // this rank only adds for the others, and posts nothing itself
+  Worker* worker = nullptr;  // the role of a worker that can do without its aggregator, or null
+};
+
+class Group : public std::enable_shared_from_this<Group>,
+              public GroupLosses,
+              public GroupNumbers,
+              public GroupRoles {
  public:
   Group(std::uint32_t epoch, int rank, std::vector<Link*> links, bool all_shared, bool rank_order)
       : epoch(epoch),
@@ -63,31 +99,8 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::vector<Link*> links;  // by rank; null at this rank's own index
   const bool all_shared;           // every link was planned to use shared memory
   const bool rank_order;           // elements are summed in rank order
-  // Set once a member is lost; no operation can be posted any more.
-  Failure broken;
-  // The failure that this rank itself caused and told to the other members, or none. A member that
-  // connects later is told too.
-  Failure told;
-  // Members that closed the group in good order. Data that they sent before closing is still used.
-  std::map<int, Failure> left;
-  // Members whose BYE has arrived: no frame of the group comes from them any more.
-  std::set<int> parted;
-  // Members whose link to this rank has ended without a goodbye. Data that they sent is still used.
-  std::map<int, Failure> lost;
-  // Members that are lost according to another member, while the link to them still seems to live:
-  // the failure, and the time until which data of the member, or the end of the link, is awaited.
-  std::map<int, std::pair<Failure, std::int64_t>> told_losses;
-  bool leaving = false;  // this rank closes the group and posts nothing any more
+  bool leaving = false;            // this rank closes the group and posts nothing any more
   bool closed = false;
-  // Operations posted so far, per (class, tag, role).
-  std::map<std::uint64_t, std::uint32_t> sequences;
-  // The last posted operation, per (class, tag, role), that was aborted and is remembered no more.
-  std::map<std::uint64_t, std::uint32_t> forgotten;
-  std::shared_ptr<Offload> device;  // the device that adds in place of the engine, or null
-  // What this rank is beside an ordinary member; empty in most groups.
-  std::vector<std::unique_ptr<Role>> roles;
-  bool aggregator = false;   // this rank only adds for the others, and posts nothing itself
-  Worker* worker = nullptr;  // the role of a worker that can do without its aggregator, or null
 };
 
 // Memory of one chunk of an operation. An address may be null when the plan does not use it.

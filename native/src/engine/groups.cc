@@ -197,7 +197,8 @@ bool Groups::ends_with(const Request& request, int rank, Leave how) const {
   if (sends && flow.sent < request.total) return true;
   // Segments that wait for a grant of this rank, or for a rail to it, will never be sent.
   const Link& link = *request.group->links[static_cast<std::size_t>(rank)];
-  if (!flow.credit_blocked.empty() || (how == Leave::kLost && link.holds(request))) return true;
+  if (!flow.credit_blocked.empty() || (how == Leave::kLost && link.queue().holds(request)))
+    return true;
   return needs(request, rank) || flow.lent > 0;
 }
 

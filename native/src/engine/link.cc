@@ -1,7 +1,6 @@
 #include "link.h"
 
 #include <algorithm>
-#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -81,42 +80,13 @@ void Link::connected() {
 
 bool Link::idle() const {
   if (!made()) return true;
-  return port_->idle() && control_.empty() &&
-         std::ranges::all_of(ready_, [](const auto& entry) { return entry.second.empty(); });
-}
-
-void Link::queue(SendItem item) {
-  auto& queue = ready_[item.request->priority];
-  const auto later = [](std::uint64_t order, const SendItem& other) {
-    return order < other.request->order;
-  };
-  const auto place = std::upper_bound(queue.begin(), queue.end(), item.request->order, later);
-  queue.insert(place, std::move(item));
-}
-
-bool Link::holds(const Request& request) const {
-  return std::ranges::any_of(ready_, [&](const auto& entry) {
-    return std::ranges::any_of(
-        entry.second, [&](const SendItem& item) { return item.request.get() == &request; });
-  });
-}
-
-void Link::withdraw(const Request& request) {
-  for (auto& [priority, queue] : ready_)
-    std::erase_if(queue, [&](const SendItem& item) { return item.request.get() == &request; });
+  return port_->idle() && control_.empty() && queue_.empty();
 }
 
 void Link::unblock(Request& request, int peer) {
   auto& credit_blocked = request.flows[static_cast<std::size_t>(peer)].credit_blocked;
   if (credit_blocked.empty()) return;
-  auto& queue = ready_[request.priority];
-  const auto earlier = [](const SendItem& other, std::uint64_t order) {
-    return other.request->order < order;
-  };
-  const auto place = std::lower_bound(queue.begin(), queue.end(), request.order, earlier);
-  queue.insert(place, std::make_move_iterator(credit_blocked.begin()),
-               std::make_move_iterator(credit_blocked.end()));
-  credit_blocked.clear();
+  queue_.push_again(request, credit_blocked);
   uses_.links.mark_dirty(*this);
 }
 
@@ -126,26 +96,16 @@ void Link::pump() {
     if (!port_->control(control_.front().first, control_.front().second)) return;
     control_.pop_front();
   }
-  while (!ready_.empty()) {
-    const auto most_urgent = ready_.begin();
-    auto& queue = most_urgent->second;
-    while (!queue.empty()) {
-      SendItem item = std::move(queue.front());
-      queue.pop_front();
-      if (item.request->finished()) continue;
-      const Port::Outcome outcome = transmit(item);
-      if (outcome == Port::Outcome::kNoRoom) {
-        queue.push_front(std::move(item));
-        if (!port_->make_room()) return;
-      } else if (outcome == Port::Outcome::kBlocked) {
-        PeerFlow& flow = item.request->flows[item.step->peer];
-        flow.credit_blocked.push_back(std::move(item));
-      }
-    }
-    if (ready_.size() == 1) break;
-    ready_.erase(most_urgent);
-  }
-  port_->push();
+  bool room = true;
+  queue_.send_all([&](SendItem& item) {
+    Port::Outcome outcome = transmit(item);
+    while (outcome == Port::Outcome::kNoRoom && (room = port_->make_room()))
+      outcome = transmit(item);
+    if (outcome == Port::Outcome::kBlocked)
+      item.request->flows[item.step->peer].credit_blocked.push_back(std::move(item));
+    return outcome != Port::Outcome::kNoRoom;
+  });
+  if (room) port_->push();
 }
 
 void Link::flush() {

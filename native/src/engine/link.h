@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <deque>
 #include <list>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +14,7 @@
 #include "clock.h"
 #include "port.h"
 #include "request.h"
+#include "send_queue.h"
 #include "slackline/failure.h"
 
 namespace slackline {
@@ -82,11 +82,8 @@ class Link {
   // Return whether the link has or had a rail, or an operation has asked for one.
   bool wanted() const { return first_.made || first_.wanted; }
 
-  void queue(SendItem item);
-  // Return whether an item of the request is queued.
-  bool holds(const Request& request) const;
-  // Remove all queued items of the request, so that nothing more of it is sent.
-  void withdraw(const Request& request);
+  SendQueue& queue() { return queue_; }
+  const SendQueue& queue() const { return queue_; }
   // Queue the items again that waited for credit or for a slot.
   void unblock(Request& request, int peer);
   // Send all queued frames that may be sent, most urgent first. Cheap when nothing is queued.
@@ -98,8 +95,6 @@ class Link {
   const std::deque<std::pair<wire::Header, std::string>>& waiting_frames() const {
     return control_;
   }
-  // Return the segments that wait, by priority.
-  const std::map<int, std::deque<SendItem>>& waiting_items() const { return ready_; }
   // Tell the peer how many bytes of the request it may send.
   void grant(Request& request, int peer);
   // Request a grant from the peer for an operation whose data must not be sent eagerly.
@@ -159,7 +154,7 @@ class Link {
   LinkOptions options_;
   std::unique_ptr<Port> port_;
   First first_;
-  std::map<int, std::deque<SendItem>> ready_;  // by priority; in each queue by the requests' order
+  SendQueue queue_;
   std::deque<std::pair<wire::Header, std::string>> control_;
   Asks asks_;
   std::list<wire::Header> byes_;

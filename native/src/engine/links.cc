@@ -124,25 +124,7 @@ bool Links::ready_to_sleep() {
   return ready;
 }
 
-std::uint64_t Links::make_ring() {
-  const std::uint64_t ring = slackline::make_ring(uses_.memory.arena());
-  try {
-    rings_.insert(ring);
-  } catch (const std::bad_alloc&) {
-    uses_.memory.arena().free(uses_.memory.arena().at(ring));
-    throw;
-  }
-  return ring;
-}
-
-bool Links::free_ring(std::uint64_t offset) {
-  Arena& arena = uses_.memory.arena();
-  return rings_.erase(offset) > 0 && arena.free(arena.at(offset));
-}
-
-std::size_t Links::ring_bytes() const { return rings_.size() * Arena::rounded(sizeof(Ring)); }
-
-void Links::unmap(Link& link) { free_ring(link.port().lender()->unmap()); }
+void Links::unmap(Link& link) { rings_.free(link.port().lender()->unmap()); }
 
 void Links::announce(const Link& link, int rail, const char* what, std::string reason) {
   events_.push_back(RailEvent{link.index(), rail, what, std::move(reason), uses_.clock.now()});

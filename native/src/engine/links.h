@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include "memory.h"
 #include "operations.h"
 #include "rail_status.h"
+#include "rings.h"
 #include "sleep.h"
 
 namespace slackline {
@@ -34,7 +34,7 @@ class Links {
     const Operations& operations;
   };
 
-  explicit Links(const Uses& uses) : uses_(uses) {}
+  explicit Links(const Uses& uses) : uses_(uses), rings_(uses.memory.arena()) {}
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
 
@@ -93,13 +93,7 @@ class Links {
   // when nothing is due.
   std::int64_t due_ns() const;
 
-  // Make a ring in the arena, into which a peer will write, and return its offset. Throws
-  // std::runtime_error when the arena has no room.
-  std::uint64_t make_ring();
-  // Free a ring that no rail has and no peer writes to. Return false when `offset` has no ring.
-  bool free_ring(std::uint64_t offset);
-  // Return the bytes of the arena that rings take.
-  std::size_t ring_bytes() const;
+  Rings& rings() { return rings_; }
   // Unmap the memory of the peer of a link that has ended, and free the ring of this link.
   void unmap(Link& link);
 
@@ -124,7 +118,7 @@ class Links {
   std::vector<Link*> made_;
   std::vector<Link*> dirty_, taken_dirty_;  // both have room for all links
   int wire_rails_ = 0, far_rails_ = 0;
-  std::set<std::uint64_t> rings_;  // offsets in the arena
+  Rings rings_;
   std::deque<RailEvent> events_;
   std::condition_variable event_;
 };

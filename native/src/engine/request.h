@@ -114,24 +114,13 @@ struct SendItem {
   const Step* step = nullptr;
 };
 
-// Flow-control state between this rank and one peer for one operation. All counts are totals since
-// the operation began.
-struct PeerFlow {
-  std::uint64_t granted = 0;   // payload bytes that the peer allows us to send
-  std::uint64_t sent = 0;      // payload bytes sent to the peer
-  std::uint64_t incoming = 0;  // payload bytes that the peer will send
-  std::uint64_t received = 0;  // payload bytes received from the peer
-  std::uint64_t consumed = 0;  // payload bytes from the peer that have left our buffers
-  std::uint64_t promised = 0;  // payload bytes that we have granted to the peer
-  std::uint32_t arrived = 0;   // segments received before adding starts
-  bool heard = false;          // at least one frame of the peer has arrived
-  // Payload bytes, of `incoming`, that wait here until a REDUCE_ALL consumes them. Grants are
-  // limited as long as more of them are to come than may wait at a time.
-  std::uint64_t buffered = 0;
-  std::uint64_t reduced = 0;  // of `buffered`, those that a REDUCE_ALL has consumed
+// What this rank may send to one peer in one operation. All counts of a flow are totals since the
+// operation began.
+struct SentFlow {
+  std::uint64_t granted = 0;  // payload bytes that the peer allows us to send
+  std::uint64_t sent = 0;     // payload bytes sent to the peer
   bool asked = false;         // this rank has asked the peer for a grant, or will
   bool asks = false;          // a grant was requested and has not come yet
-  bool answered = false;      // the peer has asked this rank for a grant; a peer asks once
   // Staging slots in use for this peer. Each peer has its own limit, so that no peer waits for
   // slots that another peer uses.
   int slots = 0;
@@ -140,7 +129,24 @@ struct PeerFlow {
   std::uint32_t lent = 0;
   // Items that wait for credit or for a slot, in order.
   std::vector<SendItem> credit_blocked;
+};
 
+// What comes from one peer in one operation.
+struct ReceivedFlow {
+  std::uint64_t incoming = 0;  // payload bytes that the peer will send
+  std::uint64_t received = 0;  // payload bytes received from the peer
+  std::uint64_t consumed = 0;  // payload bytes from the peer that have left our buffers
+  std::uint64_t promised = 0;  // payload bytes that we have granted to the peer
+  std::uint32_t arrived = 0;   // segments received before adding starts
+  bool heard = false;          // at least one frame of the peer has arrived
+  bool answered = false;       // the peer has asked this rank for a grant; a peer asks once
+  // Payload bytes, of `incoming`, that wait here until a REDUCE_ALL consumes them. Grants are
+  // limited as long as more of them are to come than may wait at a time.
+  std::uint64_t buffered = 0;
+  std::uint64_t reduced = 0;  // of `buffered`, those that a REDUCE_ALL has consumed
+};
+
+struct PeerFlow : SentFlow, ReceivedFlow {
   // Return whether part of the peer's data is still missing.
   bool lacks_data() const { return received < incoming; }
 };
@@ -160,59 +166,89 @@ struct ReplayCopy {
 
 enum class RequestState : std::uint8_t { kPosted = 0, kDone = 1, kFailed = 2 };
 
-struct Request : std::enable_shared_from_this<Request> {
-  std::shared_ptr<Group> group;
-  std::shared_ptr<const Program> program;
-  std::shared_ptr<const Shares> shares;  // null for equal chunks
-  // Set while the shares are not known, so that the buffer cannot be divided into chunks yet.
-  std::shared_ptr<const Operation> undivided;
-  Key key{};
+// The parameters of an operation.
+struct RequestKind {
   wire::Collective collective{};
   wire::DType dtype{};
   wire::ReduceOp op{};
-  bool wide = false;  // partial sums travel as fp32 (half types in rank order)
-  int divisor = 1;    // AVG: the number of ranks
-  int priority = 0;   // lower is sent first
+  bool wide = false;     // partial sums travel as fp32 (half types in rank order)
+  int divisor = 1;       // AVG: the number of ranks
+  int last_divisor = 1;  // AVG: divisor applied once the sum is complete on this rank
+  int priority = 0;      // lower is sent first
   // The number of the post at this rank. Of requests with one priority the first is sent first, so
   // that the sums of an operation do not wait behind the data of later ones.
   std::uint64_t order = 0;
   std::size_t item_size = 0;
   std::uint64_t total = 0;
+};
+
+// The times of an operation; 0 until they are known.
+struct RequestTimes {
   std::int64_t posted_ns = 0;
   std::int64_t deadline_ns = 0;
-  std::int64_t ended_ns = 0;  // 0 until the operation has ended
+  std::int64_t ended_ns = 0;
   // For the log of operations, where the engine has one.
-  std::int64_t started_ns = 0;        // 0 until the operation has started
+  std::int64_t started_ns = 0;
   std::int64_t waiting_since_ns = 0;  // 0 while no thread is blocked until the end
   std::int64_t waited_ns = 0;         // earlier waits that ended before the operation did
   int waiting_threads = 0;
+};
+
+// What is done of an operation, and the memory that it uses.
+struct RequestProgress {
+  bool active = false;              // registered in the engine's table
   std::uint32_t rails = 0;          // see OperationRecord::rails
   std::vector<Chunk> chunks;        // same order as program->step_lists
   std::vector<PeerFlow> flows;      // by rank
   std::vector<std::byte*> scratch;  // arena blocks for partial sums
   std::size_t open_segments = 0;    // segments that have not passed the end of their step list
   std::size_t open_sends = 0;       // sent frames whose memory is still in use
-  bool active = false;              // registered in the engine's table
-  bool refused = false;             // failed before any of its data moved
-  bool told = false;                // failed, and the peers with memory of this rank were told
-  bool wants_callback = false;
-  // The next ended operation in Completions, and in `queue`.
-  std::shared_ptr<Request> next_completed, next_in_queue;
-  std::shared_ptr<CompletionQueue> queue;  // of the thread that waits for the end, or null
-  bool async_counted = false;
-  int any_source = -1;  // for a receive from any source: the rank that sent
+};
+
+// A receive from any source.
+struct AnySource {
+  bool any = false;
+  int any_source = -1;  // the rank that sent
   std::byte* any_target = nullptr;
   std::uint64_t any_count = 0;
-  bool any = false;
+};
+
+// What the roles of this rank need to know of an operation.
+struct RequestRoles {
   std::shared_ptr<ReplayCopy> replay_copy;  // set at a worker of an aggregator
   // At an aggregator: the segments of each worker that must be here before anything is added; 0
   // once they are.
   std::uint32_t onset = 0;
   bool aggregated = false;  // an aggregator adds, or this operation repeats one that it has lost
   bool offloaded = false;   // the group's device adds
-  int last_divisor = 1;     // AVG: divisor applied once the sum is complete on this rank
+};
+
+// The end of an operation, and who is told of it.
+struct RequestEnd {
   Failure failure;
   std::atomic<RequestState> state{RequestState::kPosted};
+  bool refused = false;        // failed before any of its data moved
+  bool told = false;           // failed, and the peers with memory of this rank were told
+  bool async_counted = false;  // no caller drives the operation
+  bool wants_callback = false;
+  // The next ended operation in Completions, and in `queue`.
+  std::shared_ptr<Request> next_completed, next_in_queue;
+  std::shared_ptr<CompletionQueue> queue;  // of the thread that waits for the end, or null
+};
+
+struct Request : std::enable_shared_from_this<Request>,
+                 RequestKind,
+                 RequestTimes,
+                 RequestProgress,
+                 AnySource,
+                 RequestRoles,
+                 RequestEnd {
+  std::shared_ptr<Group> group;
+  std::shared_ptr<const Program> program;
+  std::shared_ptr<const Shares> shares;  // null for equal chunks
+  // Set while the shares are not known, so that the buffer cannot be divided into chunks yet.
+  std::shared_ptr<const Operation> undivided;
+  Key key{};
 
   bool finished() const { return state.load(std::memory_order_acquire) != RequestState::kPosted; }
   std::uint32_t sequence() const { return static_cast<std::uint32_t>(key.tag); }

@@ -9,7 +9,7 @@
 namespace slackline {
 
 // `Next` is the member by which an operation refers to the next one of this queue.
-template <std::shared_ptr<Request> Request::* Next>
+template <std::shared_ptr<Request> RequestEnd::* Next>
 class RequestChain {
  public:
   RequestChain() = default;

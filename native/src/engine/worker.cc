@@ -80,7 +80,7 @@ void Worker::divert(Request& request) {
   }
   for (Link* link : group_.links) {
     if (link == nullptr) continue;
-    link->withdraw(request);
+    link->queue().remove(request);
     link->port().forget(request);
   }
   // Only acknowledgements were missing, but other ranks may need this rank's contribution.

@@ -30,7 +30,7 @@ void put_link(std::string& state, const Link& link) {
   put(state, '|');
   put(state, channel.unacknowledged().owed);
   put(state, channel.unacknowledged().now);
-  for (const auto& [priority, queue] : link.waiting_items()) put(state, queue.size());
+  for (const auto& [priority, queue] : link.queue().items()) put(state, queue.size());
 }
 
 }  // namespace

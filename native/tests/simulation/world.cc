@@ -273,12 +273,12 @@ void World::make_aggregator() {
     std::vector<int> links = here.links;
     here.aggregated = here.engine->open_group(kAggregatedEpoch, number, links, true);
     if (number == node) {
-      here.engine->serve(*here.aggregated, test::star(node, node), schedule_.onset);
+      here.engine->roles().serve(*here.aggregated, test::star(node, node), schedule_.onset);
       continue;
     }
     links.pop_back();
     here.fallback = here.engine->open_group(kFallbackEpoch, number, links, true);
-    here.engine->fall_back(*here.aggregated, here.fallback, test::mesh(node, number));
+    here.engine->roles().fall_back(*here.aggregated, here.fallback, test::mesh(node, number));
   }
 }
 

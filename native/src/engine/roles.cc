@@ -1,15 +1,51 @@
-#include "devices.h"
+#include "roles.h"
 
 #include <memory>
 #include <stdexcept>
 #include <utility>
 
+#include "aggregator.h"
 #include "device_role.h"
 #include "notices.h"
+#include "worker.h"
 
 namespace slackline {
 
-void Devices::attach(Group& group, std::string name) {
+void Roles::serve(Group& group, std::shared_ptr<const Program> program, std::uint32_t onset) {
+  const Driver::Lock lock = entry_.lock();
+  Machine& machine = entry_.machine;
+  group.aggregator = true;
+  auto role = std::make_unique<Aggregator>(
+      group, std::move(program), onset,
+      Aggregator::Uses{machine.memory(), machine.links(), machine.tables().inbox,
+                       machine.executor(), machine.driver()});
+  Aggregator& aggregator = *role;
+  group.roles.push_back(std::move(role));
+  entry_.change([&] {
+    for (const Key& key : machine.tables().inbox.frames().keys_in(group.epoch))
+      aggregator.early(key);
+    machine.links().send();
+  });
+  machine.driver().wake();
+}
+
+void Roles::fall_back(Group& group, std::shared_ptr<Group> fallback,
+                      std::shared_ptr<const Program> program) {
+  const Driver::Lock lock = entry_.lock();
+  Machine& machine = entry_.machine;
+  Tables& tables = machine.tables();
+  fallback->roles.push_back(std::make_unique<StandIn>(
+      *fallback, group.weak_from_this(),
+      StandIn::Uses{tables.operations, tables.inbox, machine.executor(), machine.driver()}));
+  auto role = std::make_unique<Worker>(
+      group, std::move(fallback), std::move(program),
+      Worker::Uses{machine.clock(), machine.links(), tables.operations, machine.executor(),
+                   machine.endings(), machine.groups(), machine.driver()});
+  group.worker = role.get();
+  group.roles.push_back(std::move(role));
+}
+
+void Roles::attach(Group& group, std::string name) {
   const Driver::Lock lock = entry_.lock();
   if (!group.sequences.empty() || group.aggregator)
     throw std::invalid_argument("a device must be attached before the group's first operation");
@@ -19,14 +55,15 @@ void Devices::attach(Group& group, std::string name) {
       std::make_unique<DeviceRole>(group, group.device, entry_.machine.executor()));
 }
 
-std::optional<DeviceWork> Devices::work(const Group& group) {
+std::optional<DeviceWork> Roles::device_work(const Group& group) {
   const std::shared_ptr<Offload> device = group.device;
   Driver::Lock lock = entry_.machine.driver().lock_to_wait();
   return device->next(lock, entry_.machine.tables().membership.closing());
 }
 
-void Devices::answer(const Group& group, std::span<const std::span<const std::byte>> frames,
-                     std::span<const DeviceKey> completed, std::span<const DeviceKey> released) {
+void Roles::device_answer(const Group& group, std::span<const std::span<const std::byte>> frames,
+                          std::span<const DeviceKey> completed,
+                          std::span<const DeviceKey> released) {
   const Driver::Lock lock = entry_.lock();
   group.device->release(completed);
   group.device->release(released);
@@ -38,8 +75,8 @@ void Devices::answer(const Group& group, std::span<const std::span<const std::by
   entry_.machine.driver().wake();
 }
 
-void Devices::take(const Group& group, std::span<const std::span<const std::byte>> frames,
-                   std::span<const DeviceKey> completed) {
+void Roles::take(const Group& group, std::span<const std::span<const std::byte>> frames,
+                 std::span<const DeviceKey> completed) {
   Executor& executor = entry_.machine.executor();
   // An operation that is not found, or not offloaded, has failed in the meantime.
   for (const std::span<const std::byte> frame : frames) {
@@ -59,7 +96,7 @@ void Devices::take(const Group& group, std::span<const std::span<const std::byte
 
 // Complete a chunk whose whole result the device has written to the device memory. The parts of the
 // result that the plan makes this rank send to a peer have arrived earlier, as frames.
-void Devices::complete(Request& request, std::uint32_t index) {
+void Roles::complete(Request& request, std::uint32_t index) {
   Chunk& chunk = request.chunks[index];
   for (std::uint32_t segment = 0; segment < chunk.segments.size(); ++segment) {
     if (Offload::store_completed(request, chunk, segment))
@@ -69,12 +106,12 @@ void Devices::complete(Request& request, std::uint32_t index) {
   entry_.machine.executor().sent(request);
 }
 
-void Devices::closed(const Group& group) {
+void Roles::device_closed(const Group& group) {
   const Driver::Lock lock = entry_.lock();
   group.device->device_gone();
 }
 
-void Devices::failed(Group& group, const std::string& reason) {
+void Roles::device_failed(Group& group, const std::string& reason) {
   const Driver::Lock lock = entry_.lock();
   if (group.broken || entry_.machine.tables().membership.leaves(group)) return;
   // The loss of an aggregator's device is a peer failure, which the aggregator's workers survive.
