@@ -45,8 +45,8 @@ TORCH_TESTS ?= tests/unit/backend tests/unit/overlap tests/unit/pipeline tests/u
   tests/multiproc/pipeline tests/multiproc/test_gloo_programs.py $(wildcard tests/multiproc/test_torch_*.py)
 test-torch: setup $(TORCH)/.torch  ## tests on torch with another version, VERSION=2.14.1; gigabytes to install
 	rm -rf $(TORCH)/wheel
-	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -C build-dir=$(EXTENSION) \
-	  --wheel-dir $(TORCH)/wheel .
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+	  --config-settings build-dir=$(EXTENSION) --wheel-dir $(TORCH)/wheel .
 	$(TORCH_PIP) $(TORCH)/wheel/*.whl
 	$(TORCH_PIP) --no-deps --force-reinstall $(TORCH)/wheel/*.whl
 	$(TORCH)/bin/pytest -q -n $(JOBS) --dist worksteal -m "not slow" $(TORCH_TESTS)
@@ -139,8 +139,10 @@ $(VENV)/.tools: constraints.txt | $(BIN)/python
 	$(PIP) scikit-build-core nanobind cmake ninja
 	@touch $@
 
+# --config-settings and not -C, which pip 23.0 of Debian 12 lacks.
 $(VENV)/.package: $(VENV)/.tools pyproject.toml $(NATIVE)
-	$(PIP) --no-build-isolation -C build-dir=$(EXTENSION) -C cmake.define.SLACKLINE_NATIVE_TESTS=ON \
+	$(PIP) --no-build-isolation --config-settings build-dir=$(EXTENSION) \
+	  --config-settings cmake.define.SLACKLINE_NATIVE_TESTS=ON \
 	  -e '.[test,dev,docs,wheel,tls,circuit,forecast,trace,opentelemetry,dashboard,metrics]'
 	@touch $@
 

@@ -44,9 +44,8 @@ target_link_libraries(slackline_simulation PRIVATE slackline_core)
 target_precompile_headers(slackline_simulation PRIVATE ${slackline_headers} "${PROJECT_SOURCE_DIR}/native/src/engine/engine.h")
 set(simulated_calls
   clock_gettime close epoll_create1 epoll_ctl epoll_wait eventfd fcntl getifaddrs getpeername getsockname getsockopt ioctl
-  pthread_cond_clockwait read readlink readv recv recvmmsg sched_yield sendmmsg sendmsg setsockopt shutdown syscall write
+  pthread_cond_clockwait pthread_cond_wait read readlink readv recv recvmmsg sched_yield sendmmsg sendmsg setsockopt shutdown syscall write
   _ZNSt6chrono3_V212steady_clock3nowEv                            # std::chrono::steady_clock::now()
-  _ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE       # std::condition_variable::wait(lock)
   _ZNSt18condition_variable10notify_oneEv _ZNSt18condition_variable10notify_allEv
   _ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE _ZNSt6thread4joinEv)
 list(TRANSFORM simulated_calls PREPEND "-Wl,--wrap=")

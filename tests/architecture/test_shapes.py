@@ -28,7 +28,6 @@ WIDE = {
     "overlap/_recorder.py:Recorder": 10,
     "pipeline/replan/_replanner.py:Replanner": 10,
     "sim/_pipeline.py:PipelineExecution": 10,
-    "sim/_training.py:_Training": 10,
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

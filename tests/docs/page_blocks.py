@@ -3,6 +3,7 @@
     ```python title="train.py"     a file of this name
     ```sh                          commands, which tests execute as they are
     ```text title="output"         lines that the commands before it print; "…" stands for anything
+    ```text title="measured"       the same, with figures of one run: they stand for any figures
 
 A comment before a block of commands says how the block is tested, unless every test run does it:
 

@@ -33,6 +33,8 @@ PROGRAM = re.compile(
 )
 """The beginning of a line that is a command."""
 
+FIGURE = re.compile(r"(?<![\w>])\d+(?:\\\.\d+)?(?!>)")
+"""A figure in an escaped pattern, but not the ranks of a link, as in "link 0>1"."""
 SHELL = re.compile(r"[&|;<>$`*?\\\\]")
 """Characters with a meaning for the shell."""
 CALLED = ("plan", "reproduce", "simulate")
@@ -112,14 +114,36 @@ def start(block: Block, desk: Path) -> str:
     return printed
 
 
+def pattern_of(line: str, *, measured: bool) -> re.Pattern[str]:
+    """Return the pattern of a line that a page shows; "…" stands for anything.
+
+    In a line of measured figures, any figures and any spaces between them fit.
+    """
+    pattern = re.escape(line.strip()).replace("…", ".*")
+    if measured:
+        pattern = FIGURE.sub(r"\\d+(?:\\.\\d+)?", re.sub(r"(\\ )+", r"\\s+", pattern))
+    return re.compile(pattern)
+
+
 def compare(shown: Block, printed: str) -> None:
-    """Assert that the lines shown are printed in this order; "…" stands for anything."""
+    """Assert that the lines shown are printed in this order."""
     rest = iter(printed.splitlines())
     for line in shown.body.splitlines():
-        pattern = re.compile(re.escape(line.strip()).replace("…", ".*"))
+        pattern = pattern_of(line, measured=shown.title == "measured")
         assert any(pattern.fullmatch(each.strip()) for each in rest), (
             f"{shown.place}: {line!r} is not printed, or not in this order:\n{printed}"
         )
+
+
+def test_measured_lines_fit_other_figures_and_no_other_words() -> None:
+    shown = "step (ms)   36.55 [35.51, 37.16]   5 us"
+    assert pattern_of(shown, measured=True).fullmatch("step (ms) 136 [5.1, 3.16] 12.4 us")
+    assert not pattern_of(shown, measured=True).fullmatch("step (ms) 136 [5.1, 3.16] 12.4 ms")
+    assert not pattern_of(shown, measured=False).fullmatch("step (ms) 136 [5.1, 3.16] 12.4 us")
+    link = pattern_of("from 12.9 s (named at 15.8 s): link 0>1: it is slow.", measured=True)
+    assert link.fullmatch("from 2 s (named at 5.81 s): link 0>1: it is slow.")
+    assert not link.fullmatch("from 2 s (named at 5.81 s): link 1>0: it is slow.")
+    assert pattern_of("…loss 5…", measured=True).fullmatch("the loss 6.1 falls")
 
 
 def follow(page: str, desk: Path, *, slow: bool, need: str = "") -> None:
@@ -128,7 +152,7 @@ def follow(page: str, desk: Path, *, slow: bool, need: str = "") -> None:
     for block in EVERY:
         if block.page != page:
             continue
-        if block.title == "output":
+        if block.title in ("output", "measured"):
             if printed is not None:
                 compare(block, printed)
         elif block.title:

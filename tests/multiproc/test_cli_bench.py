@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from figure_faults import faults_of
 
 from slackline.cli._bench import COLLECTIVES
 
@@ -28,6 +29,7 @@ def run(*words: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
 def test_a_collective_is_measured_by_size_and_its_result_is_right(tmp_path: Path) -> None:
     done = run(*_SLACKLINE, "bench", "all-reduce", "-n", "3", *_SIZES, tmp_path=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
+    assert faults_of(done.stdout) == []
     title, head, *rows = done.stdout.splitlines()
     assert title == "all-reduce over slackline, 3 ranks, float32"
     assert head.split() == ["size", "count", "time", "algbw", "busbw", "result"]

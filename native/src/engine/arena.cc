@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "../base/descriptor.h"
+#include "../base/wait.h"
 
 namespace slackline {
 namespace {
@@ -85,7 +86,7 @@ std::byte* Arena::allocate(std::size_t bytes) {
   for (;;) {
     std::byte* memory = take_room(rounded(bytes), unit);
     if (memory != nullptr || returning_ == 0) return memory;
-    returned_.wait(lock);  // a range whose pages are being returned is not free meanwhile
+    wait_on(returned_, lock);  // a range whose pages are being returned is not free meanwhile
   }
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "../base/renew.h"
+#include "../base/wait.h"
 #include "request.h"
 #include "request_chain.h"
 
@@ -29,7 +30,7 @@ class Completions {
   // return null after close() when none is left.
   std::shared_ptr<Request> next() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !ended_.empty() || closed_; });
+    wait_on(changed_, lock, [this] { return !ended_.empty() || closed_; });
     return ended_.empty() ? nullptr : ended_.pop();
   }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "../base/renew.h"
+#include "../base/wait.h"
 
 namespace slackline {
 namespace {
@@ -132,7 +133,7 @@ void Links::announce(const Link& link, int rail, const char* what, std::string r
 }
 
 std::optional<RailEvent> Links::next_event(std::unique_lock<std::mutex>& lock, const bool& ended) {
-  event_.wait(lock, [&] { return !events_.empty() || ended; });
+  wait_on(event_, lock, [&] { return !events_.empty() || ended; });
   if (events_.empty()) return std::nullopt;
   RailEvent event = std::move(events_.front());
   events_.pop_front();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../base/renew.h"
+#include "../base/wait.h"
 #include "headers.h"
 #include "segments.h"
 #include "slackline/crc32c.h"
@@ -108,7 +109,7 @@ void Offload::close() {
 }
 
 std::optional<DeviceWork> Offload::next(std::unique_lock<std::mutex>& lock, const bool& ended) {
-  ready_.wait(lock, [&] { return !work_.empty() || closed_ || ended; });
+  wait_on(ready_, lock, [&] { return !work_.empty() || closed_ || ended; });
   if (closed_ || ended) return std::nullopt;
   return std::exchange(work_, {});
 }

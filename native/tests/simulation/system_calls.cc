@@ -485,6 +485,21 @@ int __wrap_pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mu
   return noticed ? 0 : ETIMEDOUT;
 }
 
+int __real_pthread_cond_wait(pthread_cond_t*, pthread_mutex_t*);
+int __wrap_pthread_cond_wait(pthread_cond_t* condition, pthread_mutex_t* mutex) {
+  System* system = System::current();
+  if (system == nullptr) return __real_pthread_cond_wait(condition, mutex);
+  ::pthread_mutex_unlock(mutex);
+  try {
+    system->wait_for_notice(condition, kNever);
+  } catch (...) {
+    ::pthread_mutex_lock(mutex);
+    throw;
+  }
+  ::pthread_mutex_lock(mutex);
+  return 0;
+}
+
 int __real_clock_gettime(clockid_t, timespec*);
 int __wrap_clock_gettime(clockid_t clock, timespec* time) {
   System* system = System::current();
@@ -507,24 +522,6 @@ std::chrono::steady_clock::time_point __wrap__ZNSt6chrono3_V212steady_clock3nowE
   if (system == nullptr) return __real__ZNSt6chrono3_V212steady_clock3nowEv();
   system->pass(kClockNs);
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(system->clock_ns()));
-}
-
-// std::condition_variable::wait(std::unique_lock<std::mutex>&)
-void __real__ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE(
-    std::condition_variable*, std::unique_lock<std::mutex>&);
-void __wrap__ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE(
-    std::condition_variable* condition, std::unique_lock<std::mutex>& lock) {
-  System* system = System::current();
-  if (system == nullptr)
-    return __real__ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE(condition, lock);
-  lock.unlock();
-  try {
-    system->wait_for_notice(condition->native_handle(), kNever);
-  } catch (...) {
-    lock.lock();
-    throw;
-  }
-  lock.lock();
 }
 
 // std::condition_variable::notify_one() and notify_all()

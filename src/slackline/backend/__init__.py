@@ -8,6 +8,7 @@
     _plain_steps    the steps of a script that uses torch's own wrappers
     _store_prefix   a fresh key prefix in the store, where restarted ranks find no old values;
                     the members of a group after losses of ranks, on which slackline.elastic decides
+    _store_watch    the connections of the store whose data do not arrive, while a group opens
     _served         groups under another backend's name, or beside other devices' backends
     _memory         tensors in registered memory; the nic's group under a torch group
     _replacement    replacement of torch's default group by a group of the present members

@@ -20,7 +20,7 @@ from slackline import errors
 from slackline._process_end import process_end
 from slackline.backend._debug_answers import links_of, register_answers
 from slackline.backend._group import SlacklineGroup
-from slackline.backend._store_prefix import agree_on_prefix, first_membership
+from slackline.backend._store_prefix import agree_on_prefix, first_membership, watched_store
 from slackline.backend._torch import BackendOptions, PrefixStore, Store, time_limit
 from slackline.env import Environment
 from slackline.errors import SlacklineError, UsageError
@@ -94,9 +94,10 @@ class Context:
             return self._make(make, group, opts)
         opts.timeout = time_limit(opts.timeout)
         deadline_s = time.monotonic() + opts.timeout.total_seconds()
-        life = agree_on_prefix(opts.store, opts.group_rank, opts.group_size, deadline_s)
-        store = PrefixStore(life, opts.store)
-        group = self._open(store, opts, options, deadline_s)
+        with watched_store(opts.store, opts.group_size):
+            life = agree_on_prefix(opts.store, opts.group_rank, opts.group_size, deadline_s)
+            store = PrefixStore(life, opts.store)
+            group = self._open(store, opts, options, deadline_s)
         try:
             made = self._make(make, group, opts)
         except BaseException as error:

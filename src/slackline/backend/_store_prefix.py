@@ -9,21 +9,64 @@ process therefore chooses a random name, and rank 0's name becomes the prefix:
     here/<rank 0's name>/r = r's name  ──>   a rank that answers with rank 0's name is alive
                                        <──   all/<rank 0's name>, once all ranks are alive
 
-The members of the group are named by generation: each loss of ranks begins a new one.
+The members of the group are named by generation: each loss of ranks begins a new one. A thread
+watches the connections of the store meanwhile, as a path may swallow the messages of the store.
 """
 
 import secrets
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from slackline._lazy import record
-from slackline.backend._torch import Store
+from slackline.backend._torch import Store, store_port
 from slackline.errors import TimeoutError
 from slackline.nic import Group
 from slackline.nic.connect import absent_keys, answering, ranks_text, wait_until
 
-__all__ = ["KeyValueStore", "Membership", "agree_on_prefix", "first_membership"]
+if TYPE_CHECKING:
+    from slackline.backend._store_watch import Stuck
+
+__all__ = ["KeyValueStore", "Membership", "agree_on_prefix", "first_membership", "watched_store"]
+
+_PAUSE_S = 5.0
+"""The time between two looks at the connections of the store, and before the first look."""
+
+
+@contextmanager
+def watched_store(store: Store, size: int, pause_s: float = _PAUSE_S) -> Iterator[None]:
+    """Watch the connections of a TCPStore of `size` ranks within the body of the `with` statement.
+
+    Logs each connection whose data do not arrive, once, and adds it as a note to an error that
+    leaves the body. Other stores, and the store of a lone rank, are not watched.
+    """
+    port = store_port(store) if size > 1 else None
+    if port is None:
+        yield
+        return
+    ended = threading.Event()
+    told: dict[str, Stuck] = {}
+
+    def look() -> None:
+        if not ended.wait(pause_s):
+            # Here and not above: most groups are open before.
+            from slackline.backend._store_watch import watch
+
+            watch(port, ended, pause_s, told)
+
+    thread = threading.Thread(target=look, name="slackline store", daemon=True)
+    thread.start()
+    try:
+        yield
+    except BaseException as error:
+        for stuck in told.values():
+            error.add_note(str(stuck))
+        raise
+    finally:
+        ended.set()
+        thread.join()
 
 
 def agree_on_prefix(store: Store, rank: int, size: int, deadline_s: float) -> str:

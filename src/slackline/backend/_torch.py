@@ -32,6 +32,7 @@ __all__ = [
     "held",
     "reduction_number",
     "serve_set_pg_timeout",
+    "store_port",
     "time_limit",
     "wait_limit",
     "work_results",
@@ -93,6 +94,13 @@ def cloned_store(store: Store) -> Store:
     untyped: Any = store  # torch's stubs lack the method.
     clone: Store = untyped.clone()
     return clone
+
+
+def store_port(store: Store) -> int | None:
+    """Return the port of the TCPStore that serves a store; None for another kind of store."""
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return store.port if isinstance(store, c10d.TCPStore) else None
 
 
 def excluded_from_compile(kind: type[_Kind]) -> type[_Kind]:

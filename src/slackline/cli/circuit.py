@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slackline.errors import UsageError
-from slackline.units import parse_bytes
+from slackline.units import count, parse_bytes
 
 if TYPE_CHECKING:
     from slackline.circuit import NodeOptions, RingOptions, Verilog
@@ -97,15 +97,16 @@ def report(
     options = circuit.NodeOptions(
         lanes=lanes, ports=ports, slots=slots, payload_bytes=parse_bytes(payload)
     )
+    wide = count(lanes, "lane")
     known: dict[str, tuple[str, Callable[[], Verilog]]] = {
         "adder": ("one adder", lambda: circuit.convert("adder", circuit.Adder())),
-        "lanes": (f"{lanes} lanes", lambda: circuit.convert("lanes", circuit.Lanes(lanes))),
+        "lanes": (wide, lambda: circuit.convert("lanes", circuit.Lanes(lanes))),
         "node": (
-            f"node, {ports} ports, {lanes} lanes",
+            f"node, {count(ports, 'port')}, {wide}",
             lambda: circuit.convert("node", circuit.AggregationNode(options)),
         ),
         "ring": (
-            f"ring NIC, {lanes} lanes",
+            f"ring NIC, {wide}",
             lambda: circuit.convert("ring", circuit.QueuedRingNic(_ring(options))),
         ),
     }
@@ -125,7 +126,7 @@ def report(
             counts = (str(getattr(found, kind)).rjust(11) for kind in kinds)
             print("  ".join([title.ljust(24), family.ljust(6), *counts]))
             if parts:
-                alike = ", ".join(f"{count} {part}" for part, count in parts.items())
+                alike = ", ".join(f"{number} {part}" for part, number in parts.items())
                 print(f"  added up: one of each and the rest were synthesised, of {alike}")
             if name == "adder":
                 levels = " ".join(map(str, circuit.logic_levels(made, family)))

@@ -149,19 +149,34 @@ def simulate_training(
         raise UsageError(f"policy must be one of {known}, not {policy!r}")
     if launch_ps < 0:
         raise UsageError(f"launch_ps must be at least 0, not {launch_ps}")
+    groups = form_groups(layers, group_bytes)
+    operations = _operations(layers, groups, all_reduce, policy)
+    members = range(operations[0].plan.members) if placement is None else placement
     training = _Training(
+        Machine(fabric, tuple(members), faults),
         tuple(layers),
-        fabric,
-        all_reduce,
-        steps,
-        policy,
-        group_bytes,
-        launch_ps,
-        placement,
-        faults,
-        times,
+        groups,
+        operations,
+        steps=steps,
+        policy=policy,
+        launch_ps=launch_ps,
+        times=times,
     )
     return training.run()
+
+
+def _operations(
+    layers: Sequence[Layer],
+    groups: Sequence[Sequence[int]],
+    all_reduce: Callable[[int], Operation],
+    policy: Policy,
+) -> list[Operation]:
+    """Return the operation of each group, with the priority of its frames."""
+    made = (all_reduce(sum(layers[layer].gradient_bytes for layer in group)) for group in groups)
+    return [
+        replace(operation, priority=number if policy == "overlap" else 0)
+        for number, operation in enumerate(made)
+    ]
 
 
 class _Training:
@@ -169,29 +184,20 @@ class _Training:
 
     def __init__(
         self,
+        machine: Machine,
         layers: tuple[Layer, ...],
-        fabric: Fabric,
-        all_reduce: Callable[[int], Operation],
+        groups: tuple[tuple[int, ...], ...],
+        operations: Sequence[Operation],
+        *,
         steps: int,
         policy: Policy,
-        group_bytes: int,
         launch_ps: int,
-        placement: Sequence[int] | None,
-        faults: Plan | None,
         times: Callable[[int, int], StepTimes] | None,
     ) -> None:
-        self.layers, self.steps, self.policy, self.times = layers, steps, policy, times
-        self.launch_ps = launch_ps
-        self.groups = form_groups(layers, group_bytes)
-        self._operations = []
-        for number, group in enumerate(self.groups):
-            made = all_reduce(sum(layers[layer].gradient_bytes for layer in group))
-            priority = number if policy == "overlap" else 0
-            self._operations.append(replace(made, priority=priority))
-        plan = self._operations[0].plan
-        self.machine = Machine(
-            fabric, tuple(range(plan.members)) if placement is None else placement, faults
-        )
+        self.machine, self.layers, self.groups = machine, layers, groups
+        self.steps, self.policy, self.launch_ps, self.times = steps, policy, launch_ps, times
+        self._operations = operations
+        plan = operations[0].plan
         self._members, self._ranks = plan.members, plan.ranks
         self._executions: dict[tuple[int, int], Execution] = {}
         self._began_ps: dict[tuple[int, int, int], int] = {}

@@ -143,7 +143,7 @@ def test_a_circuit_whose_name_has_a_comma_is_compared_too() -> None:
     text = GOLDEN_RING.read_text()
     assert grown(text, text, ["xcup"]) == []
     assert grown(text, text.replace(" 15672 ", " 16500 "), ["xcup"]) == [
-        "ring NIC, 1 lanes, xcup, luts: 15672 became 16500"
+        "ring NIC, 1 lane, xcup, luts: 15672 became 16500"
     ]
 
 

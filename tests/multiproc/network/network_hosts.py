@@ -18,6 +18,7 @@ from slackline.lab._commands import Batch, add_namespaces, delete_namespace
 from slackline.lab._system import SETTINGS, execute
 
 RANK = Path(__file__).with_name("network_rank.py")
+STORE_RANK = Path(__file__).with_name("store_rank.py")
 
 
 def plain_environment() -> dict[str, str]:

@@ -1,13 +1,14 @@
 """Tests of paths that drop long packets in silence, as behind a firewall that drops ICMP."""
 
 import json
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 
 import pytest
-from network_hosts import RANK, Wiring, plain_environment
+from network_hosts import RANK, STORE_RANK, Wiring, plain_environment
 
 from slackline.lab._commands import Batch
 from slackline.lab._system import execute
@@ -20,11 +21,11 @@ ADVICE = (
 )
 
 
-def narrow(net: Wiring, *, towards: int) -> None:
+def narrow(net: Wiring, *, towards: int, burst: int = 1424) -> None:
     """Cable two hosts to a switch each; the link between the switches is narrow in one direction.
 
-    A token bucket drops packets that are longer than the bucket: those of more than about 1410
-    bytes to the host `towards`.
+    A token bucket drops packets to the host `towards` that are longer than the bucket: those of
+    more than about `burst` - 14 bytes.
     """
     for host in range(2):
         net.switch(f"s{host}")
@@ -32,7 +33,7 @@ def narrow(net: Wiring, *, towards: int) -> None:
     net.ip(net.fabric, "link add c0 type veth peer name c1")
     for host in range(2):
         net.ip(net.fabric, f"link set c{host} addrgenmode none master s{host} up")
-    bucket = f"qdisc add dev c{1 - towards} root tbf rate 200mbit burst 1424 latency 50ms"
+    bucket = f"qdisc add dev c{1 - towards} root tbf rate 200mbit burst {burst} latency 50ms"
     execute([Batch("tc", net.fabric, (bucket,))])
 
 
@@ -97,3 +98,42 @@ def test_packets_are_no_longer_than_those_that_tcp_has_agreed_on(wire: Wire, rai
         net.ip(net.host(host), "route change 10.0.0.0/24 dev eth0 advmss 1340")
     net.start(rails)
     assert net.work()[0]["rails"] == [f"{rails} 10.0.0.1>10.0.0.2"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("towards", [0, 1])
+def test_a_store_whose_long_messages_vanish_is_named_by_the_host_that_sends_them(
+    wire: Wire, towards: int
+) -> None:
+    """Check a path that passes only short messages of the store, on the host of rank 0."""
+    net = wire(2)
+    narrow(net, towards=towards, burst=400)
+    source, target = f"10.0.0.{2 - towards}", f"10.0.0.{towards + 1}"
+    ranks = [
+        subprocess.Popen(
+            net.command(host, [sys.executable, str(STORE_RANK), str(host), "10.0.0.1"]),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=plain_environment(),
+        )
+        for host in range(2)
+    ]
+    try:
+        # Without the sentence the group fails after a minute, and the line is another one.
+        said = ranks[1 - towards].stderr
+        assert said is not None
+        line = next(line for line in said if not line.startswith("["))
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+    ports = r":\d+" if towards == 0 else ":29511", ":29511" if towards == 0 else r":\d+"
+    ends = f"from {re.escape(source)}{ports[0]} to {re.escape(target)}{ports[1]} "
+    assert re.match(
+        rf"the connection of the rendezvous store {ends}was opened, and then \d+ bytes were sent "
+        "again and again without an acknowledgement: the path between these addresses drops long "
+        "packets in silence",
+        line,
+    ), line

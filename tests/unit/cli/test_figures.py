@@ -1,16 +1,29 @@
 """Tests of the figures that all commands print: rounded, with units, and with right plurals."""
 
-import re
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from figure_faults import faults_of
 from recorded_jobs import unpack
 from rich.console import Console
 
+from slackline import circuit
 from slackline.cli import main
+from slackline.errors import UsageError
+from slackline.lab import require
 from slackline.views.terminal import Report
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "predict"))
+from written_runs import Written
+
+sys.path.pop(0)
+
 ROOT = Path(__file__).parents[3]
+_SLACKLINE = [sys.executable, "-c", "import sys; from slackline.cli import main; sys.exit(main())"]
 JOBS = ("cable", "direction", "half", "pipeline")
 MODEL = ["plan", "pipeline", "--model", str(ROOT / "examples/mixed_hosts.toml")]
 PIPELINE = ["plan", "pipeline", "--times", "4ms,7ms,3ms", "--effort", "0.1"]
@@ -28,21 +41,17 @@ STUDIES = [
     ["reproduce", "--only", "zero-bubble-order"],
     ["doctor"],
 ]
-_WORDS = ("absorbs", "us", "ms", "ns", "is", "was", "has", "as")
-_NAME = re.compile(r"(/[\w./-]+)|\b\d+(\.\d+){2,}\b|[\w.-]+\.(toml|jsonl|py)\b")
-
-
-def faults_of(text: str) -> list[str]:
-    """Return the figures of a text that people can hardly read."""
-    text = _NAME.sub("NAME", text)
-    found = re.findall(r"\d\.?\d*e[+-]?\d+\b", text)
-    found += re.findall(r"\b\d{5,} ?(?:bytes|B)\b|\b\d{5,}[kKMG]i?B\b", text)
-    plurals = re.findall(r"(?<![\d.,:-])\b1 ([a-z]+s)\b", text)
-    found += [f"1 {word}" for word in plurals if word not in _WORDS and not word.endswith("ss")]
-    for number in re.findall(r"(?<![\w.])\d+\.\d+(?! s\b)", text):  # A moment has one decimal.
-        if len(number.replace(".", "").lstrip("0")) > 3:
-            found.append(number)
-    return found
+BENCHES = [
+    ["all-gather", "--ranks", "1", "--to", "2KiB"],
+    ["reduce-scatter", "--ranks", "3", "--from", "7777777B", "--to", "7777777B"],
+]
+CHANGES = ["nics 2", "rate 1234567kbit", "hosts 3; latency 1234567ns", "plan mesh"]
+_SEND = """
+import socket
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    for _ in range(3):
+        sender.sendto(b"figures", ("10.77.0.2", 9))
+"""
 
 
 @pytest.mark.parametrize(
@@ -97,3 +106,99 @@ def test_the_commands_that_study_and_check_print_figures_for_people(
     lines = "".join(capsys.readouterr()).splitlines()
     figures = [line for line in lines if command[0] != "reproduce" or not line.startswith("  ")]
     assert faults_of("\n".join(figures)) == []
+
+
+def ended(*words: object, folder: Path, **variables: str) -> str:
+    """Return all that a command prints, which runs in a process of its own and succeeds."""
+    done = subprocess.run(
+        [*_SLACKLINE, *map(str, words)],
+        cwd=folder,
+        env={**os.environ, "TMPDIR": str(folder), "COLUMNS": "200", **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    text = done.stdout + done.stderr
+    assert done.returncode == 0, text
+    return text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", BENCHES, ids=" ".join)
+def test_a_measured_collective_has_figures_for_people(tmp_path: Path, words: list[str]) -> None:
+    text = ended("bench", *words, "--time", "5ms", folder=tmp_path)
+    lines = text.splitlines()
+    assert lines[0].endswith("float32"), text  # no warning stands before the table
+    assert all(line.endswith("right") for line in lines[2:])
+    assert faults_of(text) == []
+
+
+def test_predictions_have_figures_for_people(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Written(steps=6, rate_bps=123_456_789, one_way_ns=123_456).write(tmp_path)
+    changes = [word for change in CHANGES for word in ("--change", change)]
+    assert main(["what-if", str(tmp_path), "--samples", "4", *changes]) == 0
+    lines = capsys.readouterr().out
+    assert "as measured" in lines
+    for change in CHANGES:  # as the user wrote it
+        assert change.split(";")[0] in lines
+        for part in change.split("; "):
+            lines = lines.replace(part, "")
+    assert faults_of(lines) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_search_of_settings_has_figures_for_people(tmp_path: Path) -> None:
+    job = ROOT / "benchmarks/tune-gain/jobs/overlapped.py"
+    search = ("--ranks", 2, "--steps", 5, "--trials", 1)
+    text = ended("tune", *search, job, folder=tmp_path) + (tmp_path / "tuned.toml").read_text()
+    assert "candidates; to be tried: " in text
+    assert "│ fresh │ defaults" in text
+    # The file has versions and exact settings.
+    exact = ("# Date", "# A trial", "group_bytes")
+    lines = [line for line in text.splitlines() if not line.startswith(exact)]
+    assert faults_of("\n".join(lines)) == []
+
+
+@pytest.fixture
+def lab_name() -> Iterator[str]:
+    """Provide a name for a lab, and remove the lab at the end."""
+    try:
+        require()
+    except UsageError as error:
+        pytest.skip(str(error))
+    name = f"f{os.getpid()}"
+    yield name
+    main(["lab", "down", "--name", name])
+
+
+@pytest.mark.parametrize("switch", ["kernel", "user"])
+def test_a_lab_is_described_by_figures_for_people(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], lab_name: str, switch: str
+) -> None:
+    shape = ["--hosts", "2", "--rate", "123456789bit", "--burst", "100001B", "--switch", switch]
+    assert main(["lab", "up", *shape, "--name", lab_name]) == 0
+    ended("lab", "exec", "--name", lab_name, 0, "--", sys.executable, "-c", _SEND, folder=tmp_path)
+    assert main(["lab", "status", "--name", lab_name]) == 0
+    text = "".join(capfd.readouterr())
+    assert "1 NIC of 123 Mbit/s" in text
+    assert faults_of(text) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("circuits", ["adder", "lanes"])
+def test_the_resources_of_a_circuit_have_figures_for_people(
+    capsys: pytest.CaptureFixture[str], circuits: str
+) -> None:
+    pytest.importorskip("amaranth", reason="amaranth is missing: slackline-torch[circuit]")
+    if circuit.yosys_version() is None:
+        pytest.skip("Yosys is not installed (Debian: apt install yosys)")
+    asked = ["--circuits", circuits, "--families", "ecp5", "--lanes", "1"]
+    assert main(["circuit", "report", *asked]) == 0
+    text = capsys.readouterr().out
+    assert "one adder" in text or "1 lane " in text
+    assert faults_of(text) == []

@@ -90,10 +90,13 @@ def _buffers(
     return _Buffers(given=whole, result=whole)
 
 
+# torch 2.13 has new names for these, and warns of the old ones.
+_ALL_GATHER = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+_REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 _CALLS: dict[str, Callable[[_Buffers], object]] = {
     "all-reduce": lambda of: dist.all_reduce(of.result),
-    "all-gather": lambda of: dist.all_gather_into_tensor(of.result, of.given),
-    "reduce-scatter": lambda of: dist.reduce_scatter_tensor(of.result, of.given),
+    "all-gather": lambda of: _ALL_GATHER(of.result, of.given),
+    "reduce-scatter": lambda of: _REDUCE_SCATTER(of.result, of.given),
     "all-to-all": lambda of: dist.all_to_all_single(of.result, of.given),
     "broadcast": lambda of: dist.broadcast(of.result, 0),
 }

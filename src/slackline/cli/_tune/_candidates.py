@@ -5,7 +5,7 @@ chosen. No candidate changes the order of sums: where the job sums in rank order
 sum in rank order are candidates.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -14,7 +14,7 @@ from slackline.env import DELEGATIONS
 from slackline.nic import NicOptions
 from slackline.plan.collective import Collective, generate, names
 from slackline.plan.pipeline import SCHEDULES
-from slackline.units import format_bytes, parse_bytes
+from slackline.units import format_bytes, parse_bytes, show_bytes
 
 __all__ = ["DEFAULTS", "Candidate", "candidates", "combined"]
 
@@ -34,7 +34,21 @@ class Candidate:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} {value}" for name, value in self.settings.items()) or "defaults"
+        return self._text(_shown)
+
+    def exact(self) -> str:
+        """Return the text of the settings with their exact values, for files."""
+        return self._text(str)
+
+    def _text(self, shown: Callable[[str], str]) -> str:
+        said = (f"{name} {shown(value)}" for name, value in self.settings.items())
+        return ", ".join(said) or "defaults"
+
+
+def _shown(value: str) -> str:
+    """Return a setting's value for people: of a number of bytes, three digits."""
+    number = value.removesuffix("B")
+    return show_bytes(int(number)) if number.isdecimal() and number != value else value
 
 
 DEFAULTS = Candidate()

@@ -10,6 +10,7 @@ from pathlib import Path
 from slackline import predict
 from slackline.cli._tune._candidates import Candidate
 from slackline.errors import UsageError
+from slackline.units import show_number
 
 __all__ = ["by_ratio", "ranked"]
 
@@ -48,7 +49,7 @@ def ranked(
             ]
             if len(changes) == len(each.settings):
                 ratio = predict.predict(run, changes).p50_ns / usual_ns
-                told.append(f"{each} {ratio:.3f}")
+                told.append(f"{each} {show_number(ratio)}")
         except UsageError as error:
             say(f"{each} is not simulated: {error}")
         ratios.append(ratio)

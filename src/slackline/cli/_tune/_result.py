@@ -16,7 +16,7 @@ from slackline.cli._job._limits import usable_cores
 from slackline.cli._tune._candidates import Candidate
 from slackline.cli._tune._search import PAIRS, Attempt, Verdict
 from slackline.cli._tune._steps import WARM_UP, Measure
-from slackline.units import show_time
+from slackline.units import show_percent, show_time
 
 __all__ = ["attempts_table", "described", "gain_text", "result_json", "result_text"]
 
@@ -32,10 +32,10 @@ def described() -> str:
 
 def gain_text(verdict: Verdict) -> str:
     """Return the measured gain with its spread over the pairs of fresh trials."""
-    return (
-        f"the step is shorter by a factor of {verdict.gain:.3f} "
-        f"({verdict.lowest:.3f} to {verdict.highest:.3f} in {PAIRS} pairs of fresh trials)"
+    gain, lowest, highest = (
+        show_percent(1 - 1 / each) for each in (verdict.gain, verdict.lowest, verdict.highest)
     )
+    return f"the step is shorter by {gain} ({lowest} to {highest} in {PAIRS} pairs of fresh trials)"
 
 
 def result_text(
@@ -55,7 +55,7 @@ def result_text(
     the variables of the user, of which those of slackline are stated.
     """
     fixed = [f"{name}={environment[name]}" for name in sorted(KEYS.values()) if name in environment]
-    held = f" Every trial, with the defaults too, had {base}." if base.settings else ""
+    held = f" Every trial, with the defaults too, had {base.exact()}." if base.settings else ""
     comments = [
         f"Written by: {shlex.join(command)}",
         f"Date and machine: {today.isoformat()}, {described()}",

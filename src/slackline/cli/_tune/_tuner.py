@@ -74,8 +74,8 @@ class Tuner:
         )
         found = ranked(found, first_directory, self._screen.note)
         left_s = deadline_s - time.monotonic()
-        count = most_candidates(min(most, len(found)), left_s, self._trial_s)
-        if not count:
+        taken = most_candidates(min(most, len(found)), left_s, self._trial_s)
+        if not taken:
             needed_s = 2 * PAIRS * self._trial_s
             raise UsageError(
                 f"--budget {budget} leaves {show_time(1e9 * max(left_s, 0))} after the first "
@@ -84,8 +84,7 @@ class Tuner:
                 f"{show_time(1e9 * self._trial_s)}"
             )
         self._screen.note(
-            f"{len(found)} candidates, of which {count} are tried: "
-            f"{'; '.join(map(str, found[:count]))}"
+            f"{count(len(found), 'candidate')}; to be tried: {'; '.join(map(str, found[:taken]))}"
         )
 
         def time_for(trials: int) -> bool:
@@ -93,7 +92,7 @@ class Tuner:
 
         search = Search(self._attempt, time_for=time_for, say=self._screen.note)
         self.attempts = search.attempts
-        return search.run(found[:count])
+        return search.run(found[:taken])
 
     def _first(self, limit_s: float, budget: str) -> Trial:
         """Run the first trial, with the defaults; raise an error for a script without a result."""

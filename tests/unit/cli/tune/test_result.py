@@ -44,8 +44,7 @@ def test_a_confirmed_gain_is_written_with_its_spread_and_is_read_back(tmp_path: 
         "# A trial: 10 steps of warm-up, then the median of 30; steps of slackline.overlap. Every "
         "trial, with the defaults too, had group_bytes 1048576B.\n"
         "# Fixed by the environment: SLACKLINE_RAILS=tcp\n"
-        "# Gain: the step is shorter by a factor of 1.250 (1.200 to 1.500 in 3 pairs of fresh "
-        "trials).\n"
+        "# Gain: the step is shorter by 20% (16.7% to 33.3% in 3 pairs of fresh trials).\n"
         "# Verdict: the reason of the test.\n"
         "ranks = 4\n"
         'group_bytes = "1048576B"\n'
