@@ -404,6 +404,7 @@ class Engine final : public FrameSink {
 
   friend class Group;
   friend struct Forks;
+  friend struct EngineView;  // of tests
 
   const EngineOptions options_;
   Arena arena_;
