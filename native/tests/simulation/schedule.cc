@@ -31,7 +31,8 @@ std::string time_text(std::int64_t ns) {
 
 Part draw_part(Draw& draw, bool harsh) {
   Part part;
-  if (draw.percent(40)) part.pause_ns = draw.spread(kMicrosecond, 50 * kMillisecond);
+  if (draw.percent(40))
+    part.pause_ns = draw.spread(kMicrosecond, (draw.percent(5) ? 1000 : 50) * kMillisecond);
   part.blocking = draw.percent(25);
   part.waits_for_all = draw.percent(30);
   part.registered = draw.percent(50);
@@ -141,7 +142,8 @@ Fault draw_fault(Draw& draw, const Schedule& schedule, const std::vector<Trouble
       fault.a = before.a;
       fault.b = before.b;
       fault.work = before.work;
-      fault.at_ns = before.at_ns + draw.spread(100, 300 * kMillisecond);
+      fault.at_ns = before.at_ns + (draw.percent(50) ? draw.spread(100, 20 * kMillisecond)
+                                                     : draw.between(0, 400 * kMillisecond));
       if (draw.percent(50)) std::swap(fault.a, fault.b);
     }
   }
@@ -157,6 +159,31 @@ Fault draw_fault(Draw& draw, const Schedule& schedule, const std::vector<Trouble
   if (fault.trouble == Trouble::kLoss) fault.factor = static_cast<double>(draw.spread(1, 50));
   if (fault.trouble == Trouble::kMess) fault.factor = static_cast<double>(draw.spread(1, 30));
   return fault;
+}
+
+// Let one rail of a link be silent for so long that others take its frames, and let those fail
+// meanwhile.
+void draw_failover(Draw& draw, Schedule& s) {
+  Fault silent;
+  silent.trouble = Trouble::kSilence;
+  silent.a = static_cast<int>(draw.between(0, s.processes() - 1));
+  silent.b = (silent.a + static_cast<int>(draw.between(1, s.processes() - 1))) % s.processes();
+  const int rails = s.rails[static_cast<std::size_t>(s.pair_of(silent.a, silent.b))];
+  if (rails < 2) return;
+  draw_begin(draw, s, silent);
+  silent.for_ns = draw.between(50 * kMillisecond, 1200 * kMillisecond);
+  if (draw.percent(40)) silent.rail = static_cast<int>(draw.between(1, rails - 1));
+  s.faults.push_back(silent);
+  for (int rail = 0; rail < rails; ++rail) {
+    if (rail == silent.rail) continue;
+    Fault lost = silent;
+    lost.trouble = draw.percent(50) ? Trouble::kReset : Trouble::kEnd;
+    lost.rail = rail;
+    lost.at_ns += draw.percent(50) ? draw.between(0, silent.for_ns)
+                                   : draw.spread(kMicrosecond, 50 * kMillisecond);
+    lost.for_ns = rail > 0 && draw.percent(60) ? kForGood : draw.spread(kMillisecond, 2 * kSecond);
+    s.faults.push_back(lost);
+  }
 }
 
 // Half of the schedules have lines of 1 GB/s and 20 us; others are slower and longer.
@@ -227,7 +254,7 @@ Schedule Schedule::draw(std::uint64_t seed) {
   s.seed = seed;
   s.ranks = draw.percent(60) ? 2 : static_cast<int>(draw.between(3, draw.percent(80) ? 4 : 6));
   s.aggregator = swarm.percent(20);
-  s.onset = static_cast<std::uint32_t>(draw.spread(1, 8));
+  s.onset = static_cast<std::uint32_t>(draw.between(1, 8));
   draw_links(draw, swarm, s);
   draw_groups(draw, s);
   s.manners.short_reads = swarm.percent(50);
@@ -258,6 +285,9 @@ Schedule Schedule::draw(std::uint64_t seed) {
   for (std::int64_t i = 0; i < works; ++i) s.work.push_back(draw_work(draw, s, harsh, long_ones));
   const auto faults = on.empty() ? 0 : draw.percent(15) ? 0 : draw.between(1, 8);
   for (std::int64_t i = 0; i < faults; ++i) s.faults.push_back(draw_fault(draw, s, on));
+  const bool silences = s.troubles >> static_cast<int>(Trouble::kSilence) & 1;
+  const bool resets = s.troubles >> static_cast<int>(Trouble::kReset) & 1;
+  if (silences && resets && draw.percent(60)) draw_failover(draw, s);
   return s;
 }
 

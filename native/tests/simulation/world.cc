@@ -18,7 +18,7 @@ constexpr std::byte kMark{0xA5};    // of margins
 constexpr std::byte kPoison{0x5A};  // of memory whose operation has ended
 // An operation ends by its deadline, the time in which the engine looks at deadlines, and the time
 // in which its process stood still.
-constexpr std::int64_t kLateNs = kSecond;
+constexpr std::int64_t kLateNs = 40 * kMillisecond;
 constexpr std::int64_t kLongestNs = 1000 * kSecond;
 constexpr std::int64_t kLeaveNs = 10 * kSecond;
 constexpr std::int64_t kPromptNs = 3 * kMillisecond;
@@ -364,7 +364,10 @@ void World::post(int number, std::size_t index) {
   }
   if (part.waits_for_all) wait_for_all(number);
   for (const auto& each : here.doings) {
-    if (each->request->finished()) settle(number, *each);
+    if (each->request->finished())
+      settle(number, *each);
+    else if (schedule_.progress_thread)
+      check_in_time(number, each->request->deadline_ns - system_.process(number).clock_offset_ns);
   }
 }
 
