@@ -299,7 +299,8 @@ std::map<std::string, std::uint64_t> Engine::count() {
       {"arena_bytes", memory.arena().used() - ring_bytes},
       {"ring_bytes", ring_bytes},
       {"withheld_bytes", memory.loans().withheld_bytes()},
-      {"slots", memory.slots()}};
+      {"slots", memory.slots()},
+      {"busy_slots", memory.busy_slots()}};
   machine_.links().count(c);
   return c;
 }

@@ -41,6 +41,7 @@ class Memory {
   // Remove a slot from the table and return its memory, which the caller frees.
   std::byte* remove_slot(int index) noexcept;
   std::size_t slots() const { return slots_.size() - vacant_slots_.size(); }
+  std::size_t busy_slots() const { return slots() - free_slots_.size(); }
 
   PendingPayload* take_pending();
   // Return a payload's description, and its buffer if it has one. Needs no memory.

@@ -1,6 +1,9 @@
 #include "calls.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
+#include <span>
 
 #include "../../src/engine/split.h"
 #include "../ranks.h"
@@ -47,18 +50,65 @@ std::shared_ptr<Program> reduce_scatter(int ranks, int rank) {
   return program;
 }
 
-// Return the rank to whose part of the buffer an element belongs.
-int owner_of(const Work& work, int ranks, std::size_t i) {
-  for (int owner = 0; owner < ranks; ++owner) {
-    const slackline::Part part = split(work.count, ranks, item_bytes(work), owner);
-    if (i >= part.offset && i < part.offset + part.count) return owner;
-  }
-  return ranks - 1;
-}
-
 bool sums_in_rank_order(const Work& work) {
   return work.verb == Verb::kReduceScatter || work.verb == Verb::kAggregated ||
          test::plans()[static_cast<std::size_t>(work.plan)].rank_ordered;
+}
+
+// Store numbers as elements. Those that are no floats are small integers, which are exact.
+std::vector<std::byte> stored(const Work& work, std::span<const float> values) {
+  std::vector<std::byte> bytes(values.size() * item_bytes(work));
+  if (bytes.empty()) return bytes;
+  if (work.dtype == 0) std::memcpy(bytes.data(), values.data(), bytes.size());
+  for (std::size_t i = 0; i < values.size() && work.dtype != 0; ++i) {
+    std::byte* to = bytes.data() + i * item_bytes(work);
+    const auto whole = static_cast<std::int32_t>(values[i]);
+    const auto upper = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(values[i]) >> 16);
+    if (work.dtype == 2)
+      std::memcpy(to, &whole, sizeof whole);
+    else
+      std::memcpy(to, &upper, sizeof upper);
+  }
+  return bytes;
+}
+
+// Random numbers, made once: the data of each rank are a part of them.
+class Numbers {
+ public:
+  Numbers() : any_(kLongest + kOffsets), small_(any_.size()), smaller_(any_.size()) {
+    Draw draw(1);
+    for (std::size_t i = 0; i < any_.size(); ++i) {
+      const std::uint64_t bits = draw.bits();
+      any_[i] =
+          static_cast<float>(static_cast<std::int32_t>(bits)) * (bits >> 60 == 0 ? 1e20f : 1e-3f);
+      small_[i] = static_cast<float>(static_cast<int>((bits >> 32) * 201 >> 32) - 100);
+      smaller_[i] = static_cast<float>(static_cast<int>((bits >> 32) * 41 >> 32) - 20);
+    }
+  }
+  // Return a rank's numbers of an operation.
+  std::span<const float> of(const Work& work, int rank) const {
+    const std::vector<float>& all = work.dtype != 0            ? smaller_
+                                    : sums_in_rank_order(work) ? any_
+                                                               : small_;
+    return std::span(all).subspan(offset(work, rank), elements_of(work));
+  }
+  std::span<const std::byte> message(const Work& work) const {
+    return std::as_bytes(std::span(any_)).subspan(offset(work, 0), work.count);
+  }
+
+ private:
+  static constexpr std::size_t kLongest = 400'000;  // 1.6 million bytes
+  static constexpr std::size_t kOffsets = 65'521;
+
+  static std::size_t offset(const Work& work, int rank) {
+    return Draw(work.seed + static_cast<std::uint64_t>(rank)).bits() % kOffsets;
+  }
+  std::vector<float> any_, small_, smaller_;
+};
+
+const Numbers& numbers() {
+  static const Numbers all;
+  return all;
 }
 
 }  // namespace
@@ -88,41 +138,35 @@ wire::DType dtype_of(const Work& work) {
 
 std::size_t item_bytes(const Work& work) { return wire::item_size(dtype_of(work)); }
 
-void store(const Work& work, float value, std::byte* to) {
-  if (work.dtype == 2) {
-    const auto whole = static_cast<std::int32_t>(value);
-    std::memcpy(to, &whole, sizeof whole);
+Truth::Truth(const Work& work, int ranks) {
+  if (is_message(work.verb)) {
+    const auto message = numbers().message(work);
+    result.assign(message.begin(), message.end());
     return;
   }
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof bits);
-  if (work.dtype == 0) {
-    std::memcpy(to, &bits, sizeof bits);
-    return;
+  std::vector<float> sum;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::span<const float> own = numbers().of(work, rank);
+    data.push_back(stored(work, own));
+    if (rank == 0) {
+      sum.assign(own.begin(), own.end());
+    } else if (work.verb == Verb::kAllGather) {
+      const auto [offset, count] = split(work.count, ranks, item_bytes(work), rank);
+      std::copy_n(own.begin() + static_cast<std::ptrdiff_t>(offset), count,
+                  sum.begin() + static_cast<std::ptrdiff_t>(offset));
+    } else {
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += own[i];
+    }
   }
-  const auto upper = static_cast<std::uint16_t>(bits >> 16);  // exact for small integers
-  std::memcpy(to, &upper, sizeof upper);
+  result = work.verb == Verb::kBroadcast ? data[static_cast<std::size_t>(work.from % ranks)]
+                                         : stored(work, sum);
 }
 
-float element_of(const Work& work, int rank, std::size_t i) {
-  Draw draw(work.seed + static_cast<std::uint64_t>(rank) * 0x10001 + i * 0x9E37);
-  const std::uint64_t bits = draw.bits();
-  if (work.dtype != 0) return static_cast<float>(static_cast<int>(bits % 41) - 20);
-  if (!sums_in_rank_order(work)) return static_cast<float>(static_cast<int>(bits % 201) - 100);
-  return static_cast<float>(static_cast<std::int32_t>(bits)) * (bits >> 60 == 0 ? 1e20f : 1e-3f);
-}
-
-std::optional<float> result_of(const Work& work, int ranks, int rank, std::size_t i) {
-  if (work.verb == Verb::kBroadcast) return element_of(work, work.from % ranks, i);
-  if (work.verb == Verb::kAllGather) return element_of(work, owner_of(work, ranks, i), i);
-  if (work.verb == Verb::kReduceScatter && owner_of(work, ranks, i) != rank) return std::nullopt;
-  float sum = element_of(work, 0, i);
-  for (int each = 1; each < ranks; ++each) sum += element_of(work, each, i);
-  return sum;
-}
-
-std::byte message_byte(const Work& work, std::size_t i) {
-  return static_cast<std::byte>((work.seed >> (i % 7 * 8)) + i * 31);
+slackline::Part part_of_result(const Work& work, int ranks, int rank) {
+  const std::size_t item = item_bytes(work);
+  if (work.verb != Verb::kReduceScatter) return {0, elements_of(work) * item};
+  const auto [offset, count] = split(work.count, ranks, item, rank);
+  return {offset * item, count * item};
 }
 
 }  // namespace slackline::simulation

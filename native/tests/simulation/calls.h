@@ -3,9 +3,10 @@
 
 #include <cstddef>
 #include <memory>
-#include <optional>
+#include <vector>
 
 #include "../../src/engine/program.h"
+#include "../../src/engine/split.h"
 #include "schedule.h"
 #include "slackline/wire.h"
 
@@ -17,14 +18,16 @@ std::shared_ptr<Program> program_of(const Work& work, int ranks, int rank);
 std::size_t elements_of(const Work& work);
 std::size_t item_bytes(const Work& work);
 wire::DType dtype_of(const Work& work);
-// Store a number as an element. Numbers that are no floats are small integers.
-void store(const Work& work, float value, std::byte* to);
-// Return the dtype's element `i` of a rank's data: any number for a sum in rank order, else a small
-// integer, whose sums are exact in every order.
-float element_of(const Work& work, int rank, std::size_t i);
-// Return element `i` of the result at a rank; nothing for an element that has no defined value.
-std::optional<float> result_of(const Work& work, int ranks, int rank, std::size_t i);
-// Return byte `i` of a message.
-std::byte message_byte(const Work& work, std::size_t i);
+// The data of an operation and its result, as elements of its type. The data are any numbers for a
+// sum in rank order, else small integers, whose sums are exact in every order.
+struct Truth {
+  Truth(const Work& work, int ranks);
+  std::vector<std::vector<std::byte>> data;  // of a collective, by rank
+  std::vector<std::byte> result;             // of a message: the message
+};
+
+// Return the part of the result that a rank has at the end, in bytes: a reduce_scatter gives each
+// rank its own part.
+slackline::Part part_of_result(const Work& work, int ranks, int rank);
 
 }  // namespace slackline::simulation

@@ -96,6 +96,7 @@ void pass_work(Archive& archive, W& work) {
 template <class Archive, class F>
 void pass_fault(Archive& archive, F& fault) {
   archive(fault.trouble);
+  archive(fault.work);
   archive(fault.at_ns);
   archive(fault.for_ns);
   archive(fault.a);
@@ -118,6 +119,10 @@ void pass(Archive& archive, S& s) {
   archive(s.manners.short_writes);
   archive(s.manners.refusals);
   archive(s.manners.lazy);
+  archive(s.manners.preempts);
+  archive(s.line.bytes_per_ns);
+  archive(s.line.delay_ns);
+  archive(s.line.room);
   archive(s.progress_thread);
   archive(s.spin_us);
   archive(s.rank_order);

@@ -1,4 +1,6 @@
 // Play schedules, drawn or kept, and say which laws they break.
+#include <malloc.h>
+
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -156,6 +158,9 @@ std::optional<Options> parse(int argc, char** argv) {
 }  // namespace slackline::simulation
 
 int main(int argc, char** argv) {
+  // Each schedule needs the same memory again; the system would clear its pages each time.
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
   const auto options = slackline::simulation::parse(argc, argv);
   return options ? slackline::simulation::run(*options) : 2;
 }

@@ -7,11 +7,12 @@
 namespace slackline::simulation {
 
 const char* const kTroubleNames[kTroubles] = {"reset", "end",  "silence", "slow", "delay",
-                                              "loss",  "mess", "stop",    "kill"};
+                                              "loss",  "mess", "stop",    "kill", "refuse"};
 
 namespace {
 
 constexpr std::int64_t kPatient = 60 * kSecond;
+constexpr std::int64_t kForGood = 1000 * kSecond;
 
 const char* const kPlanNames[] = {"direct", "mesh", "ring", "reduce-broadcast"};
 
@@ -30,17 +31,19 @@ std::string time_text(std::int64_t ns) {
 
 Part draw_part(Draw& draw, bool harsh) {
   Part part;
-  if (draw.percent(40)) part.pause_ns = draw.spread(kMicrosecond, 50 * kMillisecond);
+  if (draw.percent(40))
+    part.pause_ns = draw.spread(kMicrosecond, (draw.percent(5) ? 1000 : 50) * kMillisecond);
   part.blocking = draw.percent(25);
   part.waits_for_all = draw.percent(30);
   part.registered = draw.percent(50);
-  if (harsh && draw.percent(8)) part.cancel_ns = draw.spread(kMicrosecond, 10 * kMillisecond);
+  if (harsh && draw.percent(12)) part.cancel_ns = draw.spread(kMicrosecond, 10 * kMillisecond);
   if (harsh && draw.percent(3)) part.exit = draw.percent(50) ? Exit::kCloses : Exit::kAborts;
   return part;
 }
 
-std::size_t draw_count(Draw& draw) {
+std::size_t draw_count(Draw& draw, bool long_ones) {
   if (draw.percent(5)) return 0;
+  if (long_ones && draw.percent(50)) return static_cast<std::size_t>(draw.between(8'000, 200'000));
   return static_cast<std::size_t>(draw.spread(1, draw.percent(15) ? 200'000 : 8'000));
 }
 
@@ -55,7 +58,21 @@ Verb draw_verb(Draw& draw) {
                      : Verb::kAnySource;
 }
 
-Work draw_work(Draw& draw, const Schedule& schedule, bool harsh) {
+// Let cancelled operations often be long, and be cancelled while their data are on their way.
+void draw_cancelled(Draw& draw, const Schedule& schedule, Work& work) {
+  if (std::ranges::none_of(work.parts, [](const Part& part) { return part.cancel_ns >= 0; }))
+    return;
+  if (draw.percent(60)) work.count = static_cast<std::size_t>(draw.between(8'000, 200'000));
+  const auto sent = static_cast<std::int64_t>(static_cast<double>(work.count * sizeof(float)) /
+                                              schedule.line.bytes_per_ns);
+  for (Part& part : work.parts) {
+    if (part.cancel_ns < 0) continue;
+    part.blocking = false;
+    if (draw.percent(60)) part.cancel_ns = draw.between(0, 2 * (schedule.line.delay_ns + sent));
+  }
+}
+
+Work draw_work(Draw& draw, const Schedule& schedule, bool harsh, bool long_ones) {
   Work work;
   work.verb = draw_verb(draw);
   if (schedule.aggregator && work.verb == Verb::kAllReduce && draw.percent(60))
@@ -72,26 +89,71 @@ Work draw_work(Draw& draw, const Schedule& schedule, bool harsh) {
   work.tag = draw.percent(50) ? static_cast<int>(draw.between(0, 3)) : 0;
   work.priority = static_cast<int>(draw.between(0, 2));
   if (draw.percent(40)) work.dtype = static_cast<int>(draw.between(1, 2));
-  work.count = draw_count(draw);
+  work.count = draw_count(draw, long_ones);
   if (is_message(work.verb)) work.count *= static_cast<std::size_t>(draw.between(1, 8));
   work.in_place = draw.percent(50);
   work.seed = draw.bits();
-  work.timeout_ns = harsh && draw.percent(5) ? draw.spread(kMillisecond, 5 * kSecond) : kPatient;
+  work.timeout_ns = harsh && draw.percent(8) ? draw.spread(kMillisecond, 5 * kSecond) : kPatient;
   for (int rank = 0; rank < schedule.ranks; ++rank) work.parts.push_back(draw_part(draw, harsh));
+  draw_cancelled(draw, schedule, work);
   return work;
+}
+
+bool acts_somewhere(const Schedule& schedule, Trouble trouble) {
+  for (int a = 0; a < schedule.processes(); ++a) {
+    for (int b = 0; b < schedule.processes(); ++b) {
+      if (a != b && schedule.can_act(trouble, a, b)) return true;
+    }
+  }
+  return false;
+}
+
+// Let a fault begin soon after an operation of its ranks is posted, so that it meets data on their
+// way.
+void draw_begin(Draw& draw, const Schedule& schedule, Fault& fault) {
+  if (draw.percent(35)) {
+    fault.at_ns = draw.spread(kMicrosecond, 60 * kMillisecond);
+    return;
+  }
+  std::vector<int> posted;
+  for (std::size_t i = 0; i < schedule.work.size(); ++i) {
+    if (schedule.takes_part(schedule.work[i], fault.a) ||
+        schedule.takes_part(schedule.work[i], fault.b))
+      posted.push_back(static_cast<int>(i));
+  }
+  if (!posted.empty()) fault.work = draw.one_of(posted);
+  fault.at_ns = draw.spread(100, 20 * kMillisecond);
 }
 
 Fault draw_fault(Draw& draw, const Schedule& schedule, const std::vector<Trouble>& on) {
   Fault fault;
   fault.trouble = draw.one_of(on);
-  fault.at_ns = draw.spread(kMicrosecond, 60 * kMillisecond);
+  // A second fault often meets the same link shortly afterwards.
+  const bool again = !schedule.faults.empty() && draw.percent(40);
+  const int processes = schedule.processes();
+  do {
+    fault.a = static_cast<int>(draw.between(0, processes - 1));
+    fault.b = (fault.a + static_cast<int>(draw.between(1, processes - 1))) % processes;
+  } while (!schedule.can_act(fault.trouble, fault.a, fault.b));
+  draw_begin(draw, schedule, fault);
+  if (again) {
+    const Fault& before = schedule.faults.back();
+    if (schedule.can_act(fault.trouble, before.a, before.b)) {
+      fault.a = before.a;
+      fault.b = before.b;
+      fault.work = before.work;
+      fault.at_ns = before.at_ns + (draw.percent(50) ? draw.spread(100, 20 * kMillisecond)
+                                                     : draw.between(0, 400 * kMillisecond));
+      if (draw.percent(50)) std::swap(fault.a, fault.b);
+    }
+  }
   fault.for_ns = draw.percent(20) ? draw.spread(kSecond, 6 * kSecond)
                                   : draw.spread(100 * kMicrosecond, kSecond);
-  const int processes = schedule.processes();
-  fault.a = static_cast<int>(draw.between(0, processes - 1));
-  fault.b = (fault.a + static_cast<int>(draw.between(1, processes - 1))) % processes;
   const int rails = schedule.rails[static_cast<std::size_t>(schedule.pair_of(fault.a, fault.b))];
   fault.rail = static_cast<int>(draw.between(0, std::max(rails - 1, 0)));
+  // A rail may go for good where another one is left.
+  const bool goes = fault.trouble == Trouble::kReset || fault.trouble == Trouble::kEnd;
+  if (goes && fault.rail > 0 && draw.percent(30)) fault.for_ns = kForGood;
   if (fault.trouble == Trouble::kSlow) fault.factor = 1.0 / static_cast<double>(draw.spread(2, 50));
   if (fault.trouble == Trouble::kDelay) fault.factor = static_cast<double>(draw.spread(1, 60));
   if (fault.trouble == Trouble::kLoss) fault.factor = static_cast<double>(draw.spread(1, 50));
@@ -99,13 +161,46 @@ Fault draw_fault(Draw& draw, const Schedule& schedule, const std::vector<Trouble
   return fault;
 }
 
+// Let one rail of a link be silent for so long that others take its frames, and let those fail
+// meanwhile.
+void draw_failover(Draw& draw, Schedule& s) {
+  Fault silent;
+  silent.trouble = Trouble::kSilence;
+  silent.a = static_cast<int>(draw.between(0, s.processes() - 1));
+  silent.b = (silent.a + static_cast<int>(draw.between(1, s.processes() - 1))) % s.processes();
+  const int rails = s.rails[static_cast<std::size_t>(s.pair_of(silent.a, silent.b))];
+  if (rails < 2) return;
+  draw_begin(draw, s, silent);
+  silent.for_ns = draw.between(50 * kMillisecond, 1200 * kMillisecond);
+  if (draw.percent(40)) silent.rail = static_cast<int>(draw.between(1, rails - 1));
+  s.faults.push_back(silent);
+  for (int rail = 0; rail < rails; ++rail) {
+    if (rail == silent.rail) continue;
+    Fault lost = silent;
+    lost.trouble = draw.percent(50) ? Trouble::kReset : Trouble::kEnd;
+    lost.rail = rail;
+    lost.at_ns += draw.percent(50) ? draw.between(0, silent.for_ns)
+                                   : draw.spread(kMicrosecond, 50 * kMillisecond);
+    lost.for_ns = rail > 0 && draw.percent(60) ? kForGood : draw.spread(kMillisecond, 2 * kSecond);
+    s.faults.push_back(lost);
+  }
+}
+
+// Half of the schedules have lines of 1 GB/s and 20 us; others are slower and longer.
+void draw_line(Draw& draw, Schedule& s) {
+  if (draw.percent(50)) return;
+  s.line.bytes_per_ns = 1.0 / static_cast<double>(draw.spread(1, 100));
+  s.line.delay_ns = draw.spread(2 * kMicrosecond, 5 * kMillisecond);
+  s.line.room = static_cast<std::size_t>(draw.spread(64 << 10, 1 << 20));
+}
+
 void draw_links(Draw& draw, Draw& swarm, Schedule& s) {
   // Ranks of one host share memory: all of them, none, or as the hosts are drawn.
-  const auto hosts = swarm.between(0, 2);
+  const auto hosts = swarm.between(0, 3);
   const auto wires = swarm.between(0, 2);  // TCP, UDP, or as it comes
   std::vector<std::int64_t> host;
   for (int rank = 0; rank < s.processes(); ++rank)
-    host.push_back(hosts == 0 ? 0 : hosts == 1 ? rank : draw.between(0, 1));
+    host.push_back(hosts == 0 ? 0 : hosts == 1 ? draw.between(0, 1) : rank);
   for (int a = 0; a < s.processes(); ++a) {
     for (int b = a + 1; b < s.processes(); ++b) {
       const bool shared = host[static_cast<std::size_t>(a)] == host[static_cast<std::size_t>(b)];
@@ -138,6 +233,13 @@ int Schedule::pair_of(int a, int b) const {
   return low * (2 * processes() - low - 1) / 2 + high - low - 1;
 }
 
+bool Schedule::can_act(Trouble trouble, int from, int to) const {
+  if (trouble == Trouble::kStop || trouble == Trouble::kKill) return true;
+  const auto pair = static_cast<std::size_t>(pair_of(from, to));
+  const bool packets = trouble == Trouble::kLoss || trouble == Trouble::kMess;
+  return rails[pair] > 0 && (!packets || datagrams[pair] != 0);
+}
+
 bool Schedule::takes_part(const Work& each, int rank) const {
   if (each.verb == Verb::kAggregated) return rank < ranks;
   return is_message(each.verb) ? rank == each.from || rank == each.to
@@ -152,34 +254,40 @@ Schedule Schedule::draw(std::uint64_t seed) {
   s.seed = seed;
   s.ranks = draw.percent(60) ? 2 : static_cast<int>(draw.between(3, draw.percent(80) ? 4 : 6));
   s.aggregator = swarm.percent(20);
-  s.onset = static_cast<std::uint32_t>(draw.spread(1, 8));
+  s.onset = static_cast<std::uint32_t>(draw.between(1, 8));
   draw_links(draw, swarm, s);
   draw_groups(draw, s);
   s.manners.short_reads = swarm.percent(50);
   s.manners.short_writes = swarm.percent(50);
   s.manners.refusals = swarm.percent(50);
   s.manners.lazy = swarm.percent(50);
+  s.manners.preempts = swarm.percent(40);
+  draw_line(draw, s);
   s.progress_thread = draw.percent(50);
   s.spin_us = draw.percent(20) ? 20 : 0;
   s.rank_order = draw.percent(50);
   s.eager_bytes = static_cast<std::uint64_t>(draw.spread(64, 256 << 10));
   s.wire_segment_bytes = static_cast<std::size_t>(draw.spread(4 << 10, 128 << 10));
-  s.memory_segment_bytes = static_cast<std::size_t>(draw.spread(16 << 10, 256 << 10));
+  s.memory_segment_bytes = static_cast<std::size_t>(draw.spread(1 << 10, 256 << 10));
   s.arena_bytes = std::size_t{16} << 20;
   if (draw.percent(20))
     s.first_sequence = ~std::uint32_t{0} - static_cast<std::uint32_t>(draw.between(0, 40));
   std::vector<Trouble> on;
   for (int kind = 0; kind < kTroubles; ++kind) {
     const bool rare = static_cast<Trouble>(kind) == Trouble::kKill;
-    if (!swarm.percent(rare ? 15 : 40)) continue;
+    if (!swarm.percent(rare ? 15 : 40) || !acts_somewhere(s, static_cast<Trouble>(kind))) continue;
     on.push_back(static_cast<Trouble>(kind));
     s.troubles |= 1u << kind;
   }
-  const bool harsh = swarm.percent(25);
-  const auto works = draw.between(3, 30);
-  for (std::int64_t i = 0; i < works; ++i) s.work.push_back(draw_work(draw, s, harsh));
-  const auto faults = on.empty() ? 0 : draw.between(0, 6);
+  const bool harsh = swarm.percent(30);
+  const bool long_ones = swarm.percent(30);
+  const auto works = long_ones ? draw.between(2, 12) : draw.between(3, 30);
+  for (std::int64_t i = 0; i < works; ++i) s.work.push_back(draw_work(draw, s, harsh, long_ones));
+  const auto faults = on.empty() ? 0 : draw.percent(15) ? 0 : draw.between(1, 8);
   for (std::int64_t i = 0; i < faults; ++i) s.faults.push_back(draw_fault(draw, s, on));
+  const bool silences = s.troubles >> static_cast<int>(Trouble::kSilence) & 1;
+  const bool resets = s.troubles >> static_cast<int>(Trouble::kReset) & 1;
+  if (silences && resets && draw.percent(60)) draw_failover(draw, s);
   return s;
 }
 
@@ -188,13 +296,16 @@ bool Schedule::benign() const {
   const bool kills = std::ranges::any_of(faults, [this](const Fault& fault) {
     return fault.trouble == Trouble::kKill && fault.a < ranks;
   });
-  const bool ends = std::ranges::any_of(work, [](const Work& each) {
+  return !kills && calm();
+}
+
+bool Schedule::calm() const {
+  return !std::ranges::any_of(work, [](const Work& each) {
     return each.timeout_ns < kPatient ||
            std::ranges::any_of(
                each.parts,
                [](const Part& part) { return part.cancel_ns >= 0 || part.exit != Exit::kStays; });
   });
-  return !kills && !ends;
 }
 
 namespace {
@@ -251,7 +362,11 @@ std::string words_of(const Fault& fault) {
   const std::string where = "rail " + std::to_string(fault.rail) + " from " +
                             std::to_string(fault.a) + " to " + std::to_string(fault.b);
   const std::string lasting = " for " + time_text(fault.for_ns);
-  text << "after " << time_text(fault.at_ns) << ": ";
+  text << time_text(fault.at_ns) << " after ";
+  if (fault.work < 0)
+    text << "the start: ";
+  else
+    text << "rank " << fault.a << " or " << fault.b << " posts work " << fault.work << ": ";
   switch (fault.trouble) {
     case Trouble::kReset:
       text << where << " is reset, and away" << lasting;
@@ -276,6 +391,9 @@ std::string words_of(const Fault& fault) {
       break;
     case Trouble::kStop:
       text << "rank " << fault.a << " stands still" << lasting;
+      break;
+    case Trouble::kRefuse:
+      text << where << " is refused by the sender's system" << lasting;
       break;
     case Trouble::kKill:
       text << "rank " << fault.a << " is killed";
@@ -303,7 +421,11 @@ std::string Schedule::story() const {
        << wire_segment_bytes << '/' << memory_segment_bytes << ", eager " << eager_bytes
        << (rank_order ? ", rank order" : "") << (manners.short_reads ? ", short reads" : "")
        << (manners.short_writes ? ", short writes" : "") << (manners.refusals ? ", refusals" : "")
-       << (manners.lazy ? ", lazy threads" : "");
+       << (manners.lazy ? ", lazy threads" : "") << (manners.preempts ? ", preempted threads" : "");
+  const Line usual;
+  if (line.bytes_per_ns != usual.bytes_per_ns || line.delay_ns != usual.delay_ns)
+    text << ", lines of " << line.bytes_per_ns * 1000 << " MB/s and " << time_text(line.delay_ns);
+  if (line.room != usual.room) text << ", sockets of " << line.room << " bytes";
   if (first_sequence != 1) text << ", first number " << first_sequence;
   if (spin_us > 0) text << ", spins";
   if (aggregator) text << ", aggregator " << ranks << " from segment " << onset << " on";

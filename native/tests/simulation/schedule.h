@@ -63,12 +63,14 @@ enum class Trouble : std::uint8_t {
   kMess,     // packets of a direction are doubled, damaged and overtake each other
   kStop,     // a process stands still
   kKill,     // a process ends
+  kRefuse,   // the system refuses to send in a direction, as it does without a route
 };
-constexpr int kTroubles = 9;
+constexpr int kTroubles = 10;
 extern const char* const kTroubleNames[kTroubles];
 
 struct Fault {
   Trouble trouble = Trouble::kReset;
+  int work = -1;  // the fault begins after `a` or `b` posts this operation; -1: after the start
   std::int64_t at_ns = 0;
   std::int64_t for_ns = 0;
   int a = 0, b = 0;  // ranks: of a connection, or `a` alone
@@ -88,6 +90,7 @@ struct Schedule {
   std::vector<int> datagrams;            // by pair: 1 over UDP
   std::vector<std::vector<int>> groups;  // the ranks of each, in increasing order
   Manners manners;
+  Line line;
   bool progress_thread = true;
   int spin_us = 0;
   bool rank_order = false;
@@ -103,8 +106,14 @@ struct Schedule {
   int processes() const { return ranks + (aggregator ? 1 : 0); }
   int pair_of(int a, int b) const;
   bool takes_part(const Work& each, int rank) const;
+  // Return whether a kind of fault can act on the direction from one process to another.
+  bool can_act(Trouble trouble, int from, int to) const;
   // Return whether every operation must succeed in spite of the faults.
   bool benign() const;
+  // Return whether no rank ends an operation: none is cancelled, has a short timeout, or is of a
+  // group that is closed early. The end of a process may still end operations, but never by a
+  // timeout.
+  bool calm() const;
   // Return the schedule as sentences.
   std::string story() const;
 };

@@ -25,8 +25,13 @@ std::vector<Change> changes_of(const Schedule& schedule) {
       changes.emplace_back([from, length](Schedule& s) {
         if (from >= s.work.size()) return false;
         const auto begin = s.work.begin() + static_cast<std::ptrdiff_t>(from);
-        s.work.erase(begin,
-                     begin + static_cast<std::ptrdiff_t>(std::min(length, s.work.size() - from)));
+        const std::size_t gone = std::min(length, s.work.size() - from);
+        s.work.erase(begin, begin + static_cast<std::ptrdiff_t>(gone));
+        for (Fault& fault : s.faults) {
+          const auto first = static_cast<int>(from);
+          if (fault.work >= first)
+            fault.work = std::max(fault.work - static_cast<int>(gone), first);
+        }
         return true;
       });
     }
@@ -42,6 +47,10 @@ std::vector<Change> changes_of(const Schedule& schedule) {
   changes.emplace_back([](Schedule& s) { return simplify(s.manners.short_writes, false); });
   changes.emplace_back([](Schedule& s) { return simplify(s.manners.refusals, false); });
   changes.emplace_back([](Schedule& s) { return simplify(s.manners.lazy, false); });
+  changes.emplace_back([](Schedule& s) { return simplify(s.manners.preempts, false); });
+  changes.emplace_back([](Schedule& s) { return simplify(s.line.bytes_per_ns, 1.0); });
+  changes.emplace_back([](Schedule& s) { return simplify(s.line.delay_ns, Line{}.delay_ns); });
+  changes.emplace_back([](Schedule& s) { return simplify(s.line.room, Line{}.room); });
   changes.emplace_back([](Schedule& s) { return simplify(s.progress_thread, false); });
   changes.emplace_back([](Schedule& s) { return simplify(s.spin_us, 0); });
   changes.emplace_back([](Schedule& s) { return simplify(s.rank_order, false); });

@@ -13,18 +13,25 @@ System* present = nullptr;
 
 // The most time by which a thread begins to run late.
 constexpr std::int64_t kMostLate = 200 * kMicrosecond;
+// The bytes of a stream that arrive together.
+constexpr std::size_t kPieceBytes = 16u << 10;
+// The switches in which the threads of killed processes end.
+constexpr std::uint64_t kSwitchesToEnd = 100'000;
 
 }  // namespace
 
-void Direction::put(std::vector<std::byte> data, std::int64_t now_ns) {
-  const auto transmission =
-      static_cast<std::int64_t>(static_cast<double>(data.size()) / bytes_per_ns);
-  free_ns = std::max(free_ns, now_ns) + transmission;
-  latest_ns = std::max({latest_ns, free_ns + delay_ns, stalled_until_ns});
-  sent += data.size();
-  bytes += data.size();
-  if (latest_ns < kNever) unconfirmed.push_back({sent, latest_ns + delay_ns});
-  pieces.push_back({std::move(data), 0, latest_ns});
+void Direction::put(std::span<const std::byte> data, std::int64_t now_ns) {
+  free_ns = std::max(free_ns, now_ns);
+  while (!data.empty()) {
+    const auto piece = data.first(std::min(data.size(), kPieceBytes));
+    data = data.subspan(piece.size());
+    free_ns += static_cast<std::int64_t>(static_cast<double>(piece.size()) / bytes_per_ns);
+    latest_ns = std::max({latest_ns, free_ns + delay_ns, stalled_until_ns});
+    sent += piece.size();
+    bytes += piece.size();
+    if (latest_ns < kNever) unconfirmed.push_back({sent, latest_ns + delay_ns});
+    pieces.push_back({{piece.begin(), piece.end()}, 0, latest_ns});
+  }
 }
 
 void Direction::put_packet(std::vector<std::byte> packet, std::int64_t now_ns,
@@ -90,8 +97,11 @@ void Connection::reset(std::int64_t now_ns) {
   }
 }
 
-System::System(std::uint64_t seed, const Manners& manners, int processes)
-    : noise_(seed), manners_(manners), processes_(static_cast<std::size_t>(processes)) {
+System::System(std::uint64_t seed, const Manners& manners, const Line& line, int processes)
+    : noise_(seed),
+      manners_(manners),
+      line_(line),
+      processes_(static_cast<std::size_t>(processes)) {
   present = this;
 }
 
@@ -146,7 +156,7 @@ bool System::run(std::int64_t until_ns, bool all) {
       soonest = next;
       first.push_back(thread.get());
     }
-    if (soonest == kNever || soonest > until_ns || switches_ > kMostSwitches) return false;
+    if (soonest == kNever || soonest > until_ns || switches_ > most_switches_) return false;
     now_ns_ = std::max(now_ns_, soonest);
     if (!actions_.empty() && actions_.begin()->first <= now_ns_) {
       const auto action = std::move(actions_.begin()->second);
@@ -169,10 +179,34 @@ void System::pause() {
   self.not_before_ns = 0;
   if (manners_.lazy && noise_.percent(10))
     self.not_before_ns = now_ns_ + noise_.between(0, kMostLate);
+  let_others_run();
+  if (!process(self.process).alive) throw Killed{};
+}
+
+void System::let_others_run() {
+  Thread& self = *running_;
   Fiber::pause();
   self.ready_ns = nullptr;
   self.not_before_ns = 0;
-  if (!process(self.process).alive) throw Killed{};
+}
+
+// A thread of a process that is killed goes on until it waits: it may be within code that lets no
+// exception pass.
+void System::preempt(int chance) {
+  if (!manners_.preempts || running_ == nullptr || !noise_.percent(chance)) return;
+  running_->ready_ns = nullptr;
+  running_->not_before_ns = now_ns_ + noise_.spread(100, 100 * kMicrosecond);
+  let_others_run();
+}
+
+void System::wait_for_mutex(const void* mutex) {
+  Thread& self = *running_;
+  self.condition = mutex;
+  self.noticed = false;
+  self.ready_ns = [&self, this] { return self.noticed ? now_ns_ : kNever; };
+  self.until_ns = kNever;
+  let_others_run();
+  self.condition = nullptr;
 }
 
 bool System::wait(const std::function<std::int64_t()>& ready_ns, std::int64_t until_ns) {
@@ -227,6 +261,14 @@ void System::stop(int number, std::int64_t until_ns) {
   process.stopped_until_ns = std::max(process.stopped_until_ns, until_ns);
 }
 
+bool System::end() {
+  if (threads_.empty()) return true;
+  for (std::size_t i = 0; i < processes_.size(); ++i) kill(static_cast<int>(i));
+  actions_.clear();
+  most_switches_ = switches_ + kSwitchesToEnd;
+  return run(kNever - 1, true);
+}
+
 std::string System::waiting() const {
   std::string text;
   for (const auto& thread : threads_) {
@@ -258,7 +300,12 @@ std::pair<int, int> System::connect(int a, int b, bool datagrams) {
   connection->datagrams = datagrams;
   connection->process[0] = a;
   connection->process[1] = b;
-  for (Direction& direction : connection->to) direction.last_confirmed_ns = now_ns_;
+  for (Direction& direction : connection->to) {
+    direction.last_confirmed_ns = now_ns_;
+    direction.bytes_per_ns = line_.bytes_per_ns;
+    direction.delay_ns = line_.delay_ns;
+    direction.room = line_.room;
+  }
   File first{File::Kind::kStream, a, connection, 0, 1, nullptr, {}};
   File second{File::Kind::kStream, b, connection, 1, 1, nullptr, {}};
   const int one = add(std::move(first));

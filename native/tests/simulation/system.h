@@ -55,7 +55,7 @@ struct Direction {
   std::deque<Unconfirmed> unconfirmed;
   std::int64_t last_confirmed_ns = 0;
 
-  void put(std::vector<std::byte> data, std::int64_t now_ns);
+  void put(std::span<const std::byte> data, std::int64_t now_ns);
   // Send a packet; it arrives `late_ns` later than a stream's bytes would.
   void put_packet(std::vector<std::byte> packet, std::int64_t now_ns, std::int64_t late_ns);
   // Let nothing arrive before this time.
@@ -81,7 +81,8 @@ struct Connection {
   Direction to[2];
   Weather weather[2];
   bool open[2] = {true, true};
-  int error = 0;  // for both ends, once the connection was reset
+  int error = 0;                     // for both ends, once the connection was reset
+  bool refuses[2] = {false, false};  // to send in this direction
   int process[2] = {-1, -1};
   bool refused[2] = {false, false};  // an end whose packet has found nobody learns it once
 
@@ -118,6 +119,14 @@ struct Manners {
   bool short_writes = false;
   bool refusals = false;  // EAGAIN, EINTR and ENOBUFS without a reason
   bool lazy = false;      // threads begin to run late
+  bool preempts = false;  // threads pause in calls of the system that do not wait
+};
+
+// The lines between processes, as they are without a fault.
+struct Line {
+  double bytes_per_ns = 1;
+  std::int64_t delay_ns = 20 * kMicrosecond;
+  std::size_t room = 256u << 10;  // of a socket's buffers
 };
 
 class As;
@@ -126,7 +135,7 @@ class System {
  public:
   static constexpr int kFirstDescriptor = 1 << 20;
 
-  System(std::uint64_t seed, const Manners& manners, int processes);
+  System(std::uint64_t seed, const Manners& manners, const Line& line, int processes);
   ~System();
   System(const System&) = delete;
   System& operator=(const System&) = delete;
@@ -150,11 +159,17 @@ class System {
   void sleep(std::int64_t ns);
   void notify(const void* condition, bool all);
   bool wait_for_notice(const void* condition, std::int64_t until_ns);
+  // Let other threads run for a moment, as a scheduler that preempts the calling thread does.
+  void preempt(int chance);
+  // Let others run until the owner of the mutex has unlocked it.
+  void wait_for_mutex(const void* mutex);
   // Call `action` at this time, outside of every process.
   void at(std::int64_t time_ns, std::function<void()> action);
   int process() const { return process_; }
   Process& process(int number) { return processes_[static_cast<std::size_t>(number)]; }
   void kill(int process);
+  // End all processes and their threads. Return whether all threads have ended.
+  bool end();
   void stop(int process, std::int64_t until_ns);
   // Return a description of the threads that still wait, for the message of a hang.
   std::string waiting() const;
@@ -191,10 +206,12 @@ class System {
 
   std::int64_t next_ns(const Thread& thread) const;
   void pause();
+  void let_others_run();
 
   std::int64_t now_ns_ = kSecond;
   Draw noise_;
   const Manners manners_;
+  const Line line_;
   std::vector<Process> processes_;
   std::vector<std::unique_ptr<Thread>> threads_;
   std::multimap<std::int64_t, std::function<void()>> actions_;
@@ -202,6 +219,7 @@ class System {
   int process_ = -1;
   std::vector<std::unique_ptr<File>> files_;
   std::uint64_t switches_ = 0;
+  std::uint64_t most_switches_ = kMostSwitches;
 };
 
 // Within the object's life the calling code runs as this process, outside of its threads.

@@ -41,6 +41,9 @@ namespace {
 constexpr std::int64_t kCallNs = 500;
 constexpr std::int64_t kClockNs = 20;
 constexpr std::size_t kPacketBytes = 1448;
+// How often a thread is preempted in a call that does not wait, in percent.
+constexpr int kPreemptedInCall = 4;
+constexpr int kPreemptedAtClock = 2;
 
 // Return the simulated file behind a descriptor, or null: the call then goes to the system. A call
 // takes a moment.
@@ -48,6 +51,7 @@ File* simulated(int fd) {
   System* system = System::current();
   if (system == nullptr || fd < System::kFirstDescriptor) return nullptr;
   system->pass(kCallNs);
+  system->preempt(kPreemptedInCall);
   return system->file(fd);
 }
 
@@ -104,6 +108,7 @@ ssize_t transmit(File& file, const msghdr& message) {
   Connection& connection = *file.connection;
   if (connection.error != 0) return refuse(connection.error);
   Direction& out = connection.to[1 - file.end];
+  if (connection.refuses[1 - file.end]) return refuse(EHOSTUNREACH);
   if (out.end_ns != kNever) return refuse(EPIPE);
   if (!connection.open[1 - file.end]) {
     connection.reset(system.now_ns());
@@ -123,7 +128,7 @@ ssize_t transmit(File& file, const msghdr& message) {
     left -= n;
   }
   const auto sent = static_cast<ssize_t>(data.size());
-  out.put(std::move(data), system.now_ns());
+  out.put(data, system.now_ns());
   return sent;
 }
 
@@ -134,6 +139,10 @@ bool send_packet(File& file, const msghdr& message) {
   const int to = 1 - file.end;
   if (std::exchange(connection.refused[file.end], false)) {
     refuse(ECONNREFUSED);  // told once, about an earlier packet
+    return false;
+  }
+  if (connection.refuses[to]) {
+    refuse(EHOSTUNREACH);
     return false;
   }
   if (!connection.open[to]) {
@@ -462,7 +471,25 @@ int __real_sched_yield();
 int __wrap_sched_yield() {
   if (!simulates()) return __real_sched_yield();
   System::current()->pass(kMicrosecond);
+  System::current()->preempt(100);
   return 0;
+}
+
+// A thread that is preempted may own a mutex; others wait for it by their turns.
+int __real_pthread_mutex_lock(pthread_mutex_t*);
+int __wrap_pthread_mutex_lock(pthread_mutex_t* mutex) {
+  if (!simulates() || Fiber::current() == nullptr) return __real_pthread_mutex_lock(mutex);
+  int error = 0;
+  while ((error = ::pthread_mutex_trylock(mutex)) == EBUSY)
+    System::current()->wait_for_mutex(mutex);
+  return error;
+}
+
+int __real_pthread_mutex_unlock(pthread_mutex_t*);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t* mutex) {
+  const int error = __real_pthread_mutex_unlock(mutex);
+  if (simulates() && System::current()->manners().preempts) System::current()->notify(mutex, true);
+  return error;
 }
 
 int __real_pthread_cond_clockwait(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*);
@@ -505,6 +532,7 @@ int __wrap_clock_gettime(clockid_t clock, timespec* time) {
   System* system = System::current();
   if (system == nullptr) return __real_clock_gettime(clock, time);
   system->pass(kClockNs);
+  system->preempt(kPreemptedAtClock);
   time->tv_sec = system->clock_ns() / 1'000'000'000;
   time->tv_nsec = system->clock_ns() % 1'000'000'000;
   return 0;
@@ -521,6 +549,7 @@ std::chrono::steady_clock::time_point __wrap__ZNSt6chrono3_V212steady_clock3nowE
   System* system = System::current();
   if (system == nullptr) return __real__ZNSt6chrono3_V212steady_clock3nowEv();
   system->pass(kClockNs);
+  system->preempt(kPreemptedAtClock);
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(system->clock_ns()));
 }
 

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::uint32_t kJob = 0x5EED;
 constexpr std::int64_t kRedialNs = 20 * kMillisecond;
+constexpr std::int64_t kCallNs = 8 * kSecond;
 
 }  // namespace
 
@@ -151,8 +152,7 @@ void Wiring::begin_on(Line& line, const Fault& fault) {
   const auto end = [this, until, kept = line.connection](auto undo) {
     system_.at(until, [kept, undo] { undo(); });
   };
-  if ((fault.trouble == Trouble::kLoss || fault.trouble == Trouble::kMess) && !line.datagrams)
-    return;  // TCP repairs them
+  if (!schedule_.can_act(fault.trouble, fault.a, fault.b)) return;  // TCP repairs lost packets
   ++acted_[static_cast<std::size_t>(fault.trouble)];
   switch (fault.trouble) {
     case Trouble::kReset:
@@ -171,6 +171,10 @@ void Wiring::begin_on(Line& line, const Fault& fault) {
         direction.stalled_until_ns = until;
       else
         direction.stall(until);
+      break;
+    case Trouble::kRefuse:
+      connection.refuses[to] = true;
+      end([&connection, to] { connection.refuses[to] = false; });
       break;
     case Trouble::kSlow:
       direction.bytes_per_ns *= fault.factor;
@@ -205,6 +209,19 @@ void Wiring::kill(int number) {
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   }
   system_.kill(number);
+  // A rank that has lost its rails before does not learn of the end by them, but by a call.
+  system_.at(system_.now_ns() + kCallNs, [this, number] {
+    for (int peer = 0; peer < schedule_.processes(); ++peer) {
+      const int rails = schedule_.rails[static_cast<std::size_t>(schedule_.pair_of(peer, number))];
+      if (peer == number || rails == 0 || !system_.process(peer).alive || station(peer).left)
+        continue;
+      const int link = station(peer).links[static_cast<std::size_t>(number)];
+      system_.start(
+          peer,
+          [this, peer, link] { station(peer).engine->unreachable(link, "connection refused"); },
+          true);
+    }
+  });
 }
 
 }  // namespace slackline::simulation

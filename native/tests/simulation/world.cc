@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "../ranks.h"
-#include "calls.h"
 
 namespace slackline::simulation {
 namespace {
@@ -18,17 +17,22 @@ constexpr std::byte kMark{0xA5};    // of margins
 constexpr std::byte kPoison{0x5A};  // of memory whose operation has ended
 // An operation ends by its deadline, the time in which the engine looks at deadlines, and the time
 // in which its process stood still.
-constexpr std::int64_t kLateNs = kSecond;
+constexpr std::int64_t kLateNs = 40 * kMillisecond;
 constexpr std::int64_t kLongestNs = 1000 * kSecond;
 constexpr std::int64_t kLeaveNs = 10 * kSecond;
+constexpr std::int64_t kPromptNs = 3 * kMillisecond;
+constexpr std::int64_t kPromptTrips = 40;
 
 }  // namespace
 
 World::World(const Schedule& schedule)
     : schedule_(schedule),
-      system_(schedule.seed ^ 0x4E4F495345ull, schedule.manners, schedule.processes()),
+      system_(schedule.seed ^ 0x4E4F495345ull, schedule.manners, schedule.line,
+              schedule.processes()),
       ranks_(static_cast<std::size_t>(schedule.processes())),
-      wiring_(schedule, system_, stations()) {}
+      wiring_(schedule, system_, stations()),
+      truths_(schedule.work.size()),
+      begun_(schedule.faults.size()) {}
 
 std::vector<Station*> World::stations() {
   std::vector<Station*> all;
@@ -37,6 +41,7 @@ std::vector<Station*> World::stations() {
 }
 
 World::~World() {
+  const bool ended = system_.end();
   for (int number = 0; number < schedule_.processes(); ++number) {
     Rank& each = rank(number);
     each.doings.clear();
@@ -45,8 +50,9 @@ World::~World() {
     each.fallback.reset();
     if (each.engine == nullptr) continue;
     const As as(system_, number);
-    // An engine whose process was killed in the middle of close() cannot be destroyed.
-    if (each.closing && !each.left)
+    // An engine whose process was killed in the middle of close() cannot be destroyed, nor one in
+    // which a thread still is.
+    if (!ended || (each.closing && !each.left))
       static_cast<void>(each.engine.release());
     else
       each.engine.reset();
@@ -120,7 +126,8 @@ Operation World::message_of(const Work& work, int number, Doing& doing) {
     operation.target = buffer.data();
   } else {
     operation.source = buffer.data();
-    for (std::size_t i = 0; i < work.count; ++i) buffer.data()[i] = message_byte(work, i);
+    const std::vector<std::byte>& bytes = truth_of(doing.work, 0).result;
+    if (!bytes.empty()) std::memcpy(buffer.data(), bytes.data(), bytes.size());
   }
   return operation;
 }
@@ -142,8 +149,10 @@ Operation World::operation_of(const Work& work, int number, Doing& doing) {
     doing.source = take(rank(number), bytes, registered);
     values = doing.source.data();
   }
-  for (std::size_t i = 0; i < count; ++i)
-    store(work, element_of(work, group.rank, i), values + i * item_bytes(work));
+  const int members = group.size() - (work.verb == Verb::kAggregated ? 1 : 0);
+  const Truth& truth = truth_of(doing.work, members);
+  const auto& data = truth.data[static_cast<std::size_t>(group.rank)];
+  if (bytes > 0) std::memcpy(values, data.data(), bytes);
   operation.dtype = dtype_of(work);
   operation.source = values;
   operation.target = doing.target.data();
@@ -152,19 +161,25 @@ Operation World::operation_of(const Work& work, int number, Doing& doing) {
   return operation;
 }
 
+// Check the bytes beside an operation's memory, or all of the memory when the operation has ended.
 void World::check_margins(int number, const Doing& doing, bool poisoned) {
+  const auto check = [&](const Buffer& buffer, std::size_t from, std::size_t bytes) {
+    const std::byte wanted = poisoned ? kPoison : kMark;
+    const std::byte* first = buffer.base + from;
+    if (bytes == 0 || (first[0] == wanted && std::memcmp(first, first + 1, bytes - 1) == 0)) return;
+    const auto place = std::find_if(first, first + bytes, [&](std::byte b) { return b != wanted; });
+    broken("byte " + std::to_string(place - buffer.data()) +
+           (poisoned ? " of the memory of ended work " : " beside the memory of work ") +
+           std::to_string(doing.work) + " has changed at rank " + std::to_string(number));
+  };
   for (const Buffer* buffer : {&doing.source, &doing.target}) {
     if (buffer->base == nullptr) continue;
-    for (std::size_t i = 0; i < buffer->bytes + 2 * kMargin; ++i) {
-      const bool margin = i < kMargin || i >= buffer->bytes + kMargin;
-      if (!margin && !poisoned) continue;
-      const std::byte wanted = poisoned ? kPoison : kMark;
-      if (buffer->base[i] != wanted)
-        broken("byte " +
-               std::to_string(static_cast<std::int64_t>(i) - static_cast<std::int64_t>(kMargin)) +
-               (poisoned ? " of the memory of ended work " : " beside the memory of work ") +
-               std::to_string(doing.work) + " has changed at rank " + std::to_string(number));
+    if (poisoned) {
+      check(*buffer, 0, buffer->bytes + 2 * kMargin);
+      continue;
     }
+    check(*buffer, 0, kMargin);
+    check(*buffer, kMargin + buffer->bytes, kMargin);
   }
 }
 
@@ -176,33 +191,37 @@ void World::poison(Doing& doing) {
   doing.poisoned = true;
 }
 
+// Return the data of an operation and its result. They are computed once for all ranks.
+const Truth& World::truth_of(std::size_t index, int members) {
+  std::optional<Truth>& truth = truths_[index];
+  if (!truth) truth.emplace(schedule_.work[index], members);
+  return *truth;
+}
+
 void World::check_result(int number, const Doing& doing) {
   const Work& work = schedule_.work[doing.work];
-  const auto wrong = [&](std::size_t i, const std::string& found) {
-    broken("element " + std::to_string(i) + " of work " + std::to_string(doing.work) +
-           " is wrong at rank " + std::to_string(number) + ": " + found);
+  const auto compare = [&](const Buffer& buffer, const std::vector<std::byte>& wanted,
+                           slackline::Part part, const std::string& what) {
+    if (part.count == 0 ||
+        std::memcmp(buffer.data() + part.offset, wanted.data() + part.offset, part.count) == 0)
+      return;
+    const std::byte* first = buffer.data() + part.offset;
+    const auto differs = std::mismatch(first, first + part.count,
+                                       wanted.begin() + static_cast<std::ptrdiff_t>(part.offset));
+    broken("byte " + std::to_string(differs.first - buffer.data()) + what + " of work " +
+           std::to_string(doing.work) + " is wrong at rank " + std::to_string(number));
   };
   if (is_message(work.verb)) {
-    const std::byte* data = number == work.to ? doing.target.data() : doing.source.data();
-    for (std::size_t i = 0; i < work.count; ++i) {
-      if (data[i] != message_byte(work, i)) wrong(i, std::to_string(static_cast<int>(data[i])));
-    }
+    compare(number == work.to ? doing.target : doing.source, truth_of(doing.work, 0).result,
+            {0, work.count}, "");
     return;
   }
   const Group& group = group_for(work, number);
   const int members = group.size() - (work.verb == Verb::kAggregated ? 1 : 0);
-  const std::size_t item = item_bytes(work);
-  const auto differs = [&](const Buffer& buffer, std::size_t i, float value) {
-    std::array<std::byte, sizeof(float)> wanted{};
-    store(work, value, wanted.data());
-    return std::memcmp(buffer.data() + i * item, wanted.data(), item) != 0;
-  };
-  for (std::size_t i = 0; i < elements_of(work); ++i) {
-    const std::optional<float> result = result_of(work, members, group.rank, i);
-    if (result && differs(doing.target, i, *result)) wrong(i, "not " + std::to_string(*result));
-    if (!work.in_place && differs(doing.source, i, element_of(work, group.rank, i)))
-      wrong(i, "the source has changed");
-  }
+  const Truth& truth = truth_of(doing.work, members);
+  compare(doing.target, truth.result, part_of_result(work, members, group.rank), " of the result");
+  const auto& data = truth.data[static_cast<std::size_t>(group.rank)];
+  if (!work.in_place) compare(doing.source, data, {0, data.size()}, " of the source");
 }
 
 // Look at an operation that has ended.
@@ -216,6 +235,9 @@ void World::settle(int number, Doing& doing) {
     if (schedule_.benign())
       broken("work " + std::to_string(doing.work) + " failed at rank " + std::to_string(number) +
              " though nothing asked for it: " + request.failure.message);
+    if (schedule_.calm() && request.failure.fault == slackline::Fault::kTimeout)
+      broken("work " + std::to_string(doing.work) + " waited at rank " + std::to_string(number) +
+             " for its timeout, though a process has ended: " + request.failure.message);
   } else {
     check_result(number, doing);
   }
@@ -245,6 +267,9 @@ void World::check_memory(int number) {
         held += Arena::rounded(buffer->bytes + 2 * kMargin);
     }
   }
+  if (const std::size_t busy = here.engine->counters()["busy_slots"]; busy > 0)
+    broken("rank " + std::to_string(number) + " has " + std::to_string(busy) +
+           " slots in use after its operations");
   if (counters["arena_bytes"] != held)
     broken("rank " + std::to_string(number) + " uses " + std::to_string(counters["arena_bytes"]) +
            " bytes of its arena in place of " + std::to_string(held));
@@ -302,8 +327,20 @@ Group& World::group_for(const Work& work, int number) {
   return work.verb == Verb::kAggregated ? *rank(number).aggregated : group_of(number, work.group);
 }
 
+// Let the faults begin that await an operation, or with -1 those that await the start.
+void World::begin_faults(int number, int work) {
+  for (std::size_t i = 0; i < schedule_.faults.size(); ++i) {
+    const Fault& fault = schedule_.faults[i];
+    if (fault.work != work || (work >= 0 && fault.a != number && fault.b != number)) continue;
+    if (begun_[i]) continue;
+    begun_[i] = true;
+    system_.at(system_.now_ns() + fault.at_ns, [this, &fault] { wiring_.begin(fault); });
+  }
+}
+
 void World::post(int number, std::size_t index) {
   Rank& here = rank(number);
+  begin_faults(number, static_cast<int>(index));
   const Work& work = schedule_.work[index];
   const Part& part = work.parts[static_cast<std::size_t>(number)];
   Group& group = group_for(work, number);
@@ -326,7 +363,10 @@ void World::post(int number, std::size_t index) {
   }
   if (part.waits_for_all) wait_for_all(number);
   for (const auto& each : here.doings) {
-    if (each->request->finished()) settle(number, *each);
+    if (each->request->finished())
+      settle(number, *each);
+    else if (schedule_.progress_thread)
+      check_in_time(number, each->request->deadline_ns - system_.process(number).clock_offset_ns);
   }
 }
 
@@ -378,6 +418,25 @@ void World::leave(int number) {
   here.left = true;
 }
 
+// Check that operations have ended as soon as the lines allow, where nothing goes wrong and every
+// rank waits for its operations. A lost wakeup otherwise costs time only, until a timer is due.
+void World::check_prompt(int number) {
+  const Manners& manners = schedule_.manners;
+  if (!schedule_.faults.empty() || !schedule_.benign() || schedule_.aggregator ||
+      manners.refusals || manners.lazy || manners.preempts || ranks_at_end_ < schedule_.ranks)
+    return;
+  std::size_t bytes = 0;
+  for (const Work& work : schedule_.work) bytes += elements_of(work) * item_bytes(work);
+  const auto sent = static_cast<double>(bytes * static_cast<std::size_t>(schedule_.ranks)) /
+                    schedule_.line.bytes_per_ns;
+  const std::int64_t most =
+      kPromptNs + static_cast<std::int64_t>(sent) + kPromptTrips * schedule_.line.delay_ns;
+  const std::int64_t took = system_.now_ns() - all_posted_ns_;
+  if (took > most)
+    broken("rank " + std::to_string(number) + " waited " + std::to_string(took / kMicrosecond) +
+           " us for operations that take at most " + std::to_string(most / kMicrosecond) + " us");
+}
+
 // Wait until every rank has done its work. A rank that has lost the aggregator may need the others.
 void World::wait_for_others() {
   const auto all_done = [this] {
@@ -387,6 +446,11 @@ void World::wait_for_others() {
     return system_.now_ns();
   };
   system_.wait(all_done, kNever);
+}
+
+// A process that is killed while it is preempted sees nothing that counts.
+void World::break_law(int number, const std::string& law) {
+  if (law_.empty() && system_.process(number).alive) law_ = law;
 }
 
 // Do the work of one rank.
@@ -402,14 +466,16 @@ void World::act(int number) {
       post(number, index);
       if (part.exit != Exit::kStays && !aggregated) exit(number, work.group, part.exit);
     }
+    if (++ranks_at_end_ == schedule_.ranks) all_posted_ns_ = system_.now_ns();
     wait_for_all(number);
+    check_prompt(number);
     here.done = true;
     if (schedule_.aggregator) wait_for_others();
     leave(number);
   } catch (const Broken& law) {
-    if (law_.empty()) law_ = law.what();
+    break_law(number, law.what());
   } catch (const std::exception& error) {
-    if (law_.empty()) law_ = std::string("an exception: ") + error.what();
+    break_law(number, std::string("an exception: ") + error.what());
   }
 }
 
@@ -419,15 +485,14 @@ Outcome World::play() {
   began_ns_ = system_.now_ns();
   // Ranks open a group together, before the first of them can leave it. Where something else ends
   // operations too, each opens its groups when it needs them.
-  for (std::size_t index = 0; index < schedule_.groups.size() && schedule_.benign(); ++index) {
+  for (std::size_t index = 0; index < schedule_.groups.size() && schedule_.calm(); ++index) {
     for (const int number : schedule_.groups[index]) {
       const As as(system_, number);
       group_of(number, index);
     }
   }
   if (schedule_.aggregator) make_aggregator();
-  for (const Fault& fault : schedule_.faults)
-    system_.at(began_ns_ + fault.at_ns, [this, &fault] { wiring_.begin(fault); });
+  begin_faults(-1, -1);
   for (int number = 0; number < schedule_.ranks; ++number) {
     system_.start(number, [this, number] { act(number); });
     system_.start(number, [this, number] { wiring_.listen(number); }, true);

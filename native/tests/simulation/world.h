@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "../../src/engine/engine.h"
+#include "calls.h"
 #include "schedule.h"
 #include "system.h"
 #include "wiring.h"
@@ -84,10 +86,14 @@ class World {
   Operation message_of(const Work& work, int number, Doing& doing);
   void post(int number, std::size_t work);
   void settle(int number, Doing& doing);
+  const Truth& truth_of(std::size_t index, int members);
   void check_result(int number, const Doing& doing);
   void check_margins(int number, const Doing& doing, bool poisoned);
   void poison(Doing& doing);
   void check_memory(int number);
+  void check_prompt(int number);
+  void begin_faults(int number, int work);
+  void break_law(int number, const std::string& law);
   void note(std::uint64_t value);
   [[noreturn]] void broken(const std::string& law) const;
 
@@ -95,9 +101,13 @@ class World {
   System system_;
   std::vector<Rank> ranks_;
   Wiring wiring_;
+  std::vector<std::optional<Truth>> truths_;  // by work, once it is posted
+  std::vector<bool> begun_;                   // by fault
   Outcome outcome_;
   std::string law_;  // the first law that was broken within a thread
   std::int64_t began_ns_ = 0;
+  int ranks_at_end_ = 0;  // with all their operations posted
+  std::int64_t all_posted_ns_ = 0;
 };
 
 }  // namespace slackline::simulation
