@@ -218,7 +218,9 @@ void Wiring::kill(int number) {
       const int link = station(peer).links[static_cast<std::size_t>(number)];
       system_.start(
           peer,
-          [this, peer, link] { station(peer).engine->unreachable(link, "connection refused"); },
+          [this, peer, link] {
+            station(peer).engine->connections().unreachable(link, "connection refused");
+          },
           true);
     }
   });
