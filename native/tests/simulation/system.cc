@@ -13,6 +13,8 @@ System* present = nullptr;
 
 // The most time by which a thread begins to run late.
 constexpr std::int64_t kMostLate = 200 * kMicrosecond;
+// The time for which a thread may run without a pause.
+constexpr std::int64_t kMostAtOnce = 10 * kMillisecond;
 // The bytes of a stream that arrive together.
 constexpr std::size_t kPieceBytes = 16u << 10;
 // The switches in which the threads of killed processes end.
@@ -167,6 +169,7 @@ bool System::run(std::int64_t until_ns, bool all) {
     Thread& chosen = *noise_.one_of(first);
     ++switches_;
     running_ = &chosen;
+    resumed_ns_ = now_ns_;
     process_ = chosen.process;
     chosen.fiber->resume();
     running_ = nullptr;
@@ -193,7 +196,10 @@ void System::let_others_run() {
 // A thread of a process that is killed goes on until it waits: it may be within code that lets no
 // exception pass.
 void System::preempt(int chance) {
-  if (!manners_.preempts || running_ == nullptr || !noise_.percent(chance)) return;
+  if (running_ == nullptr) return;
+  // A thread that never waits must not keep the others from running.
+  const bool long_enough = now_ns_ - resumed_ns_ > kMostAtOnce;
+  if (!long_enough && (!manners_.preempts || !noise_.percent(chance))) return;
   running_->ready_ns = nullptr;
   running_->not_before_ns = now_ns_ + noise_.spread(100, 100 * kMicrosecond);
   let_others_run();

@@ -209,6 +209,7 @@ class System {
   void let_others_run();
 
   std::int64_t now_ns_ = kSecond;
+  std::int64_t resumed_ns_ = 0;  // when the running thread went on
   Draw noise_;
   const Manners manners_;
   const Line line_;
