@@ -43,6 +43,10 @@ that of the median report of so many packets."""
 _DROPPED_BESIDE = 0.045
 """The least loss beside a slow part, for which data come in bursts elsewhere."""
 
+_MOST_DROPPING = 2
+"""The number of links of a UDP rail up to which losses are told of links: more of them that no NIC
+joins are how the queues of a busy network drop packets, since a fault is in one place."""
+
 _FAR_NS, _FAR_FACTOR = 2_000_000, 4.0
 """A round trip is long if it exceeds the factor times that of the best quarter by this time."""
 
@@ -226,7 +230,11 @@ class _Rail:
 
         rest = [share for way, share in lost.items() if way not in losing]
         peers = f"the other links lose {show_percent(max(rest, default=0))} at most"
-        return self._named(losing, lost, how, lambda _: peers, sure=sure)
+        found = self._named(losing, lost, how, lambda _: peers, sure=sure)
+        links = [each for each in found if each.kind is Kind.LINK]
+        if dropping and len(links) > _MOST_DROPPING:
+            return [each for each in found if each.kind is not Kind.LINK]
+        return found
 
     def sites(self) -> str:
         """Return the sites of several hosts each that are far apart, in words; empty without."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from invented_records import failed, header, opened, step, verdict
 from made_records import MS_NS as MS
@@ -284,6 +284,21 @@ def test_shares_that_udp_rails_take_of_a_path_are_no_fault(
     uneven = replace(network, rates=rates, losses=losses)
     assert told(tmp_path_factory.mktemp("job"), uneven) == []
     assert compared(uneven) == []
+
+
+@given(network=UDP_NETWORKS, data=st.data())
+def test_losses_of_several_udp_links_that_no_host_joins_are_no_fault(
+    tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
+):
+    """Name no link where several stand out: queues drop packets of many links, a fault of one."""
+    lost = data.draw(st.floats(0.012, 0.06), label="lost")
+    apart = [(host, (host + 1) % network.hosts) for host in range(network.hosts)]
+    ways = data.draw(st.sets(st.sampled_from(apart), min_size=3, max_size=4), label="ways")
+    scattered = replace(network, losses=dict.fromkeys(ways, 4 * network.lost + lost))
+    joined = [host for host in range(network.hosts) if set(network.of_host(host)) <= ways]
+    assume(not joined)
+    assert told(tmp_path_factory.mktemp("job"), scattered) == []
+    assert compared(scattered) == []
 
 
 @given(network=UDP_NETWORKS, data=st.data())
