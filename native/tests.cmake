@@ -46,7 +46,7 @@ target_compile_options(slackline_allocation_tests PRIVATE -O0)
 target_precompile_headers(slackline_allocation_tests PRIVATE ${slackline_headers} "${PROJECT_SOURCE_DIR}/native/src/engine/engine.h")
 
 # slackline_simulation: whole engines in simulated time. The linker leads the engine's system calls to the simulated
-# system (tests/simulation/system_calls.cc); the engine itself is the one of every other program.
+# system (tests/simulation/system_calls.cc, thread_calls.cc); the engine itself is the one of every other program.
 file(GLOB simulation_sources CONFIGURE_DEPENDS native/tests/simulation/*.cc)
 add_executable(slackline_simulation EXCLUDE_FROM_ALL ${simulation_sources})
 target_link_libraries(slackline_simulation PRIVATE slackline_core)
