@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "../src/engine/headers.h"
 #include "target.h"
 
 namespace slackline::fuzz {
@@ -31,6 +32,9 @@ class Play {
     o.eager_bytes = 12'000;
     o.spin_microseconds = 0;
     return o;
+  }
+  static std::size_t slot_bytes() {
+    return std::max(options().memory_segment_bytes, options().wire_segment_bytes);
   }
   Play() : engine(options()) {}
   // Open the group and post a first operation. Called after the links have been made.
@@ -158,7 +162,7 @@ class Play {
       if (p.registered != nullptr) CHECK(engine.arena().free(p.registered));
     }
     // After a failed operation, memory that a peer may still read or write is never used again.
-    const std::size_t slots = engine.counters()["slots"] * engine.slot_bytes();
+    const std::size_t slots = engine.counters()["slots"] * slot_bytes();
     if (good) {
       // The ring of a peer that has left is freed once the engine has noticed the peer's end.
       const std::size_t used = engine.arena().used() - slots;
