@@ -98,7 +98,7 @@ std::int64_t Links::due_ns() const {
   return due;
 }
 
-void Links::send() {
+void Links::send() try {
   std::int64_t due = WireRail::kNever;
   // Sending on one link may let other links send (by a freed slot or a finished operation).
   for (int rounds = 0; any_dirty() && rounds < kMostRounds; ++rounds) {
@@ -117,6 +117,10 @@ void Links::send() {
   // The sleeping thread knows only the timers that existed when it fell asleep.
   if (uses_.sleep.asleep() && (any_dirty() || due < uses_.sleep.until_ns()))
     uses_.sleep.loop().ring();
+} catch (...) {
+  // Frames still wait on the links after a lack of memory.
+  for (Link* link : taken_dirty_) mark_dirty(*link);
+  throw;
 }
 
 bool Links::ready_to_sleep() {

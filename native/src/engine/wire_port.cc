@@ -337,26 +337,27 @@ void WirePort::close() {
   RailSet& rails = channel_.rails();
   while (!rails.empty()) {
     const std::unique_ptr<LinkRail> rail = rails.take(rails.all().size() - 1);
-    remove(*rail);
+    let_go(*rail);
+    note_end(status_of(*rail));
   }
 }
 
-// End a rail that is in the set no more. First of all nothing refers to it any more: the rest may
-// meet a lack of memory.
-void WirePort::remove(LinkRail& rail) {
+// Let nothing refer any more to a rail that is in the set no more. Takes no memory, and comes
+// before all that does.
+void WirePort::let_go(LinkRail& rail) {
   channel_.abandon(rail);
   uses_.links.rail_removed(*rail.wire);
   rail.wire->abandon(uses_.sink);
-  note_end(status_of(rail));
 }
 
 // Remove a rail that has failed, and send its frames over the others.
 void WirePort::lose(std::size_t place) {
   const std::unique_ptr<LinkRail> dead = channel_.rails().take(place);
+  let_go(*dead);
   // A peer that has closed its engine closes its rails too, which is no loss.
   if (!link_.said_bye) ++channel_.counters().rails_lost;
   link_.failure = dead->wire->failure();
-  remove(*dead);
+  note_end(status_of(*dead));
   uses_.links.announce(link_, dead->index, link_.said_bye ? "closed" : "lost",
                        dead->name + ": " + link_.failure.message);
   channel_.place_frames();

@@ -75,7 +75,7 @@ class WirePort final : public Port {
   LinkRail* any_rail() { return channel_.rails().any(uses_.clock.now()); }
   bool poll(LinkRail& rail);
   void lose(std::size_t place);
-  void remove(LinkRail& rail);
+  void let_go(LinkRail& rail);
   void suspect(LinkRail& rail, const std::string& why);
   void restore(LinkRail& rail);
   void probe(LinkRail& rail);
