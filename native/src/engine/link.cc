@@ -200,11 +200,7 @@ void Link::count_unposted() {
 }
 
 bool Link::reap() {
-  if (down) return false;
-  std::optional<Failure> ended = port_->reap();
-  if (!ended) return false;
-  failure = std::move(*ended);
-  down = true;
+  if (down || !port_->reap()) return false;
   uses_.links.announce(*this, -1, "down", failure.message);
   return true;
 }

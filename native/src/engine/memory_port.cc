@@ -40,13 +40,15 @@ void MemoryPort::drain() {
   }
 }
 
-std::optional<Failure> MemoryPort::reap() {
-  if (rail_ == nullptr) return std::nullopt;
+bool MemoryPort::reap() {
+  if (rail_ == nullptr) return false;
   const bool failed = static_cast<bool>(rail_->failure());
-  if (!failed && (!rail_->peer_gone() || rail_->pending())) return std::nullopt;
+  if (!failed && (!rail_->peer_gone() || rail_->pending())) return false;
+  link_.down = true;
   close();
-  if (failed) return rail_->failure();
-  return Failure{Fault::kPeer, "its process has ended", -1, -1, -1, -1};
+  link_.failure =
+      failed ? rail_->failure() : Failure{Fault::kPeer, "its process has ended", -1, -1, -1, -1};
+  return true;
 }
 
 std::int64_t MemoryPort::due_ns(bool) const {

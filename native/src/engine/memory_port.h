@@ -29,7 +29,7 @@ class MemoryPort final : public Port, public Lender {
   bool serve(const LoopEvent&) override { return false; }
   void drain() override;
   bool broken() const override { return rail_ != nullptr && rail_->failure(); }
-  std::optional<Failure> reap() override;
+  bool reap() override;
   void watch(bool) override {}
   std::int64_t due_ns(bool probing) const override;
   bool ready_to_sleep() override;

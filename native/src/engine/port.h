@@ -120,8 +120,9 @@ class Port : public SendingPort, public ReceivingPort {
   virtual void drain() = 0;
   // Return whether reap() may have something to do.
   virtual bool broken() const = 0;
-  // Remove what has failed. Return the failure if the whole port has ended just now.
-  virtual std::optional<Failure> reap() = 0;
+  // Remove what has failed. Return whether the whole port has ended just now: its link is then
+  // down, and has the failure. The link is down also if there is no memory for the rest.
+  virtual bool reap() = 0;
   // Look at the state of the paths. `probing` says that operations are open.
   virtual void watch(bool probing) = 0;
   // Return the time of the next watch() or serve() that must not be missed; kNever if there is

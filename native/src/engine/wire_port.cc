@@ -363,7 +363,7 @@ void WirePort::lose(std::size_t place) {
   channel_.place_frames();
 }
 
-std::optional<Failure> WirePort::reap() {
+bool WirePort::reap() {
   const auto& rails = channel_.rails().all();
   const bool no_rail = rails.empty();
   std::exception_ptr lacked;
@@ -381,14 +381,11 @@ std::optional<Failure> WirePort::reap() {
   const bool last = !no_rail && rails.empty();
   if (last) no_rail_since_ns_ = uses_.clock.now();
   const bool condemned = !channel_.condemned().empty();
-  const bool ended = rails.empty() && (condemned || (last && (!reconnect_ || link_.said_bye)));
-  if (lacked) {
-    link_.down = ended;
-    std::rethrow_exception(lacked);
-  }
-  if (!ended) return std::nullopt;
-  if (condemned) return Failure{Fault::kPeer, channel_.condemned(), -1, -1, -1, -1};
-  return link_.failure;
+  link_.down = rails.empty() && (condemned || (last && (!reconnect_ || link_.said_bye)));
+  if (lacked) std::rethrow_exception(lacked);
+  if (link_.down && condemned)
+    link_.failure = Failure{Fault::kPeer, channel_.condemned(), -1, -1, -1, -1};
+  return link_.down;
 }
 
 // --- reports

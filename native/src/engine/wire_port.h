@@ -35,7 +35,7 @@ class WirePort final : public Port {
   bool serve(const LoopEvent& event) override;
   void drain() override;
   bool broken() const override;
-  std::optional<Failure> reap() override;
+  bool reap() override;
   void watch(bool probing) override;
   std::int64_t due_ns(bool probing) const override;
   bool ready_to_sleep() override;
