@@ -21,7 +21,7 @@ constexpr int kShortTag = 5, kLongTag = 6;
 // The operations' timeout is longer than the watchdog's: no rank may depend on a timeout to learn
 // of a failure.
 constexpr std::int64_t kTimeoutNs = 600 * kSecond;
-constexpr unsigned kWatchdogSeconds = 120;
+constexpr unsigned kWatchdogSeconds = 30;
 
 std::array<char, 200> doing{};
 
