@@ -53,7 +53,7 @@ class Channel {
     std::uint32_t expected;         // all frames of the peer before this one have arrived
     std::set<std::uint32_t> early;  // frames after it that have arrived
   };
-  // What the peer has not been told yet of the frames that have arrived.
+  // The frames that have arrived and that this rank has not acknowledged yet.
   struct Unacknowledged {
     std::uint32_t frames = 0;
     std::uint64_t bytes = 0;

@@ -14,7 +14,7 @@
 
 namespace slackline {
 
-// What a driver drives. All calls are made under the engine's lock.
+// The work that a driver does again and again. All calls are made under the engine's lock.
 class Driven {
  public:
   virtual ~Driven() = default;

@@ -19,7 +19,7 @@ class Link;
 class Offload;
 class Worker;
 
-// What has become of the members of a group.
+// The members of a group that have left, or are lost, and why.
 struct GroupLosses {
   // Set once a member is lost; no operation can be posted any more.
   Failure broken;
@@ -44,7 +44,8 @@ struct GroupNumbers {
   std::map<std::uint64_t, std::uint32_t> forgotten;
 };
 
-// What this rank is in a group beside an ordinary member; nothing in most groups.
+// The special roles of this rank in a group: of an aggregator, of a worker, or of the host of a
+// device that adds. Most groups have none.
 struct GroupRoles {
   std::vector<std::unique_ptr<Role>> roles;
   std::shared_ptr<Offload> device;  // the device that adds in place of the engine, or null

@@ -1,4 +1,4 @@
-// What has arrived without an operation that could take it.
+// Frames and failures of operations that this rank has not posted yet.
 #pragma once
 
 #include <optional>

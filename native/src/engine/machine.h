@@ -60,7 +60,7 @@ class Machine final : public Driven {
   void broke_down(const std::exception& error) noexcept override { endings_.broke_down(error); }
 
  private:
-  // What is done now and then, whatever arrives.
+  // The times of the work that is done now and then, whether or not frames arrive.
   struct Rounds {
     std::int64_t watched_ns = 0;    // the last look at the links
     std::int64_t checked_ns = 0;    // the last look at the deadlines

@@ -25,7 +25,7 @@ class Memory {
   const Arena& arena() const { return arena_; }
   // Buffers for payloads that arrive before their operation, and for copies of sent ones.
   Buffers& buffers() { return buffers_; }
-  // What peers may still use of operations that have ended.
+  // Memory of ended operations that peers may still read or write.
   LentMemory& loans() { return loans_; }
   const LentMemory& loans() const { return loans_; }
 

@@ -71,7 +71,7 @@ class ReceivingPort {
   virtual void stop_writing(const Request& request) = 0;
 };
 
-// What a peer in shared memory has been lent, and what it lends.
+// The lending of memory between this rank and a peer on the same host, in both directions.
 class Lender {
  public:
   // A place in the sequence of frames to the peer.
@@ -100,7 +100,7 @@ class Port : public SendingPort, public ReceivingPort {
  public:
   using Counts = std::map<std::string, std::uint64_t>;
 
-  // What the operations of a link need to know of its kind of port.
+  // The rules that a kind of port sets for the operations of its link.
   struct Rules {
     bool grants;                // after some bytes a sender waits for grants
     bool ungranted;             // data may come before its operation without a mark of its frames

@@ -114,7 +114,7 @@ struct SendItem {
   const Step* step = nullptr;
 };
 
-// What this rank may send to one peer in one operation. All counts of a flow are totals since the
+// The data of one operation from this rank to one peer. All counts of a flow are totals since the
 // operation began.
 struct SentFlow {
   std::uint64_t granted = 0;  // payload bytes that the peer allows us to send
@@ -131,7 +131,7 @@ struct SentFlow {
   std::vector<SendItem> credit_blocked;
 };
 
-// What comes from one peer in one operation.
+// The data of one operation from one peer to this rank.
 struct ReceivedFlow {
   std::uint64_t incoming = 0;  // payload bytes that the peer will send
   std::uint64_t received = 0;  // payload bytes received from the peer
