@@ -3,7 +3,10 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <memory>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "ranks.h"
 
@@ -127,6 +130,47 @@ TEST("the report keeps the counts of a shared-memory link that has ended") {
 
 TEST("the report keeps the counts of a TCP link that has ended") {
   keeps_the_counts(Kind::kStream, "tcp");
+}
+
+// Let two ranks take turns in an all_reduce, each as often as the dice say. Then rank 1 leaves,
+// with or without its engine, and rank 0's part must end although nobody takes the rest of its
+// data.
+void leave_at_some_point(unsigned seed, Kind kind) {
+  EngineOptions options = one_thread(std::size_t{8} << 20);
+  options.memory_segment_bytes = 16u << 10;
+  options.wire_segment_bytes = 16u << 10;
+  std::mt19937 dice(seed);
+  Ranks ranks(2, kind, 1, options, true);
+  const Plan& plan = plans()[dice() % plans().size()];
+  // Data of up to eight segments, of which a rank copies four at a time into shared memory.
+  const std::size_t count = 1 + dice() % 32'768;
+  std::vector<std::vector<float>> values;
+  std::vector<std::shared_ptr<Request>> requests;
+  for (int rank = 0; rank < 2; ++rank) values.push_back(contributions(rank, count));
+  for (int rank = 0; rank < 2; ++rank) {
+    float* data = values[static_cast<std::size_t>(rank)].data();
+    requests.push_back(ranks.engine(rank).post(
+        ranks.group(rank), reduction(plan.make(2, rank), data, data, count), false));
+  }
+  for (unsigned turns = dice() % 16; turns > 0; --turns) {
+    const int rank = static_cast<int>(dice() % 2);
+    ranks.engine(rank).wait(*requests[static_cast<std::size_t>(rank)], 0);
+  }
+  ranks.engine(1).close_group(ranks.group(1), 0);
+  // An engine that nobody drives acknowledges nothing, so over a wire the engine leaves too.
+  if (kind == Kind::kStream || dice() % 2 == 0) leave(ranks, 1);
+  if (kind == Kind::kStream) ranks.cut(0, 1, 0);
+  if (!ranks.engine(0).wait(*requests[0], 20 * kSecond))
+    fail("seed " + std::to_string(seed) + ", " + plan.name +
+         ": an operation waits for a rank that has left");
+  if (requests[0]->failure) CHECK(requests[0]->failure.fault == Fault::kPeer);
+}
+
+TEST("a rank that leaves at any point of an operation leaves nobody behind") {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    leave_at_some_point(seed, Kind::kShared);
+    leave_at_some_point(seed, Kind::kStream);
+  }
 }
 
 }  // namespace

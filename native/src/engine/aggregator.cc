@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "headers.h"
 #include "link.h"
@@ -11,7 +12,9 @@ namespace slackline {
 void Aggregator::early(const Key& key) {
   if (key.role != kRoleCollective) return;
   const std::deque<Unexpected>* frames = uses_.inbox.frames().find(key);
-  if (group_.broken || frames == nullptr || !Aggregation::begun_by_all(group_, *frames)) return;
+  if (group_.broken || frames == nullptr) return;
+  if (!group_.left.empty()) return refuse(key, group_.left.begin()->second);
+  if (!Aggregation::begun_by_all(group_, *frames)) return;
   if (aggregation_.any_waits() || !begin(key)) aggregation_.wait(key);
 }
 
@@ -21,21 +24,36 @@ bool Aggregator::begin(const Key& key) {
   if (sent == nullptr) return true;  // a worker has aborted the operation
   const wire::Header header = sent->front().header;
   const std::string wrong = Aggregation::refusal(header, uses_.memory.arena().capacity());
+  if (!wrong.empty()) {
+    refuse(key, Failure{Fault::kUsage, wrong, group_.rank, -1, -1, -1});
+    return true;
+  }
   std::byte* memory = nullptr;
-  if (wrong.empty() && header.total > 0) {
+  if (header.total > 0) {
     memory = uses_.memory.arena().allocate(header.total);
     if (memory == nullptr) return false;
   }
-  const std::shared_ptr<Request> request = uses_.executor.builder().build(
-      group_, wrong.empty() ? aggregation_.operation(key, header, memory)
-                            : aggregation_.refused(key, header));
+  const std::shared_ptr<Request> request =
+      uses_.executor.builder().build(group_, aggregation_.operation(key, header, memory));
   if (memory != nullptr) request->scratch.push_back(memory);
-  if (!wrong.empty()) request->failure = Failure{Fault::kUsage, wrong, group_.rank, -1, -1, -1};
   if (aggregation_.onset() > 1) request->onset = aggregation_.onset();
+  start(request);
+  return true;
+}
+
+// Fail an operation that has begun at some workers, so that they do not wait for its result.
+void Aggregator::refuse(const Key& key, Failure failure) {
+  const wire::Header header = uses_.inbox.frames().find(key)->front().header;
+  const std::shared_ptr<Request> request =
+      uses_.executor.builder().build(group_, aggregation_.refused(key, header));
+  request->failure = std::move(failure);
+  start(request);
+}
+
+void Aggregator::start(const std::shared_ptr<Request>& request) {
   request->async_counted = true;
   uses_.bell.unattended();
   uses_.executor.start(request);
-  return true;
 }
 
 // Count a segment's arrival, and start adding once enough segments have arrived.
@@ -75,8 +93,14 @@ void Aggregator::report_results(const std::vector<std::uint64_t>& tags) {
   }
 }
 
-bool Aggregator::left(int rank, const Failure& reason, Leave) {
+// After an orderly end of a worker the others learn from nobody else that operations which they
+// have begun get no result.
+bool Aggregator::left(int rank, const Failure& reason, Leave how) {
   uses_.links.announce(*group_.links[static_cast<std::size_t>(rank)], -1, "left", reason.message);
+  if (how != Leave::kOrderly) return false;
+  for (const Key& key : uses_.inbox.frames().keys_in(group_.epoch)) {
+    if (key.role == kRoleCollective) refuse(key, reason);
+  }
   return false;
 }
 

@@ -41,6 +41,8 @@ class Aggregator final : public Role {
 
  private:
   bool begin(const Key& key);
+  void refuse(const Key& key, Failure failure);
+  void start(const std::shared_ptr<Request>& request);
   void report_results(const std::vector<std::uint64_t>& tags);
 
   Group& group_;

@@ -72,14 +72,7 @@ void Endings::tell_peers_of(Request& request, bool tell_peers, bool bound) {
     wire::Header header = header_for(request, wire::FrameKind::kAbort);
     if (request.key.role == role_receive(static_cast<int>(rank)))
       header.flags |= wire::kFlagToSender;
-    header.offset = static_cast<std::uint64_t>(request.failure.fault);
-    if (request.failure.fault == Fault::kPeer)
-      header.total = static_cast<std::uint64_t>(request.failure.peer + 1);
-    // Mark the failure as an aborted group: a peer may get this frame before it gets the notice
-    // from the rank that has aborted the group.
-    if (request.failure.departure == Departure::kAborted)
-      header.chunk = static_cast<std::uint16_t>(Departure::kAborted);
-    link->control(header, request.failure.message);
+    tell_ended(*link, header, request.failure);
   }
   request.told = true;
 }
@@ -128,13 +121,14 @@ void Endings::retire(Request& request) {
     if (link != nullptr) link->port().stop_writing(request);
   }
   give_back_pending(request);
+  // Room that the request gives up lets none of its own segments go on.
+  for (PeerFlow& flow : request.flows) flow.credit_blocked.clear();
   for (Chunk& chunk : request.chunks) {
     for (Segment& segment : chunk.segments) release_slot(request, segment);
   }
   for (std::size_t peer = 0; peer < request.flows.size(); ++peer) {
     if (std::exchange(request.flows[peer].asks, false)) request.group->links[peer]->ask_over();
   }
-  for (PeerFlow& flow : request.flows) flow.credit_blocked.clear();
   for (Link* link : request.group->links) {
     if (link != nullptr && link->down) release_memory(*link);
   }

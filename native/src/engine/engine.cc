@@ -35,7 +35,12 @@ std::shared_ptr<Group> Engine::open_group(std::uint32_t epoch, int rank,
   const Lock lock = entry_.lock();
   std::vector<Link*> by_rank;
   for (const int link : links) by_rank.push_back(link < 0 ? nullptr : &machine_.links().at(link));
-  return machine_.groups().open(epoch, rank, std::move(by_rank), rank_order);
+  std::shared_ptr<Group> group;
+  entry_.change([&] {
+    group = machine_.groups().open(epoch, rank, std::move(by_rank), rank_order);
+    machine_.links().send();
+  });
+  return group;
 }
 
 std::string Engine::broken(Group& group) {

@@ -54,18 +54,8 @@ std::shared_ptr<Group> Groups::open(std::uint32_t epoch, int rank, std::vector<L
   }
   auto group = std::make_shared<Group>(epoch, rank, std::move(links), shared, rank_order);
   group->broken = uses_.endings.breakdown();
-  for (std::size_t i = 0; i < group->links.size(); ++i) {
-    const Link* link = group->links[i];
-    if (link == nullptr || !link->down) continue;
-    group->broken = Failure{Fault::kPeer,
-                            "the link to rank " + std::to_string(i) + " (" + link->name() +
-                                ") closed: " + link->failure.message,
-                            rank,
-                            static_cast<int>(i),
-                            -1,
-                            -1};
-  }
   uses_.membership.open(group);
+  learn_past(*group);
   return group;
 }
 
@@ -89,7 +79,10 @@ void Groups::aborted(Link& link, const wire::Header& header, const Payload& payl
   Failure failure = failure_in(header, payload);
   const std::shared_ptr<Group> group = uses_.membership.find(header.epoch);
   if (header.tag == ~std::uint64_t{0}) {
-    if (group != nullptr) group_aborted(*group, link, header, std::move(failure));
+    if (group != nullptr)
+      group_aborted(*group, link, header, std::move(failure));
+    else
+      uses_.membership.keep_early({&link, header, std::move(failure)});
     return;
   }
   // The operation may not have been posted here yet, so the failure is completed before the
@@ -130,16 +123,45 @@ void Groups::said_bye(Link& link, const wire::Header& header) {
   if (header.epoch == 0) link.said_bye = true;
   if (header.epoch != 0) uses_.memory.loans().left(link, header.epoch);
   link.control(blank_header(wire::FrameKind::kAck));
+  if (header.epoch != 0) uses_.membership.keep_early({&link, header, {}});
   uses_.membership.left(link, header.epoch);
   for (const auto& group : uses_.membership.shared_with(link)) {
-    if (header.epoch != 0 && header.epoch != group->epoch) continue;
-    const int rank = group->rank_of(link);
-    left(*group, rank,
-         Failure{Fault::kPeer,
-                 "rank " + std::to_string(rank) +
-                     " closed the group: it called destroy_process_group() or ended",
-                 group->rank, rank, -1, -1, Departure::kClosed},
-         Leave::kOrderly);
+    if (header.epoch == 0 || header.epoch == group->epoch) closed(*group, link);
+  }
+}
+
+void Groups::closed(Group& group, const Link& link) {
+  const int rank = group.rank_of(link);
+  left(group, rank,
+       Failure{Fault::kPeer,
+               "rank " + std::to_string(rank) +
+                   " closed the group: it called destroy_process_group() or ended",
+               group.rank, rank, -1, -1, Departure::kClosed},
+       Leave::kOrderly);
+}
+
+void Groups::learn_past(Group& group) {
+  for (const Link* link : group.links) {
+    if (link == nullptr) continue;
+    const int rank = group.rank_of(*link);
+    if (link->down)
+      left(group, rank,
+           Failure{Fault::kPeer,
+                   "the link to rank " + std::to_string(rank) + " (" + link->name() +
+                       ") closed: " + link->failure.message,
+                   group.rank, rank, -1, -1},
+           Leave::kLost);
+    else if (link->said_bye)
+      closed(group, *link);
+  }
+  for (EarlyNotice& early : uses_.membership.take_early(group.epoch)) {
+    if (group.rank_of(*early.link) < 0) continue;
+    if (early.header.kind == static_cast<std::uint8_t>(wire::FrameKind::kAbort)) {
+      group_aborted(group, *early.link, early.header, std::move(early.failure));
+    } else {
+      uses_.membership.left(*early.link, group.epoch);
+      closed(group, *early.link);
+    }
   }
 }
 
@@ -195,10 +217,9 @@ bool Groups::ends_with(const Request& request, int rank, Leave how) const {
   const PeerFlow& flow = request.flows[static_cast<std::size_t>(rank)];
   // A rank that has left grants nothing any more, so the rest of a message is never sent.
   if (sends && flow.sent < request.total) return true;
-  // Segments that wait for a grant of this rank, or for a rail to it, will never be sent.
+  // Nobody takes the segments that wait to be sent to this rank, for a grant of it, or for a rail.
   const Link& link = *request.group->links[static_cast<std::size_t>(rank)];
-  if (!flow.credit_blocked.empty() || (how == Leave::kLost && link.queue().holds(request)))
-    return true;
+  if (!flow.credit_blocked.empty() || link.queue().holds(request)) return true;
   return needs(request, rank) || flow.lent > 0;
 }
 

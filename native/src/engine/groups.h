@@ -77,6 +77,10 @@ class Groups {
 
  private:
   void group_aborted(Group& group, const Link& link, const wire::Header& header, Failure failure);
+  // The peer behind `link` has closed the group, or its engine.
+  void closed(Group& group, const Link& link);
+  // Take what peers have told of the group before this rank opened it.
+  void learn_past(Group& group);
   bool ends_with(const Request& request, int rank, Leave how) const;
   bool told_of_loss(Group& group, int rank, const Failure& failure);
   void note_absence(Group& group, int rank, Failure reason, Leave how);

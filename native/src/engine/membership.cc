@@ -73,6 +73,22 @@ void Membership::left(const Link& link, std::uint32_t epoch) {
 
 void Membership::lost(const Link& link) {
   settle_all([&](const Link* each) { return each == &link; });
+  std::erase_if(early_, [&](const EarlyNotice& notice) { return notice.link == &link; });
+}
+
+void Membership::keep_early(EarlyNotice notice) {
+  if (uses(notice.header.epoch)) return;
+  early_.push_back(std::move(notice));
+  if (early_.size() > kMostEarly) early_.pop_front();
+}
+
+std::vector<EarlyNotice> Membership::take_early(std::uint32_t epoch) {
+  std::vector<EarlyNotice> taken;
+  for (const EarlyNotice& notice : early_) {
+    if (notice.header.epoch == epoch) taken.push_back(notice);
+  }
+  std::erase_if(early_, [&](const EarlyNotice& notice) { return notice.header.epoch == epoch; });
+  return taken;
 }
 
 std::shared_ptr<Group> Membership::find(std::uint32_t epoch) const {

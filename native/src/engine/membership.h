@@ -18,6 +18,14 @@ struct GroupNotice {
   Failure cause;        // the failure of the group; none if this rank left in good order
 };
 
+// What a peer has told of a group that this rank has not opened yet: the group has failed at the
+// peer, or the peer has left it.
+struct EarlyNotice {
+  Link* link;
+  wire::Header header;  // of an ABORT or a BYE
+  Failure failure;      // the reason of an ABORT
+};
+
 class Membership {
  public:
   using Groups = std::unordered_map<std::uint32_t, std::shared_ptr<Group>>;
@@ -50,6 +58,11 @@ class Membership {
   void left(const Link& link, std::uint32_t epoch);
   // Note that nothing comes over `link` any more.
   void lost(const Link& link);
+  // Keep a peer's notice if it is of a group that this rank may still open. The peer may have
+  // opened, used and closed the group while this rank was busy.
+  void keep_early(EarlyNotice notice);
+  // Return the notices of a group that is open now, in the order of arrival.
+  std::vector<EarlyNotice> take_early(std::uint32_t epoch);
   // Return whether a group with this epoch was closed here and a member may still send its frames.
   bool was_closed(std::uint32_t epoch) const { return closed_.contains(epoch); }
   // Return whether no new group may have this epoch.
@@ -65,6 +78,8 @@ class Membership {
   // connects later than this gets no notice of an older group; its operations there, which no other
   // member takes part in, end at their deadline.
   static constexpr std::size_t kMostDepartures = 4096;
+  // The number of early notices that are kept, the newest.
+  static constexpr std::size_t kMostEarly = 4096;
 
  private:
   // Stop waiting for the links that `gone` selects in a closed group; forget the group with its
@@ -78,6 +93,7 @@ class Membership {
   // The links over which frames of a closed group may still arrive, by the group's epoch.
   std::unordered_map<std::uint32_t, std::vector<const Link*>> closed_;
   std::deque<GroupNotice> departures_;
+  std::deque<EarlyNotice> early_;
   bool closing_ = false;
 };
 

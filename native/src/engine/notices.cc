@@ -25,6 +25,17 @@ void tell_abort(Link& link, const GroupNotice& notice) {
   link.control(header, notice.cause.message);
 }
 
+void tell_ended(Link& link, wire::Header about, const Failure& failure) {
+  about.kind = static_cast<std::uint8_t>(wire::FrameKind::kAbort);
+  about.offset = static_cast<std::uint64_t>(failure.fault);
+  if (failure.fault == Fault::kPeer) about.total = static_cast<std::uint64_t>(failure.peer + 1);
+  // Mark the failure as an aborted group: a peer may get this frame before it gets the notice
+  // from the rank that has aborted the group.
+  if (failure.departure == Departure::kAborted)
+    about.chunk = static_cast<std::uint16_t>(Departure::kAborted);
+  link.control(about, failure.message);
+}
+
 void tell_left(Link& link, const GroupNotice& notice) {
   if (notice.cause) tell_abort(link, notice);
   wire::Header bye = blank_header(wire::FrameKind::kBye);

@@ -8,6 +8,8 @@ namespace slackline {
 
 // Tell the peer that the group has failed, and because of which rank.
 void tell_abort(Link& link, const GroupNotice& notice);
+// Tell the peer that an operation has failed here. `about` has the fields of its frames.
+void tell_ended(Link& link, wire::Header about, const Failure& failure);
 // Tell the peer that this rank has left the group, and the failure of the group if it has failed.
 void tell_left(Link& link, const GroupNotice& notice);
 // Tell the connected members the failure `group.told`. Each other member is told when its link is

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "groups.h"
+#include "headers.h"
 #include "link.h"
+#include "notices.h"
 #include "slackline/kernels.h"
 
 namespace slackline {
@@ -156,7 +158,9 @@ void StandIn::early(const Key& key) {
     worker.abandon(Failure{Fault::kPeer, "rank " + std::to_string(source) + " has lost it",
                            group_.rank, -1, -1, -1});
   }
-  const std::shared_ptr<ReplayCopy> copy = worker.take_copy({key.tag, served->epoch, key.role});
+  const Key own{key.tag, served->epoch, key.role};
+  if (const Failure* failure = uses_.inbox.failure_of(own)) return refuse(key, *failure);
+  const std::shared_ptr<ReplayCopy> copy = worker.take_copy(own);
   if (copy == nullptr) return;
   Operation operation;
   operation.program = worker.program();
@@ -174,6 +178,18 @@ void StandIn::early(const Key& key) {
   uses_.bell.unattended();
   uses_.operations.queue(request);
   uses_.bell.wake();
+}
+
+// The aggregator cannot tell the others of a failure any more, so tell them in this group.
+void StandIn::refuse(const Key& key, const Failure& failure) {
+  wire::Header header = blank_header(wire::FrameKind::kAbort);
+  header.epoch = key.epoch;
+  header.source = static_cast<std::uint16_t>(group_.rank);
+  header.tag = key.tag;
+  for (Link* link : group_.links) {
+    if (link != nullptr && !link->down && link->wanted()) tell_ended(*link, header, failure);
+  }
+  uses_.inbox.abort(key, failure);
 }
 
 }  // namespace slackline

@@ -82,11 +82,14 @@ class StandIn final : public Role {
       : group_(group), served_(std::move(served)), uses_(uses) {}
 
   // Another rank repeats an operation which is not open here. If this rank has finished the
-  // operation, send this rank's contribution again. If this rank has not posted the operation yet,
-  // do nothing: the later post takes part in the repetition.
+  // operation, send this rank's contribution again. If the operation has failed here, say so. If
+  // this rank has not posted the operation yet, do nothing: the later post takes part in the
+  // repetition.
   void early(const Key& key) override;
 
  private:
+  void refuse(const Key& key, const Failure& failure);
+
   Group& group_;
   const std::weak_ptr<Group> served_;
   const Uses uses_;

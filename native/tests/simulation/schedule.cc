@@ -37,7 +37,7 @@ Part draw_part(Draw& draw, bool harsh) {
   part.waits_for_all = draw.percent(30);
   part.registered = draw.percent(50);
   if (harsh && draw.percent(12)) part.cancel_ns = draw.spread(kMicrosecond, 10 * kMillisecond);
-  if (harsh && draw.percent(3)) part.exit = draw.percent(50) ? Exit::kCloses : Exit::kAborts;
+  if (harsh && draw.percent(4)) part.exit = static_cast<Exit>(draw.between(1, 3));
   return part;
 }
 
@@ -299,13 +299,31 @@ bool Schedule::benign() const {
   return !kills && calm();
 }
 
-bool Schedule::calm() const {
-  return !std::ranges::any_of(work, [](const Work& each) {
-    return each.timeout_ns < kPatient ||
-           std::ranges::any_of(
-               each.parts,
-               [](const Part& part) { return part.cancel_ns >= 0 || part.exit != Exit::kStays; });
+bool Schedule::patient() const {
+  const auto any = [&](const auto& is) { return std::ranges::any_of(work, is); };
+  const auto any_part = [](const Work& each, const auto& is) {
+    return std::ranges::any_of(each.parts, is);
+  };
+  // A receive from any source may have a sender as long as one rank is left, and the sender learns
+  // nothing of a receive that is cancelled before it has a sender.
+  const bool unclaimed = any([&](const Work& each) {
+    return each.verb == Verb::kAnySource &&
+           any_part(each, [](const Part& part) { return part.cancel_ns >= 0; });
   });
+  const bool leaving = any([&](const Work& each) {
+    return any_part(each, [](const Part& part) { return part.exit != Exit::kStays; });
+  });
+  const bool from_any = any([](const Work& each) { return each.verb == Verb::kAnySource; });
+  const bool hurried = any([](const Work& each) { return each.timeout_ns < kPatient; });
+  return !unclaimed && !(leaving && from_any) && !hurried;
+}
+
+bool Schedule::calm() const {
+  return patient() && !std::ranges::any_of(work, [](const Work& each) {
+           return std::ranges::any_of(each.parts, [](const Part& part) {
+             return part.cancel_ns >= 0 || part.exit != Exit::kStays;
+           });
+         });
 }
 
 namespace {
@@ -352,8 +370,9 @@ std::string words_of(const Part& part) {
   if (part.registered) text += " registered";
   if (part.cancel_ns >= 0) text += ", cancels after " + time_text(part.cancel_ns);
   if (part.waits_for_all) text += ", waits";
-  if (part.exit != Exit::kStays)
-    text += part.exit == Exit::kCloses ? ", closes the group" : ", aborts the group";
+  if (part.exit == Exit::kCloses) text += ", closes the group";
+  if (part.exit == Exit::kAborts) text += ", aborts the group";
+  if (part.exit == Exit::kEnds) text += ", ends its work after as long a pause";
   return text;
 }
 

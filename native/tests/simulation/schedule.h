@@ -23,8 +23,9 @@ enum class Verb : std::uint8_t {
 };
 constexpr bool is_message(Verb verb) { return verb == Verb::kMessage || verb == Verb::kAnySource; }
 
-// The choices of a rank after an operation: it stays in the group, closes it or aborts it.
-enum class Exit : std::uint8_t { kStays, kCloses, kAborts };
+// The choices of a rank after an operation: it stays in the group, closes it, aborts it, or ends
+// its work and closes all groups without a wait for what is open.
+enum class Exit : std::uint8_t { kStays, kCloses, kAborts, kEnds };
 
 // The part of one rank in an operation of the schedule: how it posts the operation, and what next.
 struct Part {
@@ -110,9 +111,11 @@ struct Schedule {
   bool can_act(Trouble trouble, int from, int to) const;
   // Return whether every operation must succeed in spite of the faults.
   bool benign() const;
+  // Return whether no operation may end by its timeout: none has a short one, and a rank that
+  // cancels an operation, closes a group or leaves tells the others.
+  bool patient() const;
   // Return whether no rank ends an operation: none is cancelled, has a short timeout, or is of a
-  // group that is closed early. The end of a process may still end operations, but never by a
-  // timeout.
+  // group that is closed early. The end of a process may still end operations.
   bool calm() const;
   // Return the schedule as sentences.
   std::string story() const;

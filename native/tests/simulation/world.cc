@@ -235,9 +235,9 @@ void World::settle(int number, Doing& doing) {
     if (schedule_.benign())
       broken("work " + std::to_string(doing.work) + " failed at rank " + std::to_string(number) +
              " though nothing asked for it: " + request.failure.message);
-    if (schedule_.calm() && request.failure.fault == slackline::Fault::kTimeout)
+    if (schedule_.patient() && request.failure.fault == slackline::Fault::kTimeout)
       broken("work " + std::to_string(doing.work) + " waited at rank " + std::to_string(number) +
-             " for its timeout, though a process has ended: " + request.failure.message);
+             " for its timeout, though another has ended it: " + request.failure.message);
   } else {
     check_result(number, doing);
   }
@@ -394,7 +394,7 @@ void World::wait_for_all(int number) {
 void World::exit(int number, std::size_t index, Exit exit) {
   Rank& here = rank(number);
   if (exit == Exit::kAborts) here.engine->abort_group(*here.groups[index], "the schedule says so");
-  here.engine->close_group(*here.groups[index], kLeaveNs);
+  here.engine->close_group(*here.groups[index], exit == Exit::kEnds ? 0 : kLeaveNs);
   here.exited[index] = true;
   for (const auto& doing : here.doings) {
     const Work& work = schedule_.work[doing->work];
@@ -404,17 +404,22 @@ void World::exit(int number, std::size_t index, Exit exit) {
   }
 }
 
-void World::leave(int number) {
+// Close all groups of a rank, with Exit::kEnds at once, and its engine.
+void World::leave(int number, Exit how) {
   Rank& here = rank(number);
+  const std::int64_t patience = how == Exit::kEnds ? 0 : kLeaveNs;
   for (std::size_t index = 0; index < here.groups.size(); ++index) {
-    if (here.groups[index] != nullptr && !here.exited[index]) exit(number, index, Exit::kCloses);
+    if (here.groups[index] != nullptr && !here.exited[index]) exit(number, index, how);
   }
   for (const auto& group : {here.aggregated, here.fallback}) {
-    if (group != nullptr) here.engine->close_group(*group, kLeaveNs);
+    if (group != nullptr) here.engine->close_group(*group, patience);
   }
+  for (const auto& doing : here.doings) settle(number, *doing);
   check_memory(number);
-  here.closing = true;
-  here.engine->close(kLeaveNs);
+  here.done = here.closing = true;
+  // In shared memory nothing is lost that an engine leaves behind.
+  const bool shared = std::ranges::all_of(schedule_.rails, [](int rails) { return rails == 0; });
+  here.engine->close(shared ? patience : kLeaveNs);
   here.left = true;
 }
 
@@ -464,6 +469,10 @@ void World::act(int number) {
       const Part& part = work.parts[static_cast<std::size_t>(number)];
       if (part.pause_ns > 0) system_.sleep(part.pause_ns);
       post(number, index);
+      if (part.exit == Exit::kEnds) {
+        system_.sleep(part.pause_ns);  // in which a part of the operation is done
+        return leave(number, part.exit);
+      }
       if (part.exit != Exit::kStays && !aggregated) exit(number, work.group, part.exit);
     }
     if (++ranks_at_end_ == schedule_.ranks) all_posted_ns_ = system_.now_ns();
@@ -471,7 +480,7 @@ void World::act(int number) {
     check_prompt(number);
     here.done = true;
     if (schedule_.aggregator) wait_for_others();
-    leave(number);
+    leave(number, Exit::kCloses);
   } catch (const Broken& law) {
     break_law(number, law.what());
   } catch (const std::exception& error) {

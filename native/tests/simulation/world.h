@@ -76,7 +76,7 @@ class World {
   Group& group_for(const Work& work, int number);
   void act(int number);
   void wait_for_others();
-  void leave(int number);
+  void leave(int number, Exit how);
   Buffer take(Rank& rank, std::size_t bytes, bool registered);
   Group& group_of(int number, std::size_t group);
   void exit(int number, std::size_t group, Exit exit);
