@@ -79,7 +79,7 @@ class Context:
         if getattr(opts, "enable_reconfigure", False):
             raise UsageError(
                 "slackline groups cannot be reconfigured (enable_reconfigure): "
-                "slackline.elastic shrinks and grows them"
+                "slackline.elastic.reconfigure changes the members of the default group"
             )
         if options is not None and not isinstance(options, NicOptions):
             raise UsageError(
@@ -121,6 +121,35 @@ class Context:
         for group in groups:
             group.close(timedelta())
         return nic.open_group(store, rank, size, timeout=timeout, opening=opening)
+
+    def open_beside(
+        self, store: NicStore, rank: int, size: int, *, timeout: timedelta, opening: timedelta
+    ) -> Group:
+        """Open a group beside those that are open; the first call opens the engine.
+
+        The arguments are as in `reopen`. Torch gets the group by `handing_over`; see `drop`.
+        """
+        with limits_named(rank):
+            nic = self._acquire(None)
+        try:
+            group = nic.open_group(store, rank, size, timeout=timeout, opening=opening)
+        except BaseException as error:
+            clean_up(error, partial(self._opened, None))
+            raise
+        self._opened(group)
+        return group
+
+    def drop(self, group: Group) -> None:
+        """Close a group that torch does not know, with its posted operations."""
+        group.close(timedelta())
+        self._release(group)
+
+    def close_others(self, kept: Group) -> None:
+        """Close all groups but one; their posted operations fail."""
+        with self._lock:
+            groups = [group for group in self._groups if group is not kept]
+        for group in groups:
+            group.close(timedelta())
 
     def settle(self) -> None:
         """Block until the operations of all groups on accelerators have ended.

@@ -56,7 +56,7 @@ def shrink(*, timeout: timedelta = timedelta(seconds=30), min_ranks: int = 1) ->
     assert before is not None  # Context sets it for each torch group
     deadline_ns = time.monotonic_ns() + timeout // timedelta(microseconds=1) * 1000
     after, opened = _meet_again(group, before, deadline_ns, min_ranks)
-    replace_default_group(group, after, opened)
+    replace_default_group(after, opened, timeout=group.default_timeout)
     survivors = [before.members.index(member) for member in after.members]
     return Shrunk(
         rank=opened.rank,

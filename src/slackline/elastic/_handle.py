@@ -1,0 +1,169 @@
+"""Handles: strings that name a process and say how to reach it, without any common store.
+
+    process a                                   process b
+    Door: a TCPStore of its own        <──────  connects to one of the addresses of a's handle
+    get_handle() ── any way ─────────────────>  Handle.decode(...)
+
+A handle has the addresses and the port of the process's door, the name of the process, and a digest
+of a secret that only this process knows. By the secret, which it shows to those that it meets, a
+process proves that the handle is its own, and that no other process has taken over its port.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import socket
+import threading
+from typing import Any
+
+from slackline._lazy import record
+from slackline.backend import KeyValueStore
+from slackline.env import Environment
+from slackline.errors import UsageError
+from slackline.nic import NicOptions
+from slackline.nic.connect import local_interfaces, read_key
+
+__all__ = ["Door", "Handle", "open_door"]
+
+LONGEST_HANDLE = 1024
+"""The most bytes of a handle."""
+_VERSION = 1
+_PREFIX = "slackline-handle-"
+_SHOWN = 40
+
+
+@record(frozen=True, kw_only=True)
+class Handle:
+    """The name of a process, with what others need to reach it."""
+
+    name: str
+    """The unique name of the process."""
+    addresses: tuple[str, ...]
+    """The addresses at which the door may be reached; those of the loopback device come last."""
+    port: int
+    proof: str
+    """The digest of the process's secret, in hexadecimal digits."""
+    job: str
+    """A digest of the key of SLACKLINE_KEY; empty without a key."""
+
+    def encode(self) -> str:
+        """Return the handle as a string of at most 1 KiB; addresses that do not fit are left out.
+
+        The address that is dropped first is the last one.
+        """
+        addresses = list(self.addresses)
+        while True:
+            fields = [self.name, addresses, self.port, self.proof, self.job]
+            packed = base64.urlsafe_b64encode(json.dumps(fields, separators=(",", ":")).encode())
+            check = hashlib.sha256(packed).hexdigest()[:8]
+            text = f"{_PREFIX}{_VERSION}.{packed.decode()}.{check}"
+            if len(text) <= LONGEST_HANDLE:
+                return text
+            addresses.pop()
+
+    @classmethod
+    def decode(cls, text: str) -> Handle:
+        """Return the handle that `encode` has written as `text`; raise UsageError for other text.
+
+        The error names the text, and says what is wrong with it.
+        """
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+        if not text.startswith(_PREFIX):
+            raise UsageError(f"{shown!r} is no handle: a handle begins with {_PREFIX!r}")
+        version, _, rest = text.removeprefix(_PREFIX).partition(".")
+        if version != str(_VERSION):
+            raise UsageError(
+                f"the handle {shown!r} has version {version!r}, and this slackline reads version "
+                f"{_VERSION}: install the same version everywhere"
+            )
+        packed, _, check = rest.partition(".")
+        if hashlib.sha256(packed.encode()).hexdigest()[:8] != check:
+            raise UsageError(
+                f"the handle {shown!r} of {len(text)} bytes is cut short or changed: its checksum "
+                "is wrong"
+            )
+        name, addresses, port, proof, job = json.loads(base64.urlsafe_b64decode(packed))
+        return cls(name=name, addresses=tuple(addresses), port=port, proof=proof, job=job)
+
+    def proven_by(self, secret: str) -> bool:
+        """Return whether `secret` is the secret of the process whose handle this is."""
+        return hmac.compare_digest(_digest(secret), self.proof)
+
+    def door_key(self) -> str:
+        """Return the key under which the store of the process's door has the process's secret."""
+        return f"slackline/door/{self.name}"
+
+
+class Door:
+    """The store of this process, at which others meet if its handle is the first of their list."""
+
+    def __init__(self, options: NicOptions) -> None:
+        """Open the store at all addresses, or at the loopback device if `options` say so.
+
+        Raises UsageError if the options name an interface that this host lacks, OSError if no port
+        is free.
+        """
+        from torch._C._distributed_c10d import TCPStore
+
+        near = options.listen == "loopback"
+        found = local_interfaces(options.interfaces, loopback=near)
+        addresses = [each.address for each in sorted(found, key=lambda each: each.is_loopback)]
+        self.secret = secrets.token_hex(16)
+        with _listener(addresses, near=near) as listener:
+            listener.listen()
+            port = listener.getsockname()[1]
+            # The store owns the descriptor from here on.
+            self._server: Any = TCPStore(
+                addresses[0],
+                port,
+                is_master=True,
+                wait_for_workers=False,
+                master_listen_fd=listener.detach(),
+            )
+        key = read_key(options.key)
+        self.handle = Handle(
+            name=secrets.token_hex(8),
+            addresses=tuple(addresses),
+            port=port,
+            proof=_digest(self.secret),
+            job=hashlib.sha256(b"slackline job " + key).hexdigest()[:16] if key else "",
+        )
+        self._server.set(self.handle.door_key(), self.secret)
+
+    @property
+    def store(self) -> KeyValueStore:
+        """A connection to the store."""
+        store: KeyValueStore = self._server
+        return store
+
+
+def _listener(addresses: list[str], *, near: bool) -> socket.socket:
+    """Return a bound socket: at the one address, or else at all addresses of the host."""
+    alone = addresses[0] if near or len(addresses) == 1 else None
+    if alone is None and socket.has_dualstack_ipv6():
+        return socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    family = socket.AF_INET6 if alone is not None and ":" in alone else socket.AF_INET
+    return socket.create_server((alone or "0.0.0.0", 0), family=family)
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()[:32]
+
+
+_lock = threading.Lock()
+_doors: dict[int, Door] = {}
+
+
+def open_door() -> Door:
+    """Return the door of this process; the first call opens it, also in a forked process."""
+    with _lock:
+        door = _doors.get(os.getpid())
+        if door is None:
+            # The door of a parent process stays in the table: to end it is the parent's business.
+            door = _doors[os.getpid()] = Door(NicOptions.from_env(Environment.read()))
+        return door

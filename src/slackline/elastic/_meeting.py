@@ -1,0 +1,124 @@
+"""The store of one change of a group's members, whose every call ends at a deadline.
+
+torch's TCPStore waits without a limit for a server that has stopped. A thread of its own therefore
+makes the calls; who waits for the thread gives up at the deadline.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as Unanswered
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from slackline.backend import KeyValueStore
+from slackline.elastic._handle import Door, Handle
+from slackline.errors import LinkError
+
+__all__ = ["Meeting"]
+
+_Result = TypeVar("_Result")
+_CONNECT_S = 1.0
+"""The longest try to connect to one address of several."""
+_PAUSE_S = 0.02
+_GRACE_S = 2.0
+"""The time after the deadline in which a call may still be answered: a rank that gives a change up
+asks for the decision of the others."""
+
+
+class Meeting:
+    """The store at the door of the first of `handles`, for this rank, until a deadline.
+
+    Use it as a context manager. Every call raises LinkError if the store does not answer.
+    """
+
+    def __init__(
+        self, handles: tuple[Handle, ...], rank: int, door: Door, deadline_s: float
+    ) -> None:
+        """`deadline_s` is a time of time.monotonic(); `door` is the door of this process."""
+        self._leader, self._rank, self.deadline_s = handles[0], rank, deadline_s
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = (
+            queue.SimpleQueue()
+        )
+        threading.Thread(target=self._serve, name="slackline meeting", daemon=True).start()
+        self.store: KeyValueStore = door.store if rank == 0 else self._call(self._connect)
+
+    def __enter__(self) -> Meeting:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._calls.put(None)
+
+    def set(self, key: str, value: str, /) -> None:
+        """Set the value of a key."""
+        self._call(lambda: self.store.set(key, value))
+
+    def get(self, key: str, /) -> bytes:
+        """Return the value of a key that is set."""
+        return self._call(lambda: self.store.get(key))
+
+    def check(self, keys: list[str], /) -> bool:
+        """Return whether all keys are set."""
+        return self._call(lambda: self.store.check(keys))
+
+    def compare_set(self, key: str, expected: str, desired: str, /) -> bytes:
+        """Set a key's value if it is `expected`, or if the key is not set; return the value."""
+        return self._call(lambda: self.store.compare_set(key, expected, desired))
+
+    def _call(self, function: Callable[[], _Result]) -> _Result:
+        called: Future[_Result] = Future()
+        self._calls.put((called, function))
+        try:
+            return called.result(max(0.0, self.deadline_s + _GRACE_S - time.monotonic()))
+        except Unanswered:
+            raise self._silent("does not answer") from None
+        except (RuntimeError, OSError) as error:
+            if isinstance(error, LinkError):
+                raise
+            raise self._silent(f"does not answer: {error}") from error
+
+    def _serve(self) -> None:
+        while (call := self._calls.get()) is not None:
+            called, function = call
+            try:
+                called.set_result(function())
+            except BaseException as error:
+                called.set_exception(error)
+
+    def _connect(self) -> KeyValueStore:
+        """Return a connection to the door of the first rank, at the first address that answers."""
+        from torch._C._distributed_c10d import TCPStore
+
+        handle, reason = self._leader, "no address"
+        while (left_s := self.deadline_s - time.monotonic()) > 0:
+            for address in handle.addresses:
+                try:
+                    within_s = min(_CONNECT_S, left_s)
+                    socket.create_connection((address, handle.port), within_s).close()
+                    store: Any = TCPStore(
+                        address,
+                        handle.port,
+                        is_master=False,
+                        wait_for_workers=False,
+                        timeout=timedelta(seconds=max(_PAUSE_S, left_s)),
+                    )
+                    if store.check([handle.door_key()]):
+                        connected: KeyValueStore = store
+                        return connected
+                    reason = f"another process listens at {address}, port {handle.port}"
+                except (RuntimeError, OSError) as error:
+                    reason = f"{address}, port {handle.port}: {error}"
+            time.sleep(_PAUSE_S)
+        raise self._silent(f"cannot be reached: {reason}")
+
+    def _silent(self, what: str) -> LinkError:
+        return LinkError(
+            f"the process of the first handle in the list, where the others meet, {what}",
+            rank=self._rank,
+            peer=0,
+        )
