@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from torch import distributed as dist
+from torch._C._distributed_c10d import PrefixStore
 
 from slackline._lazy import record
 from slackline.backend import Membership, SlacklineGroup, create, replace_default_group
@@ -85,7 +86,7 @@ def reconfigure(
     with Meeting(listed, rank, door, deadline_s) as meeting:
         opened = _Change(number, listed, rank, door, meeting).run(limit)
         shared: Any = meeting.store
-        store = dist.PrefixStore(f"slackline/change/{number}/torch", shared)
+        store = PrefixStore(f"slackline/change/{number}/torch", shared)
     membership = Membership(
         store=store, generation=0, me=rank, members=tuple(range(len(listed))), lost=opened.lost
     )
