@@ -88,6 +88,18 @@ def commit(*, apart_from: Path | None = None) -> str:
     return f"{head}-dirty" if _git("status", "--porcelain", "-uno", "--", *files) else head
 
 
+def version(folder: str) -> str:
+    """Return the version of a folder, such as "native 1a2b3c4", equal for equal tracked files.
+
+    It has "-dirty" behind it if tracked files differ from the commit's.
+    """
+    tree = _git("rev-parse", "--short", f"HEAD:{folder}")
+    if tree is None:
+        return "unknown"
+    changed = _git("status", "--porcelain", "-uno", "--", folder)
+    return f"{folder} {tree}-dirty" if changed else f"{folder} {tree}"
+
+
 def _git(*arguments: str) -> str | None:
     command = ["git", "-C", str(ROOT), *arguments]
     try:

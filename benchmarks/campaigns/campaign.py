@@ -1,8 +1,9 @@
 """Long runs of generated cases, in pieces that follow each other: `make campaign NAME=models`.
 
-A piece begins at the seed after the last one of the same commit's records, and ends after PIECE or
-with the campaign's last seed. Each piece appends a line of JSON to benchmarks/campaigns/NAME.jsonl.
-The exit status is 1 if a case has failed.
+A piece begins at the seed after the last one that the records of the same commit have, or of the
+same version of the folder on which the cases depend alone. It ends after PIECE or with the
+campaign's last seed, and appends a line of JSON to benchmarks/campaigns/NAME.jsonl. The exit status
+is 1 if a case has failed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, Protocol
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from _harness.machine import commit, describe_machine
+from _harness.machine import commit, describe_machine, version
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
@@ -38,6 +39,8 @@ class Cases(Protocol):
     """The number of cases of the whole campaign."""
     at_once: int
     """The number of cases that are run together."""
+    folder: str | None
+    """The folder of the checkout on which the cases depend alone; None for the whole checkout."""
 
     def run(self, seeds: Sequence[int]) -> dict[int, str]:
         """Run the cases; return a sentence for each seed that has failed."""
@@ -51,6 +54,7 @@ class Models:
 
     total = 20_000
     at_once = 100
+    folder = None
 
     def __init__(self, jobs: Any) -> None:
         from drawn_ranks import train_in_job
@@ -79,6 +83,7 @@ class SlowFromTheStart:
 
     total = 260
     at_once = 1
+    folder = None
 
     def run(self, seeds: Sequence[int]) -> dict[int, str]:
         import start
@@ -106,6 +111,7 @@ class Simulation:
 
     total = 2_000_000
     at_once = 20_000
+    folder = "native"
     _MOST_FAILURES = 100
 
     def __init__(self) -> None:
@@ -173,6 +179,8 @@ class Record:
     count: int
     failed: dict[str, str]
     """A sentence for each seed that has failed."""
+    version: str = ""
+    """The commit, or the version of the folder on which the cases depend alone."""
 
 
 def file_of(name: str) -> Path:
@@ -187,9 +195,15 @@ def records_of(name: str) -> list[Record]:
     return [Record(**json.loads(line)) for line in lines]
 
 
+def version_of(name: str, cases: Cases) -> str:
+    """Return the version of what the cases depend on, equal as long as nothing of it changes."""
+    return commit(apart_from=file_of(name)) if cases.folder is None else version(cases.folder)
+
+
 def next_seed(records: Sequence[Record], here: str) -> int:
-    """Return the first seed that the commit's records have not covered."""
-    return max((each.first + each.count for each in records if each.commit == here), default=0)
+    """Return the first seed that the records of the version `here` have not covered."""
+    covered = (each for each in records if (each.version or each.commit) == here)
+    return max((each.first + each.count for each in covered), default=0)
 
 
 def run_piece(name: str, cases: Cases, first: int, limit: timedelta = PIECE) -> Record:
@@ -211,6 +225,7 @@ def run_piece(name: str, cases: Cases, first: int, limit: timedelta = PIECE) -> 
         first=first,
         count=seed - first,
         failed={str(number): " ".join(said.split()) for number, said in failed.items()},
+        version=version_of(name, cases),
     )
 
 
@@ -221,16 +236,15 @@ def append(record: Record) -> None:
 
 
 def summary(records: Sequence[Record]) -> str:
-    """Return the sum of a campaign's records, a line for each commit, and the failed seeds."""
+    """Return the sum of a campaign's records, a line for each version, and the failed seeds."""
     lines = []
-    for here in dict.fromkeys(each.commit for each in records):
-        of_commit = [each for each in records if each.commit == here]
-        count = sum(each.count for each in of_commit)
-        seconds = sum(each.seconds for each in of_commit)
-        failed = {seed: said for each in of_commit for seed, said in each.failed.items()}
+    for here in dict.fromkeys(each.version or each.commit for each in records):
+        same = [each for each in records if (each.version or each.commit) == here]
+        count = sum(each.count for each in same)
+        seconds = sum(each.seconds for each in same)
+        failed = {seed: said for each in same for seed, said in each.failed.items()}
         lines.append(
-            f"{here}: {count} cases in {len(of_commit)} pieces, {seconds:.0f} s, "
-            f"{len(failed)} failed"
+            f"{here}: {count} cases in {len(same)} pieces, {seconds:.0f} s, {len(failed)} failed"
         )
         lines += [f"  seed {seed}: {said}" for seed, said in failed.items()]
     return "\n".join(lines) or "no piece has been run"
@@ -256,7 +270,7 @@ def main() -> int:
             print("\n".join(texts))
             return int(not all(" is right\n" in text for text in texts))
         done: list[Record] = []
-        first = next_seed(records, commit(apart_from=file_of(options.name)))
+        first = next_seed(records, version_of(options.name, cases))
         while first < cases.total and (options.pieces is None or len(done) < options.pieces):
             record = run_piece(options.name, cases, first, limit)
             append(record)

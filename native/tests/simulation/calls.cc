@@ -59,16 +59,20 @@ bool sums_in_rank_order(const Work& work) {
 std::vector<std::byte> stored(const Work& work, std::span<const float> values) {
   std::vector<std::byte> bytes(values.size() * item_bytes(work));
   if (bytes.empty()) return bytes;
-  if (work.dtype == 0) std::memcpy(bytes.data(), values.data(), bytes.size());
-  for (std::size_t i = 0; i < values.size() && work.dtype != 0; ++i) {
-    std::byte* to = bytes.data() + i * item_bytes(work);
-    const auto whole = static_cast<std::int32_t>(values[i]);
-    const auto upper = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(values[i]) >> 16);
-    if (work.dtype == 2)
-      std::memcpy(to, &whole, sizeof whole);
-    else
-      std::memcpy(to, &upper, sizeof upper);
-  }
+  const auto each = [&](const auto& element_of) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto element = element_of(values[i]);
+      std::memcpy(bytes.data() + i * sizeof element, &element, sizeof element);
+    }
+  };
+  if (work.dtype == 0)
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+  else if (work.dtype == 1)
+    each([](float value) {
+      return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
+    });
+  else
+    each([](float value) { return static_cast<std::int32_t>(value); });
   return bytes;
 }
 

@@ -63,39 +63,50 @@ void Fiber::run() {
   body_();
   body_ = nullptr;
   ended_ = true;
-  switch_to(own_, back_, true);
+  leave(true);
 }
 
-void Fiber::switch_to(ucontext_t& from, ucontext_t& to, [[maybe_unused]] bool last) {
+void Fiber::swap_exceptions() {
   auto* here = reinterpret_cast<Exceptions*>(abi::__cxa_get_globals());
   std::swap(*here, exceptions_);
+}
+
+// Only the first switch to a fiber needs its context. The others are jumps, since a switch of
+// contexts makes a system call.
+void Fiber::enter() {
 #if defined(__SANITIZE_ADDRESS__)
   void* scheduler_fake = nullptr;
-  const bool leaves = &from == &own_;
-  if (leaves)
-    __sanitizer_start_switch_fiber(last ? nullptr : &fake_stack_, scheduler_stack,
-                                   scheduler_stack_bytes);
-  else
-    __sanitizer_start_switch_fiber(&scheduler_fake, stack_, kStackBytes);
+  __sanitizer_start_switch_fiber(&scheduler_fake, stack_, kStackBytes);
 #endif
-  ::swapcontext(&from, &to);
+  if (_setjmp(back_) == 0) {
+    if (begun_) _longjmp(place_, 1);
+    begun_ = true;
+    ::setcontext(&own_);
+  }
 #if defined(__SANITIZE_ADDRESS__)
-  if (leaves)
-    __sanitizer_finish_switch_fiber(fake_stack_, &scheduler_stack, &scheduler_stack_bytes);
-  else
-    __sanitizer_finish_switch_fiber(scheduler_fake, nullptr, nullptr);
+  __sanitizer_finish_switch_fiber(scheduler_fake, nullptr, nullptr);
+#endif
+}
+
+void Fiber::leave([[maybe_unused]] bool last) {
+  swap_exceptions();
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(last ? nullptr : &fake_stack_, scheduler_stack,
+                                 scheduler_stack_bytes);
+#endif
+  if (_setjmp(place_) == 0) _longjmp(back_, 1);
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(fake_stack_, &scheduler_stack, &scheduler_stack_bytes);
 #endif
 }
 
 void Fiber::resume() {
   running = this;
-  switch_to(back_, own_, false);
+  swap_exceptions();
+  enter();
   running = nullptr;
 }
 
-void Fiber::pause() {
-  Fiber* self = running;
-  self->switch_to(self->own_, self->back_, false);
-}
+void Fiber::pause() { running->leave(false); }
 
 }  // namespace slackline::simulation

@@ -1,6 +1,7 @@
 // Threads that take turns: each runs until it pauses, and the scheduler decides which goes on.
 #pragma once
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstddef>
@@ -33,12 +34,16 @@ class Fiber {
 
   static void begin();
   void run();
-  void switch_to(ucontext_t& from, ucontext_t& to, bool last);
+  void swap_exceptions();
+  void enter();
+  void leave(bool last);
 
   std::function<void()> body_;
   std::byte* stack_;
-  ucontext_t own_{};
-  ucontext_t back_{};
+  ucontext_t own_{};  // where the fiber begins
+  jmp_buf place_;     // where the fiber goes on
+  jmp_buf back_;      // where its caller goes on
+  bool begun_ = false;
   Exceptions exceptions_;
   bool ended_ = false;
   void* fake_stack_ = nullptr;  // of the address sanitizer

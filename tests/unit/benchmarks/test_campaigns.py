@@ -13,7 +13,7 @@ with modules_of("campaigns", "campaign") as found:
 
 
 class Cases:
-    total, at_once = 10, 4
+    total, at_once, folder = 10, 4, None
 
     def __init__(self):
         self.ran = []
@@ -48,7 +48,8 @@ def test_the_next_piece_begins_where_the_last_record_of_the_commit_ended(here):
     campaign.append(campaign.run_piece("models", Cases(), 0))
     (line,) = (here / "models.jsonl").read_text().splitlines()
     assert set(json.loads(line)) == {
-        *("name", "commit", "machine", "began", "seconds", "first", "count", "failed")
+        *("name", "commit", "machine", "began", "seconds", "first", "count", "failed"),
+        "version",
     }
     records = campaign.records_of("models")
     assert campaign.next_seed(records, "abc") == 10
@@ -76,3 +77,33 @@ def test_a_campaign_s_own_records_do_not_change_its_commit(monkeypatch, tmp_path
     assert machine.commit(apart_from=tmp_path / "records") == clean
     (tmp_path / "code").write_text("a change")
     assert machine.commit(apart_from=tmp_path / "records") == f"{clean}-dirty"
+
+
+def test_a_campaign_of_a_folder_goes_on_over_other_commits(monkeypatch, tmp_path):
+    def git(*words):
+        identity = ["-c", "user.name=tester", "-c", "user.email=tester@localhost"]
+        subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True)
+
+    def write(name, text):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+        git("add", ".")
+        git("commit", "-q", "-m", text)
+
+    git("init", "-q")
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    monkeypatch.setattr(campaign, "file_of", lambda name: tmp_path / f"{name}.jsonl")
+    write("native/engine", "an engine")
+    cases = Cases()
+    cases.folder = "native"
+    begun = campaign.version_of("simulation", cases)
+    campaign.append(campaign.run_piece("simulation", cases, 0))
+    write("docs/page", "a page")
+    records = campaign.records_of("simulation")
+    assert campaign.version_of("simulation", cases) == begun
+    assert campaign.next_seed(records, begun) == 10
+    write("native/engine", "another engine")
+    changed = campaign.version_of("simulation", cases)
+    assert campaign.next_seed(records, changed) == 0
+    (tmp_path / "native/engine").write_text("a change that is not committed")
+    assert campaign.version_of("simulation", cases) == f"{changed}-dirty"
