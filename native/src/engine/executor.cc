@@ -111,9 +111,11 @@ void Executor::share(const Shares& shares) {
 bool Executor::refused(Request& request) {
   const Group& group = *request.group;
   if (group.broken && !may_outlive_loss(request)) {
-    // Members that have had all data of a lost member still wait for this rank: tell them.
+    // Members that have had all data of a lost member still wait for this rank, and the other end
+    // of a message may wait whatever has ended the group: tell them.
     const bool loss = !group.lost.empty() || !group.told_losses.empty();
-    uses_.endings.fail(request, Failure(group.broken), loss);
+    const bool message = request.key.role != kRoleCollective;
+    uses_.endings.fail(request, Failure(group.broken), loss || message);
     return true;
   }
   if (request.failure) {

@@ -127,10 +127,11 @@ void RailSet::measure(LinkRail& rail, std::int64_t now_ns, bool carries, std::in
   }
   const std::int64_t elapsed = now_ns - rail.checked_ns;
   const bool busy = rail.last.unconfirmed > 0 && carries;
-  // A rail that is idle now was busy until the peer's acknowledgement came, not until this look.
+  // A rail that is idle now was busy until the peer's acknowledgement came, not until this look. If
+  // the peer has said nothing yet, its system has confirmed the bytes a moment ago.
+  const bool said = heard_ns > rail.checked_ns;
   if (rail.was_busy)
-    rail.busy_ns +=
-        busy ? elapsed : std::clamp<std::int64_t>(heard_ns - rail.checked_ns, 0, elapsed);
+    rail.busy_ns += busy || !said ? elapsed : std::min(heard_ns - rail.checked_ns, elapsed);
   const bool full = rail.wire->queued_bytes() > 0;
   rail.span_ns = rail.was_full && full ? rail.span_ns + elapsed : 0;
   rail.span_bytes = rail.was_full && full ? rail.span_bytes + fresh : 0;

@@ -11,7 +11,6 @@ const char* const kTroubleNames[kTroubles] = {"reset", "end",  "silence", "slow"
 
 namespace {
 
-constexpr std::int64_t kPatient = 60 * kSecond;
 constexpr std::int64_t kForGood = 1000 * kSecond;
 
 const char* const kPlanNames[] = {"direct", "mesh", "ring", "reduce-broadcast"};
@@ -29,15 +28,24 @@ std::string time_text(std::int64_t ns) {
   return text.str();
 }
 
-Part draw_part(Draw& draw, bool harsh) {
+// What the work of a schedule may be like: drawn once, so that each schedule has its own mixture.
+struct Temper {
+  bool harsh;      // ranks cancel operations, leave, and have short timeouts
+  bool sleepy;     // ranks come late by up to a second
+  bool long_ones;  // half of the operations are long
+};
+
+Part draw_part(Draw& draw, const Temper& temper) {
   Part part;
   if (draw.percent(40))
-    part.pause_ns = draw.spread(kMicrosecond, (draw.percent(5) ? 1000 : 50) * kMillisecond);
+    part.pause_ns =
+        draw.spread(kMicrosecond, (temper.sleepy || draw.percent(5) ? 1000 : 50) * kMillisecond);
   part.blocking = draw.percent(25);
   part.waits_for_all = draw.percent(30);
   part.registered = draw.percent(50);
-  if (harsh && draw.percent(12)) part.cancel_ns = draw.spread(kMicrosecond, 10 * kMillisecond);
-  if (harsh && draw.percent(4)) part.exit = static_cast<Exit>(draw.between(1, 3));
+  if (temper.harsh && draw.percent(12))
+    part.cancel_ns = draw.spread(kMicrosecond, 10 * kMillisecond);
+  if (temper.harsh && draw.percent(4)) part.exit = static_cast<Exit>(draw.between(1, 3));
   return part;
 }
 
@@ -72,7 +80,7 @@ void draw_cancelled(Draw& draw, const Schedule& schedule, Work& work) {
   }
 }
 
-Work draw_work(Draw& draw, const Schedule& schedule, bool harsh, bool long_ones) {
+Work draw_work(Draw& draw, const Schedule& schedule, const Temper& temper) {
   Work work;
   work.verb = draw_verb(draw);
   if (schedule.aggregator && work.verb == Verb::kAllReduce && draw.percent(60))
@@ -89,12 +97,13 @@ Work draw_work(Draw& draw, const Schedule& schedule, bool harsh, bool long_ones)
   work.tag = draw.percent(50) ? static_cast<int>(draw.between(0, 3)) : 0;
   work.priority = static_cast<int>(draw.between(0, 2));
   if (draw.percent(40)) work.dtype = static_cast<int>(draw.between(1, 2));
-  work.count = draw_count(draw, long_ones);
+  work.count = draw_count(draw, temper.long_ones);
   if (is_message(work.verb)) work.count *= static_cast<std::size_t>(draw.between(1, 8));
   work.in_place = draw.percent(50);
   work.seed = draw.bits();
-  work.timeout_ns = harsh && draw.percent(8) ? draw.spread(kMillisecond, 5 * kSecond) : kPatient;
-  for (int rank = 0; rank < schedule.ranks; ++rank) work.parts.push_back(draw_part(draw, harsh));
+  work.timeout_ns =
+      temper.harsh && draw.percent(8) ? draw.spread(kMillisecond, 5 * kSecond) : Work::kPatient;
+  for (int rank = 0; rank < schedule.ranks; ++rank) work.parts.push_back(draw_part(draw, temper));
   draw_cancelled(draw, schedule, work);
   return work;
 }
@@ -279,10 +288,9 @@ Schedule Schedule::draw(std::uint64_t seed) {
     on.push_back(static_cast<Trouble>(kind));
     s.troubles |= 1u << kind;
   }
-  const bool harsh = swarm.percent(30);
-  const bool long_ones = swarm.percent(30);
-  const auto works = long_ones ? draw.between(2, 12) : draw.between(3, 30);
-  for (std::int64_t i = 0; i < works; ++i) s.work.push_back(draw_work(draw, s, harsh, long_ones));
+  const Temper temper{swarm.percent(40), swarm.percent(15), swarm.percent(30)};
+  const auto works = temper.long_ones ? draw.between(2, 12) : draw.between(3, 30);
+  for (std::int64_t i = 0; i < works; ++i) s.work.push_back(draw_work(draw, s, temper));
   const auto faults = on.empty() ? 0 : draw.percent(15) ? 0 : draw.between(1, 8);
   for (std::int64_t i = 0; i < faults; ++i) s.faults.push_back(draw_fault(draw, s, on));
   const bool silences = s.troubles >> static_cast<int>(Trouble::kSilence) & 1;
@@ -306,24 +314,20 @@ bool Schedule::patient() const {
   };
   // A receive from any source may have a sender as long as one rank is left, and the sender learns
   // nothing of a receive that is cancelled before it has a sender.
-  const bool unclaimed = any([&](const Work& each) {
-    return each.verb == Verb::kAnySource &&
-           any_part(each, [](const Part& part) { return part.cancel_ns >= 0; });
-  });
-  const bool leaving = any([&](const Work& each) {
-    return any_part(each, [](const Part& part) { return part.exit != Exit::kStays; });
-  });
   const bool from_any = any([](const Work& each) { return each.verb == Verb::kAnySource; });
-  const bool hurried = any([](const Work& each) { return each.timeout_ns < kPatient; });
-  return !unclaimed && !(leaving && from_any) && !hurried;
+  return !from_any || !any([&](const Work& each) {
+    return each.is_short() || any_part(each, [](const Part& part) {
+             return part.cancel_ns >= 0 || part.exit != Exit::kStays;
+           });
+  });
 }
 
 bool Schedule::calm() const {
-  return patient() && !std::ranges::any_of(work, [](const Work& each) {
-           return std::ranges::any_of(each.parts, [](const Part& part) {
+  return !std::ranges::any_of(work, [](const Work& each) {
+    return each.is_short() || std::ranges::any_of(each.parts, [](const Part& part) {
              return part.cancel_ns >= 0 || part.exit != Exit::kStays;
            });
-         });
+  });
 }
 
 namespace {
@@ -359,7 +363,7 @@ std::string words_of(const Work& each) {
   if (each.priority != 0) text << ", priority " << each.priority;
   if (each.group != 0) text << ", group " << each.group;
   if (each.in_place && !is_message(each.verb)) text << ", in place";
-  if (each.timeout_ns < kPatient) text << ", timeout " << time_text(each.timeout_ns);
+  if (each.is_short()) text << ", timeout " << time_text(each.timeout_ns);
   return text.str();
 }
 

@@ -52,6 +52,10 @@ struct Work {
   std::uint64_t seed = 0;  // of the data
   std::int64_t timeout_ns = 0;
   std::vector<Part> parts;  // by rank
+
+  static constexpr std::int64_t kPatient = 60'000'000'000;
+  // Return whether the operation may end by its timeout though nothing else goes wrong.
+  bool is_short() const { return timeout_ns < kPatient; }
 };
 
 enum class Trouble : std::uint8_t {
@@ -111,7 +115,7 @@ struct Schedule {
   bool can_act(Trouble trouble, int from, int to) const;
   // Return whether every operation must succeed in spite of the faults.
   bool benign() const;
-  // Return whether no operation may end by its timeout: none has a short one, and a rank that
+  // Return whether an operation ends by its timeout only if this is a short one: a rank that
   // cancels an operation, closes a group or leaves tells the others.
   bool patient() const;
   // Return whether no rank ends an operation: none is cancelled, has a short timeout, or is of a

@@ -224,18 +224,33 @@ void World::check_result(int number, const Doing& doing) {
   if (!work.in_place) compare(doing.source, data, {0, data.size()}, " of the source");
 }
 
+// Check that an operation has ended soon after its timeout, though its rank may not have waited.
+void World::check_end(int number, const Request& request) {
+  if (!schedule_.progress_thread) return;
+  const auto& process = system_.process(number);
+  const std::int64_t due =
+      std::max(request.deadline_ns, process.stopped_until_ns + process.clock_offset_ns);
+  if (request.ended_ns > due + kLateNs)
+    broken("an operation of rank " + std::to_string(number) + " ended " +
+           std::to_string((request.ended_ns - request.deadline_ns) / kMillisecond) +
+           " ms after its timeout");
+}
+
 // Look at an operation that has ended.
 void World::settle(int number, Doing& doing) {
   if (doing.poisoned) return;
   const Request& request = *doing.request;
   note(static_cast<std::uint64_t>(system_.now_ns()) * 31 + doing.work);
+  const Work& work = schedule_.work[doing.work];
   if (request.failure) {
     ++outcome_.failed;
     if (request.failure.message.empty()) broken("a failure has no message");
     if (schedule_.benign())
       broken("work " + std::to_string(doing.work) + " failed at rank " + std::to_string(number) +
              " though nothing asked for it: " + request.failure.message);
-    if (schedule_.patient() && request.failure.fault == slackline::Fault::kTimeout)
+    if (request.failure.fault == slackline::Fault::kTimeout) check_end(number, request);
+    if (schedule_.patient() && !work.is_short() &&
+        request.failure.fault == slackline::Fault::kTimeout)
       broken("work " + std::to_string(doing.work) + " waited at rank " + std::to_string(number) +
              " for its timeout, though another has ended it: " + request.failure.message);
   } else {

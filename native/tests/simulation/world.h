@@ -79,6 +79,7 @@ class World {
   void leave(int number, Exit how);
   Buffer take(Rank& rank, std::size_t bytes, bool registered);
   Group& group_of(int number, std::size_t group);
+  void check_end(int number, const Request& request);
   void exit(int number, std::size_t group, Exit exit);
   void wait_for_all(int number);
   void check_in_time(int number, std::int64_t until_ns);
