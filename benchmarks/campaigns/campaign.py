@@ -138,7 +138,10 @@ class Simulation:
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode not in (0, 1):
             return f"seed {seeds[0]}, schedule 1: the program ended with {done.returncode}\n"
-        return done.stdout
+        crashed = re.search(r"^seed (\d+), schedule \d+: the program crashes", done.stdout, re.M)
+        if crashed is None or int(crashed[1]) == seeds[-1]:
+            return done.stdout
+        return done.stdout + self._play(range(int(crashed[1]) + 1, seeds[-1] + 1), *options)
 
 
 @contextmanager

@@ -275,12 +275,12 @@ NEWER: dict[str, Row] = {
     "gather_into_tensor": Row(gathered("gather_into_tensor"), each=([[1, 2]], [[]])),
     "get_reconfigure_handle": refused(
         lambda at: at.asked.get_reconfigure_handle(),
-        "slackline.elastic.shrink",
+        "slackline.elastic.get_handle",
         unlike_gloo="gloo's groups can be made anew with other members",
     ),
     "new_window": refused(lambda at: at.asked.new_window(), "call send and recv"),
     "reconfigure": refused(
-        lambda at: at.asked.reconfigure(c10d.ReconfigureOptions()), "slackline.elastic.shrink"
+        lambda at: at.asked.reconfigure(c10d.ReconfigureOptions()), "slackline.elastic.reconfigure"
     ),
     "register_abort_hook": refused(
         lambda at: at.asked.register_abort_hook(1, len), "catch the error"

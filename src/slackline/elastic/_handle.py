@@ -15,6 +15,7 @@ import base64
 import hashlib
 import hmac
 import json
+import operator
 import os
 import secrets
 import socket
@@ -35,6 +36,8 @@ LONGEST_HANDLE = 1024
 _VERSION = 1
 _PREFIX = "slackline-handle-"
 _SHOWN = 40
+_OWN = {"::": "::1", "0.0.0.0": "127.0.0.1"}
+"""The addresses at which a process reaches a port of its own that listens at all addresses."""
 
 
 @record(frozen=True, kw_only=True)
@@ -87,8 +90,14 @@ class Handle:
                 f"the handle {shown!r} of {len(text)} bytes is cut short or changed: its checksum "
                 "is wrong"
             )
-        name, addresses, port, proof, job = json.loads(base64.urlsafe_b64decode(packed))
-        return cls(name=name, addresses=tuple(addresses), port=port, proof=proof, job=job)
+        try:
+            name, addresses, port, proof, job = json.loads(base64.urlsafe_b64decode(packed))
+            parts = {"name": name, "addresses": tuple(addresses), "proof": proof, "job": job}
+            if not all(isinstance(part, str) for part in (name, *addresses, proof, job)):
+                raise TypeError("a part is no string")
+            return cls(**parts, port=range(1 << 16)[operator.index(port)])
+        except (ValueError, TypeError, IndexError) as error:
+            raise UsageError(f"the handle {shown!r} has wrong contents: {error}") from error
 
     def proven_by(self, secret: str) -> bool:
         """Return whether `secret` is the secret of the process whose handle this is."""
@@ -103,23 +112,29 @@ class Door:
     """The store of this process, at which others meet if its handle is the first of their list."""
 
     def __init__(self, options: NicOptions) -> None:
-        """Open the store at all addresses, or at the loopback device if `options` say so.
+        """Open the store: at the one address that `options` allow, or else at all of the host.
 
-        Raises UsageError if the options name an interface that this host lacks, OSError if no port
-        is free.
+        The handle names the addresses that the options allow. Raises UsageError if the options name
+        an interface that this host lacks, OSError if no port is free.
         """
         from torch._C._distributed_c10d import TCPStore
 
         near = options.listen == "loopback"
-        found = local_interfaces(options.interfaces, loopback=near)
+        found = [
+            each
+            for each in local_interfaces(options.interfaces, loopback=near)
+            if not each.ip.is_link_local
+        ]
+        if not found:
+            raise UsageError("a handle needs an address that is not link-local, and there is none")
         addresses = [each.address for each in sorted(found, key=lambda each: each.is_loopback)]
         self.secret = secrets.token_hex(16)
         with _listener(addresses, near=near) as listener:
             listener.listen()
-            port = listener.getsockname()[1]
+            address, port = listener.getsockname()[:2]
             # The store owns the descriptor from here on.
             self._server: Any = TCPStore(
-                addresses[0],
+                _OWN.get(address, address),
                 port,
                 is_master=True,
                 wait_for_workers=False,

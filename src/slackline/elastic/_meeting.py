@@ -40,13 +40,20 @@ class Meeting:
     def __init__(
         self, handles: tuple[Handle, ...], rank: int, door: Door, deadline_s: float
     ) -> None:
-        """`deadline_s` is a time of time.monotonic(); `door` is the door of this process."""
+        """Connect to the store; raise LinkError if that does not succeed until `deadline_s`.
+
+        The deadline is a time of time.monotonic(). `door` is this process's own.
+        """
         self._leader, self._rank, self.deadline_s = handles[0], rank, deadline_s
         self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = (
             queue.SimpleQueue()
         )
         threading.Thread(target=self._serve, name="slackline meeting", daemon=True).start()
-        self.store: KeyValueStore = door.store if rank == 0 else self._call(self._connect)
+        try:
+            self.store: KeyValueStore = door.store if rank == 0 else self._call(self._connect)
+        except BaseException:
+            self._calls.put(None)
+            raise
 
     def __enter__(self) -> Meeting:
         return self
@@ -91,30 +98,43 @@ class Meeting:
                 called.set_exception(error)
 
     def _connect(self) -> KeyValueStore:
-        """Return a connection to the door of the first rank, at the first address that answers."""
-        from torch._C._distributed_c10d import TCPStore
+        """Return a connection to the door of the first rank, at the first address that answers.
 
-        handle, reason = self._leader, "no address"
-        while (left_s := self.deadline_s - time.monotonic()) > 0:
+        A door is open for as long as its process lives. Where an address refuses connections, the
+        process has ended, and waiting does not help; a network that does not answer may do so
+        later.
+        """
+        handle, reasons, refused = self._leader, list[str](), False
+        while not refused and time.monotonic() < self.deadline_s:
+            reasons = []
             for address in handle.addresses:
                 try:
-                    within_s = min(_CONNECT_S, left_s)
-                    socket.create_connection((address, handle.port), within_s).close()
-                    store: Any = TCPStore(
-                        address,
-                        handle.port,
-                        is_master=False,
-                        wait_for_workers=False,
-                        timeout=timedelta(seconds=max(_PAUSE_S, left_s)),
-                    )
+                    store = self._try(address)
                     if store.check([handle.door_key()]):
-                        connected: KeyValueStore = store
-                        return connected
-                    reason = f"another process listens at {address}, port {handle.port}"
+                        return store
+                    reasons.append(f"another process listens at {address}, port {handle.port}")
+                    refused = True
                 except (RuntimeError, OSError) as error:
-                    reason = f"{address}, port {handle.port}: {error}"
-            time.sleep(_PAUSE_S)
-        raise self._silent(f"cannot be reached: {reason}")
+                    reasons.append(f"{address}, port {handle.port}: {error}")
+                    refused = refused or isinstance(error, ConnectionRefusedError)
+            if not refused:
+                time.sleep(_PAUSE_S)  # An address without a route fails at once.
+        raise self._silent(f"cannot be reached: {'; '.join(reasons) or 'its time is up'}")
+
+    def _try(self, address: str) -> KeyValueStore:
+        from torch._C._distributed_c10d import TCPStore
+
+        left_s = max(_PAUSE_S, self.deadline_s - time.monotonic())
+        socket.create_connection((address, self._leader.port), min(_CONNECT_S, left_s)).close()
+        store: Any = TCPStore(
+            address,
+            self._leader.port,
+            is_master=False,
+            wait_for_workers=False,
+            timeout=timedelta(seconds=left_s),
+        )
+        connected: KeyValueStore = store
+        return connected
 
     def _silent(self, what: str) -> LinkError:
         return LinkError(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -35,6 +36,8 @@ _HALF_HOUR = timedelta(minutes=30)
 """The time limit of operations in the first group of a process, as torch has it."""
 _DONE = "done"
 _used: set[str] = set()
+_changing = threading.Lock()
+"""Held while this process takes part in a change."""
 
 
 @record(frozen=True, kw_only=True)
@@ -48,9 +51,12 @@ class Reconfigured:
 def get_handle() -> str:
     """Return the handle of this process: a string of at most 1 KiB for lists of `reconfigure`.
 
-    The first call opens a TCP port, at the addresses that SLACKLINE_INTERFACES and
-    SLACKLINE_LISTEN allow. The handle stays the same until the process ends. Whoever can connect to
-    the port can disturb the changes of this process, as with the port of torch's own store.
+    The first call opens a TCP port. The handle names the addresses that SLACKLINE_INTERFACE and
+    SLACKLINE_LISTEN allow; the port listens there if it is one address, and else at all addresses
+    of the host. The handle stays the same until the process ends. Whoever can connect to the port
+    can disturb the changes of this process, as with the port of torch's own store.
+
+    Raises UsageError if the host has no such address.
     """
     return open_door().handle.encode()
 
@@ -76,12 +82,21 @@ def reconfigure(
     deadline_s = time.monotonic() + timeout.total_seconds()
     if timeout <= timedelta():
         raise UsageError(f"timeout must be positive, not {timeout}")
+    if not _changing.acquire(blocking=False):
+        raise UsageError(f"the change {number!r} begins while another one goes on in this process")
+    try:
+        return _reconfigure(number, handles, deadline_s)
+    finally:
+        _changing.release()
+
+
+def _reconfigure(number: str, handles: Sequence[str], deadline_s: float) -> Reconfigured:
     door = open_door()
     listed, rank = _read(handles, door)
-    _use(number)
     before = dist.group.WORLD if dist.is_initialized() else None
     if before is not None and not isinstance(before, SlacklineGroup):
         raise UsageError(f"the default group must be of backend slackline, not {before.name()}")
+    _use(number)
     limit = _HALF_HOUR if before is None else before.default_timeout
     with Meeting(listed, rank, door, deadline_s) as meeting:
         opened = _Change(number, listed, rank, door, meeting).run(limit)
@@ -127,7 +142,7 @@ def _use(number: str) -> None:
 
 
 class _Change:
-    """One change of members, as the process of `rank` takes part in it."""
+    """The part of this process, the new `rank`, in one change of members."""
 
     def __init__(
         self, number: str, handles: tuple[Handle, ...], rank: int, door: Door, meeting: Meeting
@@ -162,6 +177,7 @@ class _Change:
                 opening.set(f"ready/{self._rank}", "")
                 ready = {rank: f"ready/{rank}" for rank in range(len(self._handles))}
                 opening.get_all(ready, "the end of the change of members")
+                decided = store.compare_set("decision", "", _DONE).decode()
         except BaseException as error:
             if not self._gave_up(store, error) and isinstance(error, SlacklineError):
                 assert opened is not None  # Others go on only after this rank was ready.
@@ -169,7 +185,6 @@ class _Change:
             if opened is not None:
                 clean_up(error, partial(create.drop, opened))
             raise
-        decided = store.compare_set("decision", "", _DONE).decode()
         if decided == _DONE:
             return opened
         given_up = PeerError(f"the change {self._number!r} was given up: {decided}")
