@@ -99,7 +99,9 @@ bool Aggregator::left(int rank, const Failure& reason, Leave how) {
   uses_.links.announce(*group_.links[static_cast<std::size_t>(rank)], -1, "left", reason.message);
   if (how != Leave::kOrderly) return false;
   for (const Key& key : uses_.inbox.frames().keys_in(group_.epoch)) {
-    if (key.role == kRoleCollective) refuse(key, reason);
+    // The end of one operation may begin another, which then has its frames.
+    const bool waits = uses_.inbox.frames().find(key) != nullptr;
+    if (waits && key.role == kRoleCollective) refuse(key, reason);
   }
   return false;
 }

@@ -35,9 +35,10 @@ std::shared_ptr<Group> Engine::open_group(std::uint32_t epoch, int rank,
   const Lock lock = entry_.lock();
   std::vector<Link*> by_rank;
   for (const int link : links) by_rank.push_back(link < 0 ? nullptr : &machine_.links().at(link));
-  std::shared_ptr<Group> group;
+  const std::shared_ptr<Group> group =
+      machine_.groups().open(epoch, rank, std::move(by_rank), rank_order);
   entry_.change([&] {
-    group = machine_.groups().open(epoch, rank, std::move(by_rank), rank_order);
+    machine_.groups().learn_past(*group);
     machine_.links().send();
   });
   return group;

@@ -55,7 +55,6 @@ std::shared_ptr<Group> Groups::open(std::uint32_t epoch, int rank, std::vector<L
   auto group = std::make_shared<Group>(epoch, rank, std::move(links), shared, rank_order);
   group->broken = uses_.endings.breakdown();
   uses_.membership.open(group);
-  learn_past(*group);
   return group;
 }
 
@@ -217,7 +216,7 @@ bool Groups::ends_with(const Request& request, int rank, Leave how) const {
   const PeerFlow& flow = request.flows[static_cast<std::size_t>(rank)];
   // A rank that has left grants nothing any more, so the rest of a message is never sent.
   if (sends && flow.sent < request.total) return true;
-  // Nobody takes the segments that wait to be sent to this rank, for a grant of it, or for a rail.
+  // Segments that wait to be sent to this rank, for its grant or for a rail, stay for ever.
   const Link& link = *request.group->links[static_cast<std::size_t>(rank)];
   if (!flow.credit_blocked.empty() || link.queue().holds(request)) return true;
   return needs(request, rank) || flow.lent > 0;

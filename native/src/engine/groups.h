@@ -36,6 +36,9 @@ class Groups {
   std::shared_ptr<Group> open(std::uint32_t epoch, int rank, std::vector<Link*> links,
                               bool rank_order);
 
+  // Take what peers have told of a group before this rank opened it.
+  void learn_past(Group& group);
+
   // Note that `rank` takes no further part in `group`. Operations that still need the rank fail;
   // the others continue. A rank that closed in good order has sent all its data, so operations
   // posted later may still use that data. After any other end nothing new can be posted.
@@ -79,8 +82,6 @@ class Groups {
   void group_aborted(Group& group, const Link& link, const wire::Header& header, Failure failure);
   // The peer behind `link` has closed the group, or its engine.
   void closed(Group& group, const Link& link);
-  // Take what peers have told of the group before this rank opened it.
-  void learn_past(Group& group);
   bool ends_with(const Request& request, int rank, Leave how) const;
   bool told_of_loss(Group& group, int rank, const Failure& failure);
   void note_absence(Group& group, int rank, Failure reason, Leave how);

@@ -18,8 +18,8 @@ struct GroupNotice {
   Failure cause;        // the failure of the group; none if this rank left in good order
 };
 
-// What a peer has told of a group that this rank has not opened yet: the group has failed at the
-// peer, or the peer has left it.
+// The message of a peer about a group that this rank has not opened yet: the group has failed at
+// the peer, or the peer has left it.
 struct EarlyNotice {
   Link* link;
   wire::Header header;  // of an ABORT or a BYE

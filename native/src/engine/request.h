@@ -194,7 +194,7 @@ struct RequestTimes {
   int waiting_threads = 0;
 };
 
-// What is done of an operation, and the memory that it uses.
+// The progress of an operation, and the memory that it uses.
 struct RequestProgress {
   bool active = false;              // registered in the engine's table
   std::uint32_t rails = 0;          // see OperationRecord::rails
@@ -213,7 +213,7 @@ struct AnySource {
   std::uint64_t any_count = 0;
 };
 
-// What the roles of this rank need to know of an operation.
+// The part of an operation that the roles of this rank use.
 struct RequestRoles {
   std::shared_ptr<ReplayCopy> replay_copy;  // set at a worker of an aggregator
   // At an aggregator: the segments of each worker that must be here before anything is added; 0

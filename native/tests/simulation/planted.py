@@ -63,8 +63,6 @@ def plant(name: str, path: Path, *, schedules: int, first: int) -> Found:
         [str(program), *options], capture_output=True, text=True, timeout=MOST_SECONDS + 60
     )
     what = path.read_text().split("\n\n", 1)[0].replace("\n", " ")
-    if done.returncode < 0:
-        return Found(name, what, _played(first, schedules), f"signal {-done.returncode}")
     broken = re.search(_BROKEN, done.stdout, re.MULTILINE)
     if broken is not None:
         return Found(name, what, int(broken[1]), broken[2])
@@ -72,21 +70,6 @@ def plant(name: str, path: Path, *, schedules: int, first: int) -> Found:
     done = subprocess.run(replayed, capture_output=True, text=True, timeout=60)
     kept = re.search(_BROKEN, done.stdout, re.MULTILINE)
     return Found(name, what, None, "" if kept is None else f"by a kept schedule: {kept[2]}")
-
-
-def _played(first: int, schedules: int) -> int:
-    """Return the schedule at which the program crashes, by halving."""
-    low, high = 1, schedules
-    while low < high:
-        middle = (low + high) // 2
-        options = ["--first", str(first), "--count", str(middle)]
-        done = subprocess.run(
-            [str(BUILD / "slackline_simulation"), *options],
-            capture_output=True,
-            timeout=MOST_SECONDS + 60,
-        )
-        low, high = (low, middle) if done.returncode < 0 else (middle + 1, high)
-    return low
 
 
 def _copy_sources() -> None:

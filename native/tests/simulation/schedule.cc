@@ -28,7 +28,7 @@ std::string time_text(std::int64_t ns) {
   return text.str();
 }
 
-// What the work of a schedule may be like: drawn once, so that each schedule has its own mixture.
+// The character of a schedule's work, drawn once, so that each schedule has its own mixture.
 struct Temper {
   bool harsh;      // ranks cancel operations, leave, and have short timeouts
   bool sleepy;     // ranks come late by up to a second

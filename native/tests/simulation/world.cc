@@ -83,8 +83,8 @@ void World::make_engines() {
   for (int number = 0; number < schedule_.processes(); ++number) {
     const As as(system_, number);
     system_.process(number).clock_offset_ns = (number * 7 + 1) * kSecond;
-    // Nobody waits in a call of the aggregator's engine, nor in that of a rank that waits for
-    // others.
+    // No thread of the simulation is in a call of the aggregator's engine, nor in one of a rank
+    // that waits for others: only their own threads can drive these engines.
     if (schedule_.aggregator) options.progress_thread = true;
     rank(number).engine = std::make_unique<Engine>(options);
     rank(number).links.assign(static_cast<std::size_t>(schedule_.processes()), -1);

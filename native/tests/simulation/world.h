@@ -24,7 +24,7 @@ struct Broken : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What has happened in a schedule.
+// The events of one schedule, counted.
 struct Outcome {
   std::uint64_t operations = 0;  // posted by all ranks
   std::uint64_t failed = 0;
