@@ -398,7 +398,7 @@ def test_the_trial_of_group_sizes_is_recorded_as_a_decision(job, tmp_path: Path)
         records = read_file(file_of(tmp_path, rank))
         made = [each for each in records if isinstance(each, Decision) and each.subject == "groups"]
         assert [f"{each.choice}: {each.reason}" for each in made] == [result]
-        assert re.fullmatch(r"\d[\d.]* m?s a step; .+ \d[\d.]* m?s", made[0].reason)
+        assert re.fullmatch(r"\d[\d.]* [mu]?s a step; .+ \d[\d.]* [mu]?s", made[0].reason)
 
 
 def test_ranks_of_several_groups_write_a_file_each(job, tmp_path: Path):

@@ -94,10 +94,11 @@ void Aggregator::report_results(const std::vector<std::uint64_t>& tags) {
 }
 
 // After an orderly end of a worker the others learn from nobody else that operations which they
-// have begun get no result.
+// have begun get no result. A worker of which others say that it is lost has not left: its own link
+// tells its end.
 bool Aggregator::left(int rank, const Failure& reason, Leave how) {
-  uses_.links.announce(*group_.links[static_cast<std::size_t>(rank)], -1, "left", reason.message);
   if (how != Leave::kOrderly) return false;
+  uses_.links.announce(*group_.links[static_cast<std::size_t>(rank)], -1, "left", reason.message);
   for (const Key& key : uses_.inbox.frames().keys_in(group_.epoch)) {
     // The end of one operation may begin another, which then has its frames.
     const bool waits = uses_.inbox.frames().find(key) != nullptr;

@@ -21,6 +21,8 @@ class Clock {
     if (now_ == 0) now_ = source_();
     return now_;
   }
+  // Return the time of this call. A frame that came after the step began has arrived after now().
+  std::int64_t exact() const { return source_(); }
   void begin_step() { now_ = 0; }
   // Begin a step and return its time.
   std::int64_t next() {

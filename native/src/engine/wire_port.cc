@@ -304,7 +304,7 @@ void WirePort::probe(LinkRail& rail) {
 }
 
 void WirePort::on_probe(const wire::Header& header) {
-  const std::int64_t now = uses_.clock.now();
+  const std::int64_t now = uses_.clock.exact();
   LinkRail* rail = this->rail(header.chunk);
   if (rail == nullptr) return;
   if ((header.flags & wire::kFlagAnswer) == 0) {

@@ -336,6 +336,20 @@ void World::aggregate() {
   here.closing = true;
   here.engine->close(kLeaveNs);
   here.left = true;
+  check_departures();
+}
+
+// Check that the aggregator's engine has told of no worker's orderly end that was none.
+void World::check_departures() {
+  const int node = schedule_.ranks;
+  Rank& here = rank(node);
+  while (const auto event = here.engine->connections().next_event()) {
+    const auto link = std::ranges::find(here.links, event->link);
+    const auto number = static_cast<int>(link - here.links.begin());
+    if (event->what == std::string("left") && !rank(number).leaving)
+      break_law(node, "the aggregator told that rank " + std::to_string(number) +
+                          " has left, which has not: " + event->reason);
+  }
 }
 
 Group& World::group_for(const Work& work, int number) {
@@ -419,9 +433,30 @@ void World::exit(int number, std::size_t index, Exit exit) {
   }
 }
 
+// Check that the times of each probe have the order of its way, by the clock of the simulation.
+void World::check_probes(int number) {
+  const Rank& here = rank(number);
+  const std::int64_t offset = system_.process(number).clock_offset_ns;
+  for (const RailStatus& rail : here.engine->connections().rails()) {
+    const auto link = std::ranges::find(here.links, rail.link);
+    const std::int64_t theirs =
+        system_.process(static_cast<int>(link - here.links.begin())).clock_offset_ns;
+    for (const Probe& probe : rail.probes) {
+      const std::int64_t times[] = {probe.sent - offset, probe.received - theirs,
+                                    probe.answered - theirs, probe.back - offset};
+      if (!std::ranges::is_sorted(times))
+        broken("a probe of rank " + std::to_string(number) + " was received " +
+               std::to_string(times[1] - times[0]) + " ns after it was sent, and its answer " +
+               std::to_string(times[3] - times[2]) + " ns after that was sent");
+    }
+  }
+}
+
 // Close all groups of a rank, with Exit::kEnds at once, and its engine.
 void World::leave(int number, Exit how) {
   Rank& here = rank(number);
+  here.leaving = true;
+  check_probes(number);
   const std::int64_t patience = how == Exit::kEnds ? 0 : kLeaveNs;
   for (std::size_t index = 0; index < here.groups.size(); ++index) {
     if (here.groups[index] != nullptr && !here.exited[index]) exit(number, index, how);

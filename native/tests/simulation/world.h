@@ -64,6 +64,7 @@ class World {
     std::shared_ptr<Group> aggregated, fallback;  // with the aggregator, and without
     std::vector<std::unique_ptr<Doing>> doings;
     bool done = false;                                      // with all its work
+    bool leaving = false;                                   // its groups
     std::vector<std::pair<std::byte*, std::size_t>> plain;  // memory that is not the engine's
   };
   static constexpr std::size_t kMargin = 64;
@@ -93,6 +94,8 @@ class World {
   void poison(Doing& doing);
   void check_memory(int number);
   void check_prompt(int number);
+  void check_probes(int number);
+  void check_departures();
   void begin_faults(int number, int work);
   void break_law(int number, const std::string& law);
   void note(std::uint64_t value);
