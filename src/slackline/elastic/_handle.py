@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import ipaddress
 import json
 import operator
 import os
@@ -27,9 +28,9 @@ from slackline.backend import KeyValueStore
 from slackline.env import Environment
 from slackline.errors import UsageError
 from slackline.nic import NicOptions
-from slackline.nic.connect import local_interfaces, read_key
+from slackline.nic.connect import host_identity, local_interfaces, read_key
 
-__all__ = ["Door", "Handle", "open_door"]
+__all__ = ["Connections", "Door", "Handle", "open_door"]
 
 LONGEST_HANDLE = 1024
 """The most bytes of a handle."""
@@ -51,6 +52,8 @@ class Handle:
     port: int
     proof: str
     """The digest of the process's secret, in hexadecimal digits."""
+    host: str
+    """A digest of the host's identity: processes of one host reach each other by its loopback."""
     job: str
     """A digest of the key of SLACKLINE_KEY; empty without a key."""
 
@@ -61,7 +64,7 @@ class Handle:
         """
         addresses = list(self.addresses)
         while True:
-            fields = [self.name, addresses, self.port, self.proof, self.job]
+            fields = [self.name, addresses, self.port, self.proof, self.host, self.job]
             packed = base64.urlsafe_b64encode(json.dumps(fields, separators=(",", ":")).encode())
             check = hashlib.sha256(packed).hexdigest()[:8]
             text = f"{_PREFIX}{_VERSION}.{packed.decode()}.{check}"
@@ -91,21 +94,53 @@ class Handle:
                 "is wrong"
             )
         try:
-            name, addresses, port, proof, job = json.loads(base64.urlsafe_b64decode(packed))
-            parts = {"name": name, "addresses": tuple(addresses), "proof": proof, "job": job}
-            if not all(isinstance(part, str) for part in (name, *addresses, proof, job)):
+            name, addresses, port, *digests = json.loads(base64.urlsafe_b64decode(packed))
+            proof, host, job = digests
+            if not all(isinstance(part, str) for part in (name, *addresses, *digests)):
                 raise TypeError("a part is no string")
-            return cls(**parts, port=range(1 << 16)[operator.index(port)])
-        except (ValueError, TypeError, IndexError) as error:
+            for address in addresses:
+                ipaddress.ip_address(address)
+            if operator.index(port) not in range(1, 1 << 16):
+                raise ValueError(f"there is no port {port}")
+            return cls(
+                name=name,
+                addresses=tuple(addresses),
+                port=port,
+                proof=proof,
+                host=host,
+                job=job,
+            )
+        except (ValueError, TypeError) as error:
             raise UsageError(f"the handle {shown!r} has wrong contents: {error}") from error
 
     def proven_by(self, secret: str) -> bool:
         """Return whether `secret` is the secret of the process whose handle this is."""
         return hmac.compare_digest(_digest(secret), self.proof)
 
+    def reached_from(self, other: Handle) -> tuple[str, ...]:
+        """Return the addresses at which the process with the handle `other` may reach the door.
+
+        On one host the loopback addresses come first: torch's store asks for the name of each
+        address that connects, and that of the loopback is known without a name server. Another
+        host's loopback addresses are left out if it has others.
+        """
+        near = [each for each in self.addresses if ipaddress.ip_address(each).is_loopback]
+        far = [each for each in self.addresses if each not in near]
+        return (*near, *far) if self.host == other.host else tuple(far or near)
+
     def door_key(self) -> str:
         """Return the key under which the store of the process's door has the process's secret."""
         return f"slackline/door/{self.name}"
+
+
+@record(frozen=True)
+class Connections:
+    """Two connections to the store of one door."""
+
+    meetings: KeyValueStore
+    """The torch store for meetings."""
+    groups: Any
+    """The torch store for groups; the program may wait in it, which keeps other threads out."""
 
 
 class Door:
@@ -133,7 +168,7 @@ class Door:
             listener.listen()
             address, port = listener.getsockname()[:2]
             # The store owns the descriptor from here on.
-            self._server: Any = TCPStore(
+            server: Any = TCPStore(
                 _OWN.get(address, address),
                 port,
                 is_master=True,
@@ -146,15 +181,13 @@ class Door:
             addresses=tuple(addresses),
             port=port,
             proof=_digest(self.secret),
+            host=_digest(host_identity())[:16],
             job=hashlib.sha256(b"slackline job " + key).hexdigest()[:16] if key else "",
         )
-        self._server.set(self.handle.door_key(), self.secret)
-
-    @property
-    def store(self) -> KeyValueStore:
-        """A connection to the store."""
-        store: KeyValueStore = self._server
-        return store
+        server.set(self.handle.door_key(), self.secret)
+        self.connections = Connections(server, server.clone())
+        self.kept: dict[str, Connections] = {}
+        """The connections to the door of the change before, by the name of its process."""
 
 
 def _listener(addresses: list[str], *, near: bool) -> socket.socket:

@@ -16,8 +16,7 @@ from concurrent.futures import TimeoutError as Unanswered
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from slackline.backend import KeyValueStore
-from slackline.elastic._handle import Door, Handle
+from slackline.elastic._handle import Connections, Door, Handle
 from slackline.errors import LinkError
 
 __all__ = ["Meeting"]
@@ -48,9 +47,10 @@ class Meeting:
         self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = (
             queue.SimpleQueue()
         )
+        self._door = door
         threading.Thread(target=self._serve, name="slackline meeting", daemon=True).start()
         try:
-            self.store: KeyValueStore = door.store if rank == 0 else self._call(self._connect)
+            self._to = door.connections if rank == 0 else self._call(self._connect)
         except BaseException:
             self._calls.put(None)
             raise
@@ -63,19 +63,24 @@ class Meeting:
 
     def set(self, key: str, value: str, /) -> None:
         """Set the value of a key."""
-        self._call(lambda: self.store.set(key, value))
+        self._call(lambda: self._to.meetings.set(key, value))
 
     def get(self, key: str, /) -> bytes:
         """Return the value of a key that is set."""
-        return self._call(lambda: self.store.get(key))
+        return self._call(lambda: self._to.meetings.get(key))
 
     def check(self, keys: list[str], /) -> bool:
         """Return whether all keys are set."""
-        return self._call(lambda: self.store.check(keys))
+        return self._call(lambda: self._to.meetings.check(keys))
 
     def compare_set(self, key: str, expected: str, desired: str, /) -> bytes:
         """Set a key's value if it is `expected`, or if the key is not set; return the value."""
-        return self._call(lambda: self.store.compare_set(key, expected, desired))
+        return self._call(lambda: self._to.meetings.compare_set(key, expected, desired))
+
+    @property
+    def group_store(self) -> Any:
+        """The torch store at the same door for the group."""
+        return self._to.groups
 
     def _call(self, function: Callable[[], _Result]) -> _Result:
         called: Future[_Result] = Future()
@@ -97,21 +102,26 @@ class Meeting:
             except BaseException as error:
                 called.set_exception(error)
 
-    def _connect(self) -> KeyValueStore:
-        """Return a connection to the door of the first rank, at the first address that answers.
+    def _connect(self) -> Connections:
+        """Return connections to the door of the first rank: those of an earlier change or new ones.
 
         A door is open for as long as its process lives. Where an address refuses connections, the
         process has ended, and waiting does not help; a network that does not answer may do so
         later.
         """
         handle, reasons, refused = self._leader, list[str](), False
+        kept = self._door.kept.get(handle.name)
+        if kept is not None and _leads_to(kept, handle):
+            return kept
         while not refused and time.monotonic() < self.deadline_s:
             reasons = []
-            for address in handle.addresses:
+            for address in handle.reached_from(self._door.handle):
                 try:
                     store = self._try(address)
                     if store.check([handle.door_key()]):
-                        return store
+                        kept = Connections(store, store.clone())
+                        self._door.kept = {handle.name: kept}
+                        return kept
                     reasons.append(f"another process listens at {address}, port {handle.port}")
                     refused = True
                 except (RuntimeError, OSError) as error:
@@ -121,24 +131,30 @@ class Meeting:
                 time.sleep(_PAUSE_S)  # An address without a route fails at once.
         raise self._silent(f"cannot be reached: {'; '.join(reasons) or 'its time is up'}")
 
-    def _try(self, address: str) -> KeyValueStore:
+    def _try(self, address: str) -> Any:
         from torch._C._distributed_c10d import TCPStore
 
         left_s = max(_PAUSE_S, self.deadline_s - time.monotonic())
         socket.create_connection((address, self._leader.port), min(_CONNECT_S, left_s)).close()
-        store: Any = TCPStore(
+        return TCPStore(
             address,
             self._leader.port,
             is_master=False,
             wait_for_workers=False,
             timeout=timedelta(seconds=left_s),
         )
-        connected: KeyValueStore = store
-        return connected
 
     def _silent(self, what: str) -> LinkError:
+        self._door.kept.pop(self._leader.name, None)
         return LinkError(
             f"the process of the first handle in the list, where the others meet, {what}",
             rank=self._rank,
             peer=0,
         )
+
+
+def _leads_to(connections: Connections, handle: Handle) -> bool:
+    try:
+        return bool(connections.meetings.check([handle.door_key()]))
+    except (RuntimeError, OSError):  # The network has cut them.
+        return False

@@ -17,7 +17,6 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 from torch import distributed as dist
 from torch._C._distributed_c10d import PrefixStore
@@ -100,8 +99,8 @@ def _reconfigure(number: str, handles: Sequence[str], deadline_s: float) -> Reco
     limit = _HALF_HOUR if before is None else before.default_timeout
     with Meeting(listed, rank, door, deadline_s) as meeting:
         opened = _Change(number, listed, rank, door, meeting).run(limit)
-        shared: Any = meeting.store
-        store = PrefixStore(f"slackline/change/{number}/torch", shared)
+        store = PrefixStore(f"slackline/change/{number}/torch", meeting.group_store)
+        store.set_timeout(limit)
     membership = Membership(
         store=store, generation=0, me=rank, members=tuple(range(len(listed))), lost=opened.lost
     )

@@ -1,8 +1,10 @@
 """Changes of members: processes leave, join, split and merge, and a change that fails changes
 nothing."""
 
+import dataclasses
 import os
 import signal
+import threading
 import time
 from datetime import timedelta
 
@@ -11,6 +13,7 @@ import torch
 from torch import distributed as dist
 
 from slackline import backend, elastic
+from slackline.elastic._handle import open_door
 from slackline.errors import LinkError, MismatchError, PeerError, TimeoutError, UsageError
 
 SHORT = timedelta(seconds=1.5)
@@ -20,7 +23,7 @@ WITHIN_S = 20.0
 
 
 class Ranks:
-    """What the ranks of a test share, whatever groups they are in."""
+    """The handles of all ranks of a test, and meetings of the ranks in whatever groups they are."""
 
     def __init__(self):
         self.me, size = dist.get_rank(), dist.get_world_size()
@@ -153,9 +156,8 @@ def wrong_lists(rank, size):
 
 def stranger():
     """Return the handle of a process that does not live any more."""
-    from slackline.elastic._handle import Handle
-
-    return Handle(name="f" * 16, addresses=("127.0.0.1",), port=9, proof="0", job="").encode()
+    ended = dataclasses.replace(open_door().handle, name="f" * 16, addresses=("127.0.0.1",), port=9)
+    return ended.encode()
 
 
 def test_a_wrong_list_is_refused_and_changes_nothing(job):
@@ -188,6 +190,45 @@ def absent(rank, size):
 
 def test_after_a_change_that_fails_the_old_group_is_as_it_was(job):
     job(3, absent)
+
+
+def two_at_once(rank, size):
+    """Begin a change while another thread's change waits for rank 1."""
+    ranks = Ranks()
+    if rank == 0:
+        first = threading.Thread(target=elastic.reconfigure, args=("first", ranks.handles))
+        first.start()
+        open_door().connections.groups.wait(["slackline/change/first/member/0"])
+        with pytest.raises(UsageError, match="'second' begins while another one goes on"):
+            elastic.reconfigure("second", ranks.handles)
+        ranks.meet()
+        first.join()
+        works()
+    else:
+        ranks.meet()
+        ranks.change("first", 0, 1)
+    ranks.change("second", 0, 1)
+
+
+def test_a_process_changes_its_group_once_at_a_time(job):
+    job(2, two_at_once)
+
+
+def shrunk(rank, size):
+    """Let rank 2 die after a change; the first rank, whose store all use, lives on."""
+    ranks = Ranks()
+    ranks.change("before", 0, 1, 2)
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(PeerError):
+        dist.barrier()
+    assert elastic.shrink().size == 2
+    works()
+    ranks.change("after", 1, 0)
+
+
+def test_a_group_that_was_changed_shrinks(job):
+    job(3, shrunk, dying=(2,))
 
 
 def one_dies(rank, size):

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Rendezvous,
         check_kernels,
         exchange_descriptors,
+        host_identity,
         read_key,
         to_descriptor,
     )
@@ -77,8 +78,8 @@ else:
             ),
             "_paths": "Attempt",
             "_rendezvous": (
-                "EndpointDescriptor Rendezvous check_kernels exchange_descriptors read_key "
-                "to_descriptor"
+                "EndpointDescriptor Rendezvous check_kernels exchange_descriptors host_identity "
+                "read_key to_descriptor"
             ),
             "_sockets": (
                 "check_congestion control_congestion is_named port_range port_range_text ready"
@@ -111,6 +112,7 @@ __all__ = [
     "equal_arenas",
     "exchange_descriptors",
     "fresh_nonce",
+    "host_identity",
     "is_named",
     "local_interfaces",
     "port_range",
