@@ -1,4 +1,5 @@
-// A test device: a ring NIC in plain C++ that adds for its rank on a thread of its own.
+// Test devices in plain C++, on threads of their own: a ring NIC that adds for its rank, and an
+// aggregation node.
 #pragma once
 
 #include <atomic>
@@ -153,6 +154,53 @@ class RingDevice {
   const std::shared_ptr<Group> group_;
   const std::function<void()> before_;
   std::map<DeviceKey, Open> open_;
+  std::thread thread_;
+};
+
+// An aggregation node. The device adds complete sets of frames, one frame of each worker, in
+// float32 or int32, and fails after `limit` sets.
+class NodeDevice {
+ public:
+  NodeDevice(Engine& engine, std::shared_ptr<Group> group, int limit)
+      : engine_(engine), group_(std::move(group)), left_(limit) {
+    engine_.roles().attach(*group_, "test");
+    thread_ = std::thread([this] { run(); });
+  }
+  ~NodeDevice() { thread_.join(); }  // requires that the engine has been closed
+
+ private:
+  void run() {
+    const auto workers = static_cast<std::size_t>(group_->size() - 1);
+    while (const auto work = engine_.roles().device_work(*group_)) {
+      std::vector<Bytes> out;
+      for (std::size_t i = 0; i < work->frames.size(); ++i) {
+        const Bytes& frame = work->frames[i].bytes;
+        if (i % workers == 0)
+          out.push_back(frame);
+        else
+          add(out.back(), frame);
+      }
+      if ((left_ -= static_cast<int>(out.size())) < 0) {
+        engine_.roles().device_failed(*group_, "it is on fire");
+        return;
+      }
+      const std::vector<std::span<const std::byte>> spans(out.begin(), out.end());
+      engine_.roles().device_answer(*group_, spans, {}, {});
+    }
+  }
+
+  static void add(Bytes& sum, const Bytes& frame) {
+    wire::Header header;
+    std::memcpy(&header, frame.data(), sizeof header);
+    const auto dtype = static_cast<wire::DType>(header.dtype);
+    std::byte* to = sum.data() + sizeof header;
+    kernels::add(dtype, wire::ReduceOp::kSum, to, frame.data() + sizeof header, to,
+                 (frame.size() - sizeof header) / wire::item_size(dtype), 1);
+  }
+
+  Engine& engine_;
+  const std::shared_ptr<Group> group_;
+  int left_;
   std::thread thread_;
 };
 

@@ -7,55 +7,13 @@
 #include <thread>
 
 #include "../src/engine/worker.h"
+#include "devices.h"
 #include "frames.h"
 
 namespace slackline::test {
 namespace {
 
 constexpr std::uint32_t kFallbackEpoch = 1000;
-
-// A test device that acts as an aggregation node on its own thread. The device adds complete sets
-// of frames, one frame of each worker, and fails after `limit` sets.
-class NodeDevice {
- public:
-  NodeDevice(Engine& engine, std::shared_ptr<Group> group, int limit)
-      : engine_(engine), group_(std::move(group)), left_(limit) {
-    engine_.roles().attach(*group_, "test");
-    thread_ = std::thread([this] { run(); });
-  }
-  ~NodeDevice() { thread_.join(); }  // requires that the engine has been closed
-
- private:
-  void run() {
-    const int workers = group_->size() - 1;
-    while (const auto work = engine_.roles().device_work(*group_)) {
-      std::vector<std::vector<std::byte>> out;
-      for (std::size_t i = 0; i < work->frames.size(); ++i) {
-        const DeviceFrame& frame = work->frames[i];
-        if (i % static_cast<std::size_t>(workers) == 0) {
-          out.push_back(frame.bytes);
-          continue;
-        }
-        auto* sum = reinterpret_cast<float*>(out.back().data() + sizeof(wire::Header));
-        const auto* part =
-            reinterpret_cast<const float*>(frame.bytes.data() + sizeof(wire::Header));
-        for (std::size_t k = 0; k < (frame.bytes.size() - sizeof(wire::Header)) / 4; ++k)
-          sum[k] += part[k];
-      }
-      if ((left_ -= static_cast<int>(out.size())) < 0) {
-        engine_.roles().device_failed(*group_, "it is on fire");
-        return;
-      }
-      const std::vector<std::span<const std::byte>> spans(out.begin(), out.end());
-      engine_.roles().device_answer(*group_, spans, {}, {});
-    }
-  }
-
-  Engine& engine_;
-  const std::shared_ptr<Group> group_;
-  int left_;
-  std::thread thread_;
-};
 
 // Workers 0 to n - 1, and an aggregator on the last engine.
 struct Star {
@@ -102,14 +60,14 @@ struct Star {
   std::unique_ptr<NodeDevice> device;
 };
 
-constexpr std::size_t kSizes[] = {0, 1, 15, 1000, 20'000, 100'003, 1'000'000};
+constexpr std::size_t kLengths[] = {0, 1, 15, 1000, 20'000, 100'003, 1'000'000};
 
 TEST("an aggregator reduces every size, in place or not, and posts nothing") {
   for (const Kind kind : {Kind::kStream, Kind::kDatagram}) {
     for (const int workers : {2, 4}) {
       Star net(workers, 1, kind);
       on_every_rank(workers, [&](int rank) {
-        for (const std::size_t count : kSizes) {
+        for (const std::size_t count : kLengths) {
           net.all_reduce(rank, count, workers == 2);
           const std::vector<float> source = contributions(rank, count);
           std::vector<float> target(count, -1);
@@ -126,7 +84,7 @@ TEST("an aggregator that waits for several segments, or for whole messages, give
   for (const std::uint32_t onset : {3u, 100u, 1u << 30}) {
     Star net(3, onset);
     on_every_rank(3, [&](int rank) {
-      for (const std::size_t count : kSizes) net.all_reduce(rank, count);
+      for (const std::size_t count : kLengths) net.all_reduce(rank, count);
     });
   }
 }
@@ -136,7 +94,7 @@ TEST("a device behind an aggregator adds, whatever the onset") {
     for (const Kind kind : {Kind::kStream, Kind::kDatagram}) {
       Star net(3, onset, kind, 1 << 30);
       on_every_rank(3, [&](int rank) {
-        for (const std::size_t count : kSizes) net.all_reduce(rank, count);
+        for (const std::size_t count : kLengths) net.all_reduce(rank, count);
       });
       CHECK(net.ranks.engine(3).counters()["device_frames_given"] > 0);
     }
@@ -147,8 +105,8 @@ TEST("workers outlive the device of their aggregator") {
   for (const int limit : {0, 1, 20}) {
     Star net(3, 1, Kind::kStream, limit);
     on_every_rank(3, [&](int rank) {
-      for (const std::size_t count : kSizes) net.all_reduce(rank, count);
-      for (const std::size_t count : kSizes) net.all_reduce(rank, count, false);
+      for (const std::size_t count : kLengths) net.all_reduce(rank, count);
+      for (const std::size_t count : kLengths) net.all_reduce(rank, count, false);
     });
   }
 }

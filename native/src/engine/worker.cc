@@ -18,6 +18,13 @@ namespace {
 // group can finish the operation without it.
 constexpr std::int64_t kPatienceNs = 3'000'000'000;
 
+// Return whether a failure may be one of the aggregator alone, without which the workers go on:
+// that of a peer, a link or a frame.
+bool may_go_on(const Failure& failure) {
+  return failure.fault == Fault::kPeer || failure.fault == Fault::kLink ||
+         failure.fault == Fault::kFrame;
+}
+
 }  // namespace
 
 void Worker::started(Request& request) {
@@ -44,12 +51,8 @@ const std::byte* Worker::keep(const Request& request, std::size_t offset, std::s
   return copy.memory.get() + offset;
 }
 
-// A failure because of a peer, a link or a frame may be one of the aggregator alone.
 bool Worker::failed(Request& request, Failure& failure) {
-  const bool may_go_on =
-      !group_.closed && (failure.fault == Fault::kPeer || failure.fault == Fault::kLink ||
-                         failure.fault == Fault::kFrame);
-  if (may_go_on) {
+  if (!group_.closed && may_go_on(failure)) {
     abandon(std::move(failure));
     // The request's reduction had not begun if abandon() did not find it.
     if (request.group.get() == &group_ && !request.finished()) divert(request);
@@ -159,7 +162,8 @@ void StandIn::early(const Key& key) {
                            group_.rank, -1, -1, -1});
   }
   const Key own{key.tag, served->epoch, key.role};
-  if (const Failure* failure = uses_.inbox.failure_of(own)) return refuse(key, *failure);
+  const Failure* failure = uses_.inbox.failure_of(own);
+  if (failure != nullptr && !may_go_on(*failure)) return refuse(key, *failure);
   const std::shared_ptr<ReplayCopy> copy = worker.take_copy(own);
   if (copy == nullptr) return;
   Operation operation;

@@ -72,6 +72,7 @@ void pass_part(Archive& archive, P& part) {
   archive(part.blocking);
   archive(part.waits_for_all);
   archive(part.registered);
+  archive(part.shares_ns);
   archive(part.cancel_ns);
   archive(part.exit);
 }
@@ -89,6 +90,7 @@ void pass_work(Archive& archive, W& work) {
   archive(work.count);
   archive(work.in_place);
   archive(work.seed);
+  list(archive, work.weights, [&](auto& each) { archive(each); });
   archive(work.timeout_ns);
   list(archive, work.parts, [&](auto& part) { pass_part(archive, part); });
 }
@@ -111,6 +113,7 @@ void pass(Archive& archive, S& s) {
   archive(s.ranks);
   archive(s.aggregator);
   archive(s.onset);
+  archive(s.device_sets);
   list(archive, s.rails, [&](auto& each) { archive(each); });
   list(archive, s.datagrams, [&](auto& each) { archive(each); });
   list(archive, s.groups,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <sstream>
+#include <tuple>
 
 namespace slackline::simulation {
 
@@ -80,6 +81,18 @@ void draw_cancelled(Draw& draw, const Schedule& schedule, Work& work) {
   }
 }
 
+// Let the ranks of some operations own unequal shares, whose weights they may learn late.
+void draw_shares(const Schedule& schedule, Work& work) {
+  Draw draw(work.seed ^ 0x534841524553ull);
+  if (work.verb != Verb::kAllReduce || !draw.percent(15)) return;
+  for (std::size_t i = 0; i < schedule.groups[work.group].size(); ++i)
+    work.weights.push_back(static_cast<std::uint32_t>(draw.percent(15) ? 0 : draw.spread(1, 1000)));
+  work.weights[0] += 1;  // so that they have a sum
+  for (Part& part : work.parts) {
+    if (draw.percent(50)) part.shares_ns = draw.spread(kMicrosecond, 5 * kMillisecond);
+  }
+}
+
 Work draw_work(Draw& draw, const Schedule& schedule, const Temper& temper) {
   Work work;
   work.verb = draw_verb(draw);
@@ -97,6 +110,9 @@ Work draw_work(Draw& draw, const Schedule& schedule, const Temper& temper) {
   work.tag = draw.percent(50) ? static_cast<int>(draw.between(0, 3)) : 0;
   work.priority = static_cast<int>(draw.between(0, 2));
   if (draw.percent(40)) work.dtype = static_cast<int>(draw.between(1, 2));
+  // The device of the aggregator adds float32 and int32.
+  if (work.verb == Verb::kAggregated && schedule.device_sets >= 0 && work.dtype == 1)
+    work.dtype = 0;
   work.count = draw_count(draw, temper.long_ones);
   if (is_message(work.verb)) work.count *= static_cast<std::size_t>(draw.between(1, 8));
   work.in_place = draw.percent(50);
@@ -105,6 +121,7 @@ Work draw_work(Draw& draw, const Schedule& schedule, const Temper& temper) {
       temper.harsh && draw.percent(8) ? draw.spread(kMillisecond, 5 * kSecond) : Work::kPatient;
   for (int rank = 0; rank < schedule.ranks; ++rank) work.parts.push_back(draw_part(draw, temper));
   draw_cancelled(draw, schedule, work);
+  draw_shares(schedule, work);
   return work;
 }
 
@@ -195,6 +212,45 @@ void draw_failover(Draw& draw, Schedule& s) {
   }
 }
 
+// Let the first rail of a TCP link be silent, and the others end, most for good, while they carry
+// an operation that was posted meanwhile: no rail is up then, until the first one answers again.
+void draw_last_resort(Draw& draw, Schedule& s) {
+  std::vector<std::pair<int, int>> links;
+  for (int a = 0; a < s.ranks; ++a) {
+    for (int b = 0; b < s.ranks; ++b) {
+      const auto pair = static_cast<std::size_t>(s.pair_of(a, b));
+      if (a != b && s.rails[pair] > 1 && s.datagrams[pair] == 0) links.emplace_back(a, b);
+    }
+  }
+  if (links.empty()) return;
+  Fault silent;
+  silent.trouble = Trouble::kSilence;
+  std::tie(silent.a, silent.b) = draw.one_of(links);
+  std::vector<std::size_t> works;
+  for (std::size_t i = 0; i < s.work.size(); ++i) {
+    if (s.takes_part(s.work[i], silent.a) && s.takes_part(s.work[i], silent.b)) works.push_back(i);
+  }
+  if (works.size() < 2) return;
+  const auto met = static_cast<std::size_t>(draw.between(1, std::ssize(works) - 1));
+  silent.work = static_cast<int>(works[met - 1]);
+  silent.at_ns = draw.spread(100, 100 * kMicrosecond);
+  silent.for_ns = draw.between(400 * kMillisecond, 1200 * kMillisecond);
+  s.faults.push_back(silent);
+  for (const int rank : {silent.a, silent.b})
+    s.work[works[met]].parts[static_cast<std::size_t>(rank)].pause_ns =
+        draw.between(silent.for_ns / 2, silent.for_ns);
+  const int rails = s.rails[static_cast<std::size_t>(s.pair_of(silent.a, silent.b))];
+  for (int rail = 1; rail < rails; ++rail) {
+    Fault lost = silent;
+    lost.trouble = draw.percent(50) ? Trouble::kReset : Trouble::kEnd;
+    lost.work = static_cast<int>(works[met]);
+    lost.at_ns = draw.spread(100, kMillisecond);
+    lost.rail = rail;
+    lost.for_ns = draw.percent(75) ? kForGood : draw.spread(kMillisecond, 2 * kSecond);
+    s.faults.push_back(lost);
+  }
+}
+
 // Half of the schedules have lines of 1 GB/s and 20 us; others are slower and longer.
 void draw_line(Draw& draw, Schedule& s) {
   if (draw.percent(50)) return;
@@ -264,6 +320,9 @@ Schedule Schedule::draw(std::uint64_t seed) {
   s.ranks = draw.percent(60) ? 2 : static_cast<int>(draw.between(3, draw.percent(80) ? 4 : 6));
   s.aggregator = swarm.percent(20);
   s.onset = static_cast<std::uint32_t>(draw.between(1, 8));
+  Draw device(seed ^ 0x444556494345ull);
+  if (s.aggregator && device.percent(40))
+    s.device_sets = device.percent(50) ? 1 << 30 : static_cast<int>(device.spread(1, 1000)) - 1;
   draw_links(draw, swarm, s);
   draw_groups(draw, s);
   s.manners.short_reads = swarm.percent(50);
@@ -296,6 +355,7 @@ Schedule Schedule::draw(std::uint64_t seed) {
   const bool silences = s.troubles >> static_cast<int>(Trouble::kSilence) & 1;
   const bool resets = s.troubles >> static_cast<int>(Trouble::kReset) & 1;
   if (silences && resets && draw.percent(60)) draw_failover(draw, s);
+  if (s.troubles != 0 && swarm.percent(6)) draw_last_resort(draw, s);
   return s;
 }
 
@@ -363,6 +423,8 @@ std::string words_of(const Work& each) {
   if (each.priority != 0) text << ", priority " << each.priority;
   if (each.group != 0) text << ", group " << each.group;
   if (each.in_place && !is_message(each.verb)) text << ", in place";
+  if (!each.weights.empty()) text << ", shares";
+  for (const std::uint32_t weight : each.weights) text << ' ' << weight;
   if (each.is_short()) text << ", timeout " << time_text(each.timeout_ns);
   return text.str();
 }
@@ -372,6 +434,7 @@ std::string words_of(const Part& part) {
   if (part.pause_ns > 0) text += " pauses " + time_text(part.pause_ns) + ",";
   text += part.blocking ? " blocks" : " posts";
   if (part.registered) text += " registered";
+  if (part.shares_ns >= 0) text += ", knows the shares after " + time_text(part.shares_ns);
   if (part.cancel_ns >= 0) text += ", cancels after " + time_text(part.cancel_ns);
   if (part.waits_for_all) text += ", waits";
   if (part.exit == Exit::kCloses) text += ", closes the group";
@@ -452,6 +515,7 @@ std::string Schedule::story() const {
   if (first_sequence != 1) text << ", first number " << first_sequence;
   if (spin_us > 0) text << ", spins";
   if (aggregator) text << ", aggregator " << ranks << " from segment " << onset << " on";
+  if (device_sets >= 0) text << " with a device for " << device_sets << " sets of frames";
   for (std::size_t group = 1; group < groups.size(); ++group) {
     text << ", group " << group << " of";
     for (const int rank : groups[group]) text << ' ' << rank;

@@ -33,6 +33,7 @@ struct Part {
   bool blocking = false;        // the call returns when the operation has ended
   bool waits_for_all = false;   // after the call, for all operations so far
   bool registered = false;      // the memory is the engine's
+  std::int64_t shares_ns = -1;  // the weights are known this long after the call; -1: before it
   std::int64_t cancel_ns = -1;  // cancel the operation after this time; -1: never
   Exit exit = Exit::kStays;
 };
@@ -49,7 +50,8 @@ struct Work {
   int priority = 0;
   std::size_t count = 0;  // of floats, or of bytes for a message
   bool in_place = false;
-  std::uint64_t seed = 0;  // of the data
+  std::uint64_t seed = 0;              // of the data
+  std::vector<std::uint32_t> weights;  // of the shares of an all_reduce; none: equal shares
   std::int64_t timeout_ns = 0;
   std::vector<Part> parts;  // by rank
 
@@ -91,7 +93,8 @@ struct Schedule {
   // `onset` segments of each rank have arrived.
   bool aggregator = false;
   std::uint32_t onset = 1;
-  std::vector<int> rails;                // by pair (see pair_of): 0 for shared memory
+  int device_sets = -1;    // a device adds as many sets of frames for it, then fails; -1: no device
+  std::vector<int> rails;  // by pair (see pair_of): 0 for shared memory
   std::vector<int> datagrams;            // by pair: 1 over UDP
   std::vector<std::vector<int>> groups;  // the ranks of each, in increasing order
   Manners manners;

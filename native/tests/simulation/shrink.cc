@@ -54,6 +54,7 @@ std::vector<Change> changes_of(const Schedule& schedule) {
   changes.emplace_back([](Schedule& s) { return simplify(s.progress_thread, false); });
   changes.emplace_back([](Schedule& s) { return simplify(s.spin_us, 0); });
   changes.emplace_back([](Schedule& s) { return simplify(s.rank_order, false); });
+  changes.emplace_back([](Schedule& s) { return simplify(s.device_sets, -1); });
   changes.emplace_back([](Schedule& s) { return simplify(s.first_sequence, std::uint32_t{1}); });
   for (std::size_t i = 0; i < schedule.rails.size(); ++i) {
     changes.emplace_back([i](Schedule& s) { return s.rails[i] > 1 && simplify(s.rails[i], 1); });
@@ -68,6 +69,8 @@ std::vector<Change> changes_of(const Schedule& schedule) {
         [i](Schedule& s) { return i < s.work.size() && simplify(s.work[i].in_place, false); });
     changes.emplace_back(
         [i](Schedule& s) { return i < s.work.size() && simplify(s.work[i].dtype, 0); });
+    changes.emplace_back(
+        [i](Schedule& s) { return i < s.work.size() && simplify(s.work[i].weights, {}); });
     for (std::size_t rank = 0; rank < static_cast<std::size_t>(schedule.ranks); ++rank) {
       const auto part = [i, rank](auto change) {
         return [i, rank, change](Schedule& s) {
@@ -79,6 +82,7 @@ std::vector<Change> changes_of(const Schedule& schedule) {
       changes.emplace_back(part([](Part& p) { return simplify(p.waits_for_all, false); }));
       changes.emplace_back(part([](Part& p) { return simplify(p.registered, false); }));
       changes.emplace_back(part([](Part& p) { return simplify(p.cancel_ns, std::int64_t{-1}); }));
+      changes.emplace_back(part([](Part& p) { return simplify(p.shares_ns, std::int64_t{-1}); }));
     }
   }
   return changes;

@@ -98,12 +98,20 @@ void Wiring::dial(Line& line) {
   });
 }
 
+// Return whether the peer of a link has begun to leave its groups.
+bool Wiring::leaves(int number, int link) {
+  const std::vector<int>& links = station(number).links;
+  return station(static_cast<int>(std::ranges::find(links, link) - links.begin())).leaving;
+}
+
 // Read the events of a rank's rails, as the library above the engine does.
 void Wiring::listen(int number) {
   while (const auto event = station(number).engine->connections().next_event()) {
     // Only datagrams are damaged here, and those are dropped.
     if (event->reason.find("corrupted") != std::string::npos && law_.empty())
       law_ = "a rail of rank " + std::to_string(number) + " ended: " + event->reason;
+    if (event->what == "left" && law_.empty() && !leaves(number, event->link))
+      law_ = "the aggregator told of the end of a worker that had not left: " + event->reason;
     if (event->what != "lost" || event->rail < 0) continue;
     for (const auto& line : lines_) {
       const int peer = line->low == number ? line->high : line->low;

@@ -20,6 +20,7 @@ struct Station {
   std::unique_ptr<Engine> engine;
   std::vector<int> links;                        // by the number of the peer's process
   std::vector<std::weak_ptr<PeerArena>> mapped;  // arenas of peers
+  bool leaving = false;                          // its groups
   bool closing = false, left = false;
 };
 
@@ -56,6 +57,7 @@ class Wiring {
   void dial(Line& line);
   void begin_on(Line& line, const Fault& fault);
   void kill(int number);
+  bool leaves(int number, int link);
 
   const Schedule& schedule_;
   System& system_;

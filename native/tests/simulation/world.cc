@@ -17,7 +17,7 @@ constexpr std::byte kMark{0xA5};    // of margins
 constexpr std::byte kPoison{0x5A};  // of memory whose operation has ended
 // An operation ends by its deadline, the time in which the engine looks at deadlines, and the time
 // in which its process stood still.
-constexpr std::int64_t kLateNs = 40 * kMillisecond;
+constexpr std::int64_t kLateNs = 15 * kMillisecond;
 constexpr std::int64_t kLongestNs = 1000 * kSecond;
 constexpr std::int64_t kLeaveNs = 10 * kSecond;
 constexpr std::int64_t kPromptNs = 3 * kMillisecond;
@@ -143,6 +143,9 @@ Operation World::operation_of(const Work& work, int number, Doing& doing) {
                      ? wire::ReduceOp::kNone
                      : wire::ReduceOp::kSum;
   operation.program = program_of(work, group.size(), group.rank);
+  // Unequal shares need a plan in which each rank owns a part of the buffer.
+  if (!work.weights.empty() && operation.program->chunks() == group.size())
+    operation.shares = doing.shares = std::make_shared<Shares>();
   doing.target = take(rank(number), bytes, registered);
   std::byte* values = doing.target.data();
   if (!work.in_place) {
@@ -313,7 +316,13 @@ void World::make_aggregator() {
     std::vector<int> links = here.links;
     here.aggregated = here.engine->open_group(kAggregatedEpoch, number, links, true);
     if (number == node) {
-      here.engine->roles().serve(*here.aggregated, test::star(node, node), schedule_.onset);
+      const auto program = test::star(node, node);
+      if (schedule_.device_sets >= 0) {
+        here.device = std::make_unique<test::NodeDevice>(*here.engine, here.aggregated,
+                                                         schedule_.device_sets);
+        program->offloads = true;
+      }
+      here.engine->roles().serve(*here.aggregated, program, schedule_.onset);
       continue;
     }
     links.pop_back();
@@ -336,20 +345,7 @@ void World::aggregate() {
   here.closing = true;
   here.engine->close(kLeaveNs);
   here.left = true;
-  check_departures();
-}
-
-// Check that the aggregator's engine has told of no worker's orderly end that was none.
-void World::check_departures() {
-  const int node = schedule_.ranks;
-  Rank& here = rank(node);
-  while (const auto event = here.engine->connections().next_event()) {
-    const auto link = std::ranges::find(here.links, event->link);
-    const auto number = static_cast<int>(link - here.links.begin());
-    if (event->what == std::string("left") && !rank(number).leaving)
-      break_law(node, "the aggregator told that rank " + std::to_string(number) +
-                          " has left, which has not: " + event->reason);
-  }
+  here.device.reset();
 }
 
 Group& World::group_for(const Work& work, int number) {
@@ -367,6 +363,15 @@ void World::begin_faults(int number, int work) {
   }
 }
 
+// Tell an engine the weights of an operation's shares.
+void World::share(int number, const Work& work, std::shared_ptr<Shares> shares) {
+  Group& group = group_of(number, work.group);
+  constexpr auto kNumbers = static_cast<std::uint64_t>(Shares::kMostNumber);
+  rank(number).engine->set_shares(group, *shares, work.weights,
+                                  1 + static_cast<int>(work.seed % kNumbers),
+                                  program_of(work, group.size(), group.rank));
+}
+
 void World::post(int number, std::size_t index) {
   Rank& here = rank(number);
   begin_faults(number, static_cast<int>(index));
@@ -381,6 +386,15 @@ void World::post(int number, std::size_t index) {
   operation.timeout_ns = work.timeout_ns;
   ++outcome_.operations;
   const std::int64_t until = system_.now_ns() + work.timeout_ns;
+  if (doing->shares != nullptr && part.shares_ns < 0) {
+    share(number, work, doing->shares);
+  } else if (doing->shares != nullptr) {
+    shares_known_ns_ = std::max(shares_known_ns_, system_.now_ns() + part.shares_ns);
+    system_.at(system_.now_ns() + part.shares_ns, [this, number, &work, shares = doing->shares] {
+      if (!system_.process(number).alive || rank(number).left) return;
+      system_.start(number, [this, number, &work, shares] { share(number, work, shares); }, true);
+    });
+  }
   doing->request = here.engine->post(group, operation, part.blocking);
   Doing& kept = *here.doings.emplace_back(std::move(doing));
   if (part.blocking && !kept.request->finished()) broken("a call returned before the end");
@@ -486,7 +500,7 @@ void World::check_prompt(int number) {
                     schedule_.line.bytes_per_ns;
   const std::int64_t most =
       kPromptNs + static_cast<std::int64_t>(sent) + kPromptTrips * schedule_.line.delay_ns;
-  const std::int64_t took = system_.now_ns() - all_posted_ns_;
+  const std::int64_t took = system_.now_ns() - std::max(all_posted_ns_, shares_known_ns_);
   if (took > most)
     broken("rank " + std::to_string(number) + " waited " + std::to_string(took / kMicrosecond) +
            " us for operations that take at most " + std::to_string(most / kMicrosecond) + " us");

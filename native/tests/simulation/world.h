@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "../../src/engine/engine.h"
+#include "../devices.h"
 #include "calls.h"
 #include "schedule.h"
 #include "system.h"
@@ -56,15 +57,16 @@ class World {
     std::size_t work;
     std::shared_ptr<Request> request;
     Buffer source, target;
+    std::shared_ptr<Shares> shares;
     bool poisoned = false;
   };
   struct Rank : Station {
     std::vector<std::shared_ptr<Group>> groups;   // null until the first work
     std::vector<bool> exited;                     // by group
     std::shared_ptr<Group> aggregated, fallback;  // with the aggregator, and without
+    std::unique_ptr<test::NodeDevice> device;     // of the aggregator
     std::vector<std::unique_ptr<Doing>> doings;
     bool done = false;                                      // with all its work
-    bool leaving = false;                                   // its groups
     std::vector<std::pair<std::byte*, std::size_t>> plain;  // memory that is not the engine's
   };
   static constexpr std::size_t kMargin = 64;
@@ -87,6 +89,7 @@ class World {
   Operation operation_of(const Work& work, int number, Doing& doing);
   Operation message_of(const Work& work, int number, Doing& doing);
   void post(int number, std::size_t work);
+  void share(int number, const Work& work, std::shared_ptr<Shares> shares);
   void settle(int number, Doing& doing);
   const Truth& truth_of(std::size_t index, int members);
   void check_result(int number, const Doing& doing);
@@ -95,7 +98,6 @@ class World {
   void check_memory(int number);
   void check_prompt(int number);
   void check_probes(int number);
-  void check_departures();
   void begin_faults(int number, int work);
   void break_law(int number, const std::string& law);
   void note(std::uint64_t value);
@@ -112,6 +114,7 @@ class World {
   std::int64_t began_ns_ = 0;
   int ranks_at_end_ = 0;  // with all their operations posted
   std::int64_t all_posted_ns_ = 0;
+  std::int64_t shares_known_ns_ = 0;  // the last time at which a rank learns weights
 };
 
 }  // namespace slackline::simulation
