@@ -103,7 +103,7 @@ void Arrivals::keep_or_drop(Link& link, const wire::Header& header, const Payloa
   if (const std::shared_ptr<Group> group = uses_.groups.finished_in(key)) {
     link.port().consumed_early(header.flags, header.length);
     uses_.groups.broke(*group, stray(*group, header));
-  } else if (uses_.groups.refuses(key)) {
+  } else if (uses_.groups.refuses(link, header)) {
     Groups::refuse(link, *uses_.membership.find(header.epoch), header);
     link.port().consumed_early(header.flags, header.length);
   } else if (wanted && !uses_.inbox.was_aborted(key) &&
@@ -125,7 +125,7 @@ void Arrivals::on_grant(Link& link, const wire::Header& header) {
   const bool over = uses_.inbox.was_aborted(key) || uses_.membership.was_closed(header.epoch) ||
                     (!asks && uses_.groups.finished_in(key) != nullptr);
   if (over) return;
-  if (uses_.groups.refuses(key))
+  if (uses_.groups.refuses(link, header))
     return Groups::refuse(link, *uses_.membership.find(header.epoch), header);
   // The peer was the first to post the operation, so keep its grant. Otherwise this rank would have
   // to request one, and the answer would wait behind the data that the peer sends.

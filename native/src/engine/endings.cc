@@ -42,6 +42,17 @@ void Endings::fail(Request& request, Failure failure, bool tell_peers) {
   if (failed) std::rethrow_exception(failed);
 }
 
+void Endings::refuse(const Group& group, const Key& key, const Failure& failure) {
+  wire::Header header = blank_header(wire::FrameKind::kAbort);
+  header.epoch = key.epoch;
+  header.source = static_cast<std::uint16_t>(group.rank);
+  header.tag = key.tag;
+  for (Link* link : group.links) {
+    if (link != nullptr && !link->down && link->wanted()) tell_ended(*link, header, failure);
+  }
+  uses_.inbox.abort(key, failure);
+}
+
 void Endings::lacks_slot(Request& request) {
   fail(request, no_room(request, uses_.memory, uses_.memory.slot_bytes(), "a staging slot"), true);
 }

@@ -38,6 +38,8 @@ class Endings {
   // cannot see the end by themselves, which `tell_peers` says, or if they may use memory of this
   // rank. A role of this rank may go on with the operation instead.
   void fail(Request& request, Failure failure, bool tell_peers);
+  // Fail an operation that is not open here: tell the members of its group, and whoever posts it.
+  void refuse(const Group& group, const Key& key, const Failure& failure);
   // Fail the request because the arena has no room for a staging slot.
   void lacks_slot(Request& request);
   // Return all buffers and slots of a request that has ended, or that begins anew.

@@ -145,7 +145,8 @@ bool Executor::may_outlive_loss(const Request& request) const {
   const auto gone = [&](int rank) {
     return group.lost.contains(rank) || group.told_losses.contains(rank);
   };
-  if (!gone(group.broken.peer)) return false;  // the group was aborted, or the engine has failed
+  // The group was aborted, or the engine has failed.
+  if (group.broken.departure == Departure::kAborted || !gone(group.broken.peer)) return false;
   if (request.key.role == kRoleCollective) {
     for (int rank = 0; rank < group.size(); ++rank) {
       if (gone(rank) && sends_to(request, rank)) return false;

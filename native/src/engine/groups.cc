@@ -140,6 +140,16 @@ void Groups::closed(Group& group, const Link& link) {
 }
 
 void Groups::learn_past(Group& group) {
+  // Aborts first: after a loss data may still come, after an abort nothing counts.
+  for (EarlyNotice& early : uses_.membership.take_early(group.epoch)) {
+    if (group.rank_of(*early.link) < 0) continue;
+    if (early.header.kind == static_cast<std::uint8_t>(wire::FrameKind::kAbort)) {
+      group_aborted(group, *early.link, early.header, std::move(early.failure));
+    } else {
+      uses_.membership.left(*early.link, group.epoch);
+      closed(group, *early.link);
+    }
+  }
   for (const Link* link : group.links) {
     if (link == nullptr) continue;
     const int rank = group.rank_of(*link);
@@ -152,15 +162,6 @@ void Groups::learn_past(Group& group) {
            Leave::kLost);
     else if (link->said_bye)
       closed(group, *link);
-  }
-  for (EarlyNotice& early : uses_.membership.take_early(group.epoch)) {
-    if (group.rank_of(*early.link) < 0) continue;
-    if (early.header.kind == static_cast<std::uint8_t>(wire::FrameKind::kAbort)) {
-      group_aborted(group, *early.link, early.header, std::move(early.failure));
-    } else {
-      uses_.membership.left(*early.link, group.epoch);
-      closed(group, *early.link);
-    }
   }
 }
 
@@ -202,6 +203,7 @@ void Groups::note_absence(Group& group, int rank, Failure reason, Leave how) {
   } else if (!group.broken) {
     group.broken = std::move(reason);
     pass_on(group, rank);
+    refuse_waiting(group);
   }
 }
 
@@ -239,6 +241,7 @@ bool Groups::told_of_loss(Group& group, int rank, const Failure& failure) {
     group.broken.rank = group.rank;
     group.broken.peer = rank;
     pass_on(group, rank);
+    refuse_waiting(group);
   }
   return true;
 }

@@ -69,9 +69,10 @@ class Groups {
   void leave(Group& group);
   // Tell all peers that this engine closes.
   void say_bye();
-  // Return whether the group will post no operation for this message any more.
-  bool refuses(const Key& key) const;
-  // Tell the sender that this rank, which leaves the group, does not receive the message. A short
+  // Return whether the group will post no operation for this frame of a message any more: this rank
+  // leaves the group, or the group has failed.
+  bool refuses(const Link& link, const wire::Header& header) const;
+  // Tell the sender that this rank does not receive the message. A short
   // message needs no answer: its send ends without the receiver.
   static void refuse(Link& link, const Group& group, const wire::Header& header);
   // Return the group of an operation that this rank has posted and finished. Return null when the
@@ -85,6 +86,8 @@ class Groups {
   bool ends_with(const Request& request, int rank, Leave how) const;
   bool told_of_loss(Group& group, int rank, const Failure& failure);
   void note_absence(Group& group, int rank, Failure reason, Leave how);
+  // Refuse the messages whose senders wait for a group that has failed now.
+  void refuse_waiting(Group& group);
 
   const Uses uses_;
   std::int64_t next_told_loss_ns_ = WireRail::kNever;  // see Group::told_losses

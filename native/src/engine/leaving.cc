@@ -28,6 +28,13 @@ bool asks_or_lends(const wire::Header& header) {
   return ask || lends;
 }
 
+// Return whether this rank will receive no further message of the peer: the group has failed, and
+// the peer is none whose loss is the failure.
+bool expects_none_of(const Group& group, const Link& link) {
+  const int rank = group.rank_of(link);
+  return group.broken && !group.lost.contains(rank) && !group.told_losses.contains(rank);
+}
+
 Failure closed_here(const Group& group) {
   return Failure{
       Fault::kClosed, "the group was closed while this was outstanding", group.rank, -1, -1, -1};
@@ -60,10 +67,26 @@ void Groups::begin_leaving(Group& group) {
   }
 }
 
-bool Groups::refuses(const Key& key) const {
-  if (key.role == kRoleCollective) return false;
-  const std::shared_ptr<Group> group = uses_.membership.find(key.epoch);
-  return group != nullptr && group->leaving;
+bool Groups::refuses(const Link& link, const wire::Header& header) const {
+  if (key_of(header).role == kRoleCollective) return false;
+  const std::shared_ptr<Group> group = uses_.membership.find(header.epoch);
+  if (group == nullptr) return false;
+  return group->leaving || (asks_or_lends(header) && expects_none_of(*group, link));
+}
+
+// A message that comes whole is not refused: its sender does not wait.
+void Groups::refuse_waiting(Group& group) {
+  for (const Key& key : uses_.inbox.frames().keys_in(group.epoch)) {
+    const std::deque<Unexpected>& frames = *uses_.inbox.frames().find(key);
+    const Link& link = *frames.front().link;
+    if (key.role == kRoleCollective || !expects_none_of(group, link) ||
+        std::ranges::none_of(frames, asks_or_lends, [](const Unexpected& f) { return f.header; }))
+      continue;
+    for (const Unexpected& frame : uses_.inbox.frames().take(key)) {
+      refuse(*frame.link, group, frame.header);
+      UnexpectedFrames::drop(frame);
+    }
+  }
 }
 
 void Groups::refuse(Link& link, const Group& group, const wire::Header& header) {
@@ -75,6 +98,7 @@ void Groups::refuse(Link& link, const Group& group, const wire::Header& header) 
   answer.op = header.op;
   answer.tag = header.tag;
   answer.flags = wire::kFlagToSender;
+  if (!group.leaving) return tell_ended(link, answer, group.broken);
   answer.offset = static_cast<std::uint64_t>(Fault::kPeer);
   link.control(answer, "rank " + std::to_string(group.rank) +
                            " closed the group and did not receive this message");

@@ -73,7 +73,9 @@ void Membership::left(const Link& link, std::uint32_t epoch) {
 
 void Membership::lost(const Link& link) {
   settle_all([&](const Link* each) { return each == &link; });
-  std::erase_if(early_, [&](const EarlyNotice& notice) { return notice.link == &link; });
+  std::erase_if(early_, [&](const EarlyNotice& notice) {
+    return notice.link == &link && !notice.failure;  // an abort counts for ever
+  });
 }
 
 void Membership::keep_early(EarlyNotice notice) {

@@ -34,9 +34,10 @@ void Roles::fall_back(Group& group, std::shared_ptr<Group> fallback,
   const Driver::Lock lock = entry_.lock();
   Machine& machine = entry_.machine;
   Tables& tables = machine.tables();
-  fallback->roles.push_back(std::make_unique<StandIn>(
-      *fallback, group.weak_from_this(),
-      StandIn::Uses{tables.operations, tables.inbox, machine.executor(), machine.driver()}));
+  fallback->roles.push_back(
+      std::make_unique<StandIn>(*fallback, group.weak_from_this(),
+                                StandIn::Uses{tables.operations, tables.inbox, machine.executor(),
+                                              machine.endings(), machine.driver()}));
   auto role = std::make_unique<Worker>(
       group, std::move(fallback), std::move(program),
       Worker::Uses{machine.clock(), machine.links(), tables.operations, machine.executor(),

@@ -59,6 +59,10 @@ bool Worker::failed(Request& request, Failure& failure) {
     return true;
   }
   if (request.replay_copy) copies_.erase(request.key);
+  // Others may wait for this rank in the fallback group already.
+  if (group_.broken && !group_.closed)
+    uses_.endings.refuse(*fallback_, {request.key.tag, fallback_->epoch, request.key.role},
+                         failure);
   return false;
 }
 
@@ -163,7 +167,8 @@ void StandIn::early(const Key& key) {
   }
   const Key own{key.tag, served->epoch, key.role};
   const Failure* failure = uses_.inbox.failure_of(own);
-  if (failure != nullptr && !may_go_on(*failure)) return refuse(key, *failure);
+  if (failure != nullptr && !may_go_on(*failure))
+    return uses_.endings.refuse(group_, key, *failure);
   const std::shared_ptr<ReplayCopy> copy = worker.take_copy(own);
   if (copy == nullptr) return;
   Operation operation;
@@ -182,18 +187,6 @@ void StandIn::early(const Key& key) {
   uses_.bell.unattended();
   uses_.operations.queue(request);
   uses_.bell.wake();
-}
-
-// The aggregator cannot tell the others of a failure any more, so tell them in this group.
-void StandIn::refuse(const Key& key, const Failure& failure) {
-  wire::Header header = blank_header(wire::FrameKind::kAbort);
-  header.epoch = key.epoch;
-  header.source = static_cast<std::uint16_t>(group_.rank);
-  header.tag = key.tag;
-  for (Link* link : group_.links) {
-    if (link != nullptr && !link->down && link->wanted()) tell_ended(*link, header, failure);
-  }
-  uses_.inbox.abort(key, failure);
 }
 
 }  // namespace slackline

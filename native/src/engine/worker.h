@@ -75,6 +75,7 @@ class StandIn final : public Role {
     Operations& operations;
     Inbox& inbox;
     Executor& executor;
+    Endings& endings;
     Bell& bell;
   };
 
@@ -88,8 +89,6 @@ class StandIn final : public Role {
   void early(const Key& key) override;
 
  private:
-  void refuse(const Key& key, const Failure& failure);
-
   Group& group_;
   const std::weak_ptr<Group> served_;
   const Uses uses_;

@@ -385,7 +385,6 @@ void World::post(int number, std::size_t index) {
   operation.priority = work.priority;
   operation.timeout_ns = work.timeout_ns;
   ++outcome_.operations;
-  const std::int64_t until = system_.now_ns() + work.timeout_ns;
   if (doing->shares != nullptr && part.shares_ns < 0) {
     share(number, work, doing->shares);
   } else if (doing->shares != nullptr) {
@@ -398,7 +397,8 @@ void World::post(int number, std::size_t index) {
   doing->request = here.engine->post(group, operation, part.blocking);
   Doing& kept = *here.doings.emplace_back(std::move(doing));
   if (part.blocking && !kept.request->finished()) broken("a call returned before the end");
-  if (part.blocking) check_in_time(number, until);
+  if (part.blocking)
+    check_in_time(number, kept.request->deadline_ns - system_.process(number).clock_offset_ns);
   if (part.cancel_ns >= 0) {
     system_.sleep(part.cancel_ns);
     here.engine->cancel(*kept.request,
