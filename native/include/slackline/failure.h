@@ -34,6 +34,7 @@ struct Failure {
   std::int64_t tag = -1;
   std::int64_t sequence = -1;
   Departure departure = Departure::kNone;
+  int teller = -1;  // the rank that told this one of the failure; -1: this rank saw it itself
 
   explicit operator bool() const { return fault != Fault::kNone; }
 };

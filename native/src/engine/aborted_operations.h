@@ -10,6 +10,7 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "request.h"
 
@@ -60,6 +61,16 @@ class AbortedOperations {
       if (told && key.epoch == epoch && key.role == role) return key;
     }
     return std::nullopt;
+  }
+  // Return the collectives of this group whose failure `teller` has told this rank, the oldest
+  // first, without those that are kept as runs.
+  std::vector<Key> all_told_by(int teller, std::uint32_t epoch) const {
+    std::vector<Key> told;
+    for (const Key& key : order_) {
+      if (key.epoch == epoch && key.role == kRoleCollective && failures_.at(key).teller == teller)
+        told.push_back(key);
+    }
+    return told;
   }
 
  private:

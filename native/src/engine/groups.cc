@@ -33,7 +33,7 @@ Failure failure_in(const wire::Header& header, const Payload& payload) {
       header.offset > 0 && header.offset <= static_cast<std::uint64_t>(Fault::kInternal);
   failure.fault = known ? static_cast<Fault>(header.offset) : Fault::kPeer;
   failure.message.assign(reinterpret_cast<const char*>(payload.data), payload.length);
-  failure.peer = header.source;
+  failure.peer = failure.teller = header.source;
   return failure;
 }
 
@@ -277,10 +277,19 @@ void Groups::lost(Link& link) {
       // The peer may run into the same limit later than this rank, so tell the peer that the link
       // is unusable.
       left(*group, rank, failure, Leave::kLost);
+      tell_for(*group, rank);
     }
   }
   link.port().finish_sends();  // of the operations that go on without the peer
   uses_.endings.release_memory(link);
+}
+
+// Tell the others of the operations whose failure the lost rank has told: its end may have kept it
+// from telling all.
+void Groups::tell_for(const Group& group, int lost) {
+  if (group.has_aggregator()) return;
+  for (const Key& key : uses_.inbox.told_by(lost, group.epoch))
+    uses_.endings.refuse(group, key, Failure(*uses_.inbox.failure_of(key)));
 }
 
 void Groups::end_late() {

@@ -85,6 +85,7 @@ class Groups {
   void closed(Group& group, const Link& link);
   bool ends_with(const Request& request, int rank, Leave how) const;
   bool told_of_loss(Group& group, int rank, const Failure& failure);
+  void tell_for(const Group& group, int lost);
   void note_absence(Group& group, int rank, Failure reason, Leave how);
   // Refuse the messages whose senders wait for a group that has failed now.
   void refuse_waiting(Group& group);

@@ -26,6 +26,10 @@ class Inbox {
   bool was_aborted(const Key& key) const;
   // Return the failure of an aborted operation, or null.
   const Failure* failure_of(const Key& key) const { return aborted_.find(key); }
+  // Return the latest collectives of the group whose failure `rank` has told this rank.
+  std::vector<Key> told_by(int rank, std::uint32_t epoch) const {
+    return aborted_.all_told_by(rank, epoch);
+  }
   // Return an operation of the same kind that `rank` has posted, and possibly aborted, but this
   // rank has not. Such an operation shows that the ranks disagree about the order.
   std::optional<Key> posted_instead(const Request& request, int rank) const;

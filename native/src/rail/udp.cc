@@ -87,6 +87,7 @@ std::size_t UdpRail::transmit(std::span<const UdpPacket> packets, std::int64_t n
     }
     if (sent.error == ENOBUFS || sent.error == ENOMEM) {
       retry_ns_ = now_ns + kRetryNs;
+      refused_ = true;
       break;
     }
     if (broken(sent.error, "sending", now_ns)) break;
@@ -131,6 +132,7 @@ void UdpRail::release_due(std::int64_t now_ns) {
 void UdpRail::send_due(std::int64_t now_ns) {
   last_ns_ = now_ns;
   if (failure() || blocked_ || now_ns < retry_ns_) return;
+  refused_ = false;
   release_due(now_ns);
   while (!failure() && !blocked_ && now_ns >= retry_ns_) {
     std::size_t count = 0;
@@ -165,6 +167,7 @@ std::int64_t UdpRail::due_ns() const {
   if (failure() || blocked_) return kNever;
   std::int64_t due = protocol_.due_ns();
   if (!held_.empty()) due = std::min(due, held_.front().release_ns);
+  if (refused_) due = std::min(due, retry_ns_);
   return due == kNever ? kNever : std::max(due, retry_ns_);
 }
 

@@ -116,6 +116,7 @@ class UdpRail final : public WireRail {
   std::vector<Held> held_;  // a heap, earliest departure on top
   std::uint64_t held_order_ = 0;
   std::int64_t retry_ns_ = 0;
+  bool refused_ = false;  // the system had no memory for the last packet
   std::int64_t mtu_checked_ns_ = 0;
   std::int64_t last_ns_ = 0;
   int refusals_ = 0;  // consecutive ones, without a packet of the peer between them
