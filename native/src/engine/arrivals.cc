@@ -119,11 +119,14 @@ void Arrivals::on_grant(Link& link, const wire::Header& header) {
   if (uses_.membership.excludes(link, header.epoch)) return;
   const bool asks = is_eager(header);
   const Key key = key_of(header);
-  const std::shared_ptr<Request> request =
-      asks ? uses_.executor.find(key, link, header.source) : uses_.executor.find_started(key);
+  std::shared_ptr<Request> request = uses_.executor.find_started(key);
+  const bool finished = !request && uses_.groups.finished_in(key) != nullptr;
+  // The message may have overtaken the question on another rail.
+  if (asks && key.role != kRoleCollective && finished) return;
+  if (!request && asks) request = uses_.executor.find(key, link, header.source);
   if (request) return uses_.executor.granted(*request, link, header);
   const bool over = uses_.inbox.was_aborted(key) || uses_.membership.was_closed(header.epoch) ||
-                    (!asks && uses_.groups.finished_in(key) != nullptr);
+                    (!asks && finished);
   if (over) return;
   if (uses_.groups.refuses(link, header))
     return Groups::refuse(link, *uses_.membership.find(header.epoch), header);
