@@ -2,9 +2,9 @@
 
     python native/tests/simulation/planted.py [NAME ...] [--schedules 12000] [--rotate N]
 
-A patch of the folder `planted` is one fault; its first line says what it does. Those in its folder
-`open` are not found yet, or were not tried; they are planted only by name. The sources are copied
-to build/planted, so that the tree stays as it is. The exit status is 1 if a fault is not found.
+A patch of the folder `planted` is one fault; its first line says what it does. The sources are
+copied to build/planted, so that the tree stays as it is. The exit status is 1 if a fault is not
+found.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ class Found:
 
 
 def patches() -> dict[str, Path]:
-    """Return the patches by the names of their faults, those that are found first."""
-    found = sorted((HERE / "planted").glob("*.patch"))
-    return {path.stem: path for path in [*found, *sorted((HERE / "planted/open").glob("*.patch"))]}
+    """Return the patches by the names of their faults."""
+    return {path.stem: path for path in sorted((HERE / "planted").glob("*.patch"))}
 
 
 def rotated(names: list[str], count: int) -> list[str]:
@@ -108,8 +107,8 @@ def main() -> None:
     unknown = [name for name in given.names if name not in known]
     if unknown:
         parser.error(f"no fault {unknown[0]!r}; there are {', '.join(known)}")
-    found = [name for name, path in known.items() if path.parent.name == "planted"]
-    names = given.names or (rotated(found, given.rotate) if given.rotate else found)
+    every = list(known)
+    names = given.names or (rotated(every, given.rotate) if given.rotate else every)
     missed = 0
     for name in names:
         result = plant(name, known[name], schedules=given.schedules, first=given.first)
