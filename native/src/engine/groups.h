@@ -72,8 +72,8 @@ class Groups {
   // Return whether the group will post no operation for this frame of a message any more: this rank
   // leaves the group, or the group has failed.
   bool refuses(const Link& link, const wire::Header& header) const;
-  // Tell the sender that this rank does not receive the message. A short
-  // message needs no answer: its send ends without the receiver.
+  // Tell the sender that this rank does not receive the message. A short message needs no answer:
+  // its send ends without the receiver.
   static void refuse(Link& link, const Group& group, const wire::Header& header);
   // Return the group of an operation that this rank has posted and finished. Return null when the
   // operation was not posted, or when it failed.
