@@ -272,13 +272,13 @@ TEST("an engine with many rails probes each of them less often") {
       peers.push_back(y);
       auto wire = std::make_unique<StreamRail>(x, kJobCode, true);
       Link& link = parts.add("rank");
-      parts.machine.links().rail_added(link, 0, *wire);
+      parts.machine.links().watch().add(link, 0, *wire);
       link.add_rail(0, "tcp", std::move(wire));
     }
     const std::int64_t now = parts.machine.clock().next();
     for (Link* link : parts.machine.links().made()) {
       link->port().watch(true);
-      CHECK(link->wires()->rail(0)->next_probe_ns == now + pause_ms * (kSecond / 1000));
+      CHECK(wires_of(*link)->rail(0)->next_probe_ns == now + pause_ms * (kSecond / 1000));
     }
     for (const int fd : peers) ::close(fd);
   }

@@ -32,14 +32,14 @@ class Table {
     fars.push_back(there);
     auto wire = std::make_unique<StreamRail>(here, kJobCode, true, far);
     WireRail& made = *wire;
-    links.rail_added(link, rail, made);
+    links.watch().add(link, rail, made);
     link.add_rail(rail, "tcp", std::move(wire));
     return made;
   }
   std::string event() {
     const bool ended = true;
     std::unique_lock lock(mutex);
-    const auto next = links.next_event(lock, ended);
+    const auto next = links.events().next(lock, ended);
     return next ? std::to_string(next->link) + " " + std::to_string(next->rail) + " " + next->what
                 : "none";
   }
@@ -128,7 +128,7 @@ TEST("the socket of a rail is watched until the rail ends") {
   CHECK_EQUAL(table.readable(), 0u);
   CHECK_EQUAL(::write(table.fars[0], "x", 1), 1);
   CHECK_EQUAL(table.readable(), 1u);
-  link.wires()->rail(0)->wire->give_up("enough");
+  wires_of(link)->rail(0)->wire->give_up("enough");
   CHECK(!link.reap());  // the link waits for a new rail
   CHECK_EQUAL(table.readable(), 0u);
 }
@@ -146,7 +146,7 @@ TEST("room is watched in full sockets only") {
     wire.flush(0);
   }
   CHECK(!wire.armed_for_write);
-  table.links.watch_room(link, 0, wire);
+  table.links.watch().watch_room(link, 0, wire);
   CHECK(wire.armed_for_write);
   CHECK_EQUAL(table.readable(), 0u);
   std::vector<char> taken(1u << 20);
@@ -156,7 +156,7 @@ TEST("room is watched in full sockets only") {
   CHECK(table.loop.wait(events, -1));
   CHECK((events == std::vector<LoopEvent>{{LoopEvent::Source::kRail, 0, 0, false, true}}));
   wire.writable();
-  table.links.watch_room(link, 0, wire);
+  table.links.watch().watch_room(link, 0, wire);
   CHECK(!wire.armed_for_write);
   CHECK_EQUAL(table.readable(), 0u);
 }
@@ -164,20 +164,20 @@ TEST("room is watched in full sockets only") {
 TEST("the event loop is asked from three rails on, and probes are rarer from nine rails on") {
   Table table;
   Link& link = table.add();
-  const auto pause_ms = [&] { return table.links.probe_pause_ns() / 1'000'000; };
+  const auto pause_ms = [&] { return table.links.watch().probe_pause_ns() / 1'000'000; };
   for (int rail = 0; rail < 100; ++rail) {
-    CHECK_EQUAL(table.links.many_rails(), rail > 2);
-    CHECK(!table.links.far());
+    CHECK_EQUAL(table.links.watch().many_rails(), rail > 2);
+    CHECK(!table.links.watch().far());
     if (rail <= 8) CHECK_EQUAL(pause_ms(), 50);
     if (rail == 16) CHECK_EQUAL(pause_ms(), 100);
     if (rail >= 80) CHECK_EQUAL(pause_ms(), 500);
     table.connect(link, rail);
   }
   table.connect(link, 100, true);
-  CHECK(table.links.far());
-  link.wires()->rail(100)->wire->give_up("enough");
+  CHECK(table.links.watch().far());
+  wires_of(link)->rail(100)->wire->give_up("enough");
   link.reap();
-  CHECK(!table.links.far());
+  CHECK(!table.links.watch().far());
 }
 
 TEST("events are read in their order, by a thread that waits for them") {
@@ -196,17 +196,17 @@ TEST("events are read in their order, by a thread that waits for them") {
   std::vector<std::string> seen;
   std::thread reader([&] {
     std::unique_lock lock(table.mutex);
-    while (const auto next = table.links.next_event(lock, ended)) seen.push_back(next->reason);
+    while (const auto next = table.links.events().next(lock, ended)) seen.push_back(next->reason);
   });
   {
     const std::lock_guard lock(table.mutex);
-    table.links.announce(first, -1, "left", "a reason");
+    table.links.events().announce(first, -1, "left", "a reason");
   }
   {
     const std::lock_guard lock(table.mutex);
-    table.links.announce(first, -1, "left", "another");
+    table.links.events().announce(first, -1, "left", "another");
     ended = true;
-    table.links.wake_readers();
+    table.links.events().wake_readers();
   }
   reader.join();
   CHECK((seen == std::vector<std::string>{"a reason", "another"}));
@@ -224,7 +224,7 @@ TEST("a timer is due only while something is expected") {
   const auto request = std::make_shared<Request>();
   request->group = group;
   operations.start(request);
-  CHECK_EQUAL(table.links.due_ns(), now + table.links.probe_pause_ns());
+  CHECK_EQUAL(table.links.due_ns(), now + table.links.watch().probe_pause_ns());
   link.give_up("gone");
   CHECK_EQUAL(table.links.due_ns(), WireRail::kNever);
   operations.end(*request);

@@ -174,7 +174,7 @@ TEST("the open operations of a group are those that wait anywhere") {
     operations.hold(held);
     if (each == group) expected = {started, receive, queued, held};
   }
-  CHECK(operations.open_in(*group) == expected);
+  CHECK(operations.open(group.get()) == expected);
   CHECK((operations.started_in(*group) == Pointers{expected[0]}));
   CHECK_EQUAL(operations.open().size(), 8u);
   operations.clear_queue();

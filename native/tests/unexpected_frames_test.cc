@@ -28,7 +28,7 @@ class Peers {
   Link& shared;
 };
 
-bool condemned(const Link& link) { return !link.wires()->channel().condemned().empty(); }
+bool condemned(Link& link) { return !wires_of(link)->channel().condemned().empty(); }
 
 wire::Header data_from(int source, std::uint16_t flags = 0, std::uint32_t length = 0) {
   wire::Header header = header_of(wire::FrameKind::kData);
@@ -121,11 +121,11 @@ TEST("frames that are used or dropped do not count against the limit of their li
     };
     for (int i = 0; i < 10; ++i) frames.keep(kFirst, peers.remote, data_from(1));
     clear();
-    for (int i = 0; i < kMost; ++i) peers.remote.count_unposted();
+    for (int i = 0; i < kMost; ++i) UnexpectedFrames::count(peers.remote);
     CHECK(!condemned(peers.remote));
     frames.keep(kFirst, peers.remote, data_from(1));
     CHECK(condemned(peers.remote));
-    for (int i = 0; i <= kMost; ++i) peers.shared.count_unposted();
+    for (int i = 0; i <= kMost; ++i) UnexpectedFrames::count(peers.shared);
     CHECK(!peers.shared.port().broken());
   }
 }

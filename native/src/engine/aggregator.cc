@@ -98,7 +98,8 @@ void Aggregator::report_results(const std::vector<std::uint64_t>& tags) {
 // tells its end.
 bool Aggregator::left(int rank, const Failure& reason, Leave how) {
   if (how != Leave::kOrderly) return false;
-  uses_.links.announce(*group_.links[static_cast<std::size_t>(rank)], -1, "left", reason.message);
+  uses_.links.events().announce(*group_.links[static_cast<std::size_t>(rank)], -1, "left",
+                                reason.message);
   for (const Key& key : uses_.inbox.frames().keys_in(group_.epoch)) {
     // The end of one operation may begin another, which then has its frames.
     const bool waits = uses_.inbox.frames().find(key) != nullptr;

@@ -59,7 +59,7 @@ void Arrivals::handle(Link& link, const wire::Header& header, const Payload& pay
       uses_.groups.aborted(link, header, payload);
       break;
     case wire::FrameKind::kBye:
-      link.keep_bye(header);
+      link.byes().keep(header);
       break;
     case wire::FrameKind::kCredit:
     case wire::FrameKind::kProbe:
@@ -70,7 +70,7 @@ void Arrivals::handle(Link& link, const wire::Header& header, const Payload& pay
       break;
   }
   link.port().handled(more_comes);
-  while (const std::optional<wire::Header> bye = link.take_due_bye())
+  while (const std::optional<wire::Header> bye = link.byes().take_due(link.port()))
     uses_.groups.said_bye(link, *bye);
 }
 

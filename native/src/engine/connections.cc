@@ -55,7 +55,7 @@ void Connections::add_rail(int link, int rail, RailKind kind, int fd, std::uint3
   }
   change(link, [&](Link& target) {
     if (target.down) return;  // the rail closes the descriptor
-    entry_.machine.links().rail_added(target, rail, *wire);
+    entry_.machine.links().watch().add(target, rail, *wire);
     target.add_rail(rail, name.empty() ? name_of(kind) : std::move(name), std::move(wire));
   });
 }
@@ -94,7 +94,7 @@ void Connections::add_shm_rail(int link, std::shared_ptr<PeerArena> arena, int d
 
 void Connections::drop_rail(int link, int rail, const std::string& reason) {
   change(link, [&](Link& target) {
-    WirePort* port = target.wires();
+    WirePort* port = wires_of(target);
     LinkRail* found = port == nullptr ? nullptr : port->rail(rail);
     if (found == nullptr) return;  // the rail has already gone
     found->wire->give_up(reason);
@@ -139,7 +139,7 @@ bool Connections::link_alive(int link) {
 
 std::optional<RailEvent> Connections::next_event() {
   Driver::Lock lock = entry_.lock_to_wait();
-  return entry_.machine.links().next_event(lock, entry_.machine.driver().stopped());
+  return entry_.machine.links().events().next(lock, entry_.machine.driver().stopped());
 }
 
 std::vector<RailStatus> Connections::rails() {

@@ -138,7 +138,7 @@ void Endings::retire(Request& request) {
     for (Segment& segment : chunk.segments) release_slot(request, segment);
   }
   for (std::size_t peer = 0; peer < request.flows.size(); ++peer) {
-    if (std::exchange(request.flows[peer].asks, false)) request.group->links[peer]->ask_over();
+    if (std::exchange(request.flows[peer].asks, false)) request.group->links[peer]->asks().over();
   }
   for (Link* link : request.group->links) {
     if (link != nullptr && link->down) release_memory(*link);

@@ -203,7 +203,7 @@ void Engine::finish_open(Lock& lock, Group& group, std::int64_t until_ns) {
   machine_.groups().begin_leaving(group);
   machine_.links().send();
   while (!group.closed) {
-    const auto open = machine_.tables().operations.open_in(group);
+    const auto open = machine_.tables().operations.open(&group);
     if (open.empty() || machine_.clock().next() >= until_ns) break;
     const Request& first = *open.front();
     machine_.driver().drive(
@@ -247,7 +247,7 @@ void Engine::close(std::int64_t timeout_ns) {
     }
     machine_.driver().stop();
     tables.completions.close();
-    machine_.links().wake_readers();
+    machine_.links().events().wake_readers();
   }
   machine_.driver().join();
   const Lock lock = machine_.driver().lock();

@@ -347,7 +347,7 @@ void Executor::granted(Request& request, Link& link, const wire::Header& header)
   flow.heard = true;
   if (has(header, wire::kFlagEager)) return credits_.answer(request, peer, header.offset);
   flow.granted = std::max(flow.granted, header.offset);
-  if (std::exchange(flow.asks, false)) link.ask_over();
+  if (std::exchange(flow.asks, false)) link.asks().over();
   link.unblock(request, peer);
 }
 

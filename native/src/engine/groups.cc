@@ -37,6 +37,8 @@ Failure failure_in(const wire::Header& header, const Payload& payload) {
   return failure;
 }
 
+bool without_path(const Link& link) { return !link.made() || link.port().without_path(); }
+
 bool tells_an_abort(const wire::Header& header) {
   return header.chunk == static_cast<std::uint16_t>(Departure::kAborted);
 }
@@ -303,7 +305,7 @@ void Groups::end_late() {
     const std::string limit = seconds_between(request->posted_ns, request->deadline_ns);
     uses_.endings.fail(
         *request,
-        Failure{link != nullptr && link->without_path() ? Fault::kLink : Fault::kTimeout,
+        Failure{link != nullptr && without_path(*link) ? Fault::kLink : Fault::kTimeout,
                 "rank " + std::to_string(request->group->rank) + ": " + describe(*request) + " " +
                     number_words(request->key.tag) + " Timed out after " + limit + " s (timeout " +
                     limit + " s) waiting for " + who + known,

@@ -47,7 +47,7 @@ void Groups::give_up(Group& group, const std::string& reason) {
   group.told = Failure{Fault::kPeer, text, group.rank, group.rank, -1, -1, Departure::kAborted};
   tell_failure(group);
   const Failure failure{Fault::kClosed, text, group.rank, -1, -1, -1};
-  for (const auto& request : uses_.operations.open_in(group))
+  for (const auto& request : uses_.operations.open(&group))
     uses_.endings.fail(*request, failure, false);
   group.broken = failure;
   for (const auto& role : group.roles) role->close();
@@ -55,7 +55,7 @@ void Groups::give_up(Group& group, const std::string& reason) {
 
 void Groups::begin_leaving(Group& group) {
   group.leaving = true;
-  for (const auto& request : uses_.operations.open_in(group)) {
+  for (const auto& request : uses_.operations.open(&group)) {
     if (awaits_sender(*request)) uses_.endings.fail(*request, closed_here(group), false);
   }
   for (const Key& key : uses_.inbox.frames().keys_in(group.epoch)) {
@@ -108,7 +108,7 @@ void Groups::leave(Group& group) {
   if (group.closed) return;  // another thread closed the group meanwhile
   group.closed = true;
   for (const auto& role : group.roles) role->close();
-  for (const auto& request : uses_.operations.open_in(group))
+  for (const auto& request : uses_.operations.open(&group))
     uses_.endings.fail(*request, closed_here(group), false);
   const std::shared_ptr<Group> alive = group.shared_from_this();
   const GroupNotice notice = uses_.membership.close(group);

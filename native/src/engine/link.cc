@@ -4,7 +4,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "eager.h"
 #include "executor.h"
 #include "headers.h"
 #include "links.h"
@@ -16,11 +15,6 @@
 namespace slackline {
 namespace {
 
-// Number of operations that may request a grant from the peer at the same time.
-constexpr std::size_t kMostAsked = 4096;
-// Limit of frames of operations that are not posted. It is far above the number of an honest peer,
-// because frames of several rails may overtake each other.
-constexpr std::size_t kMostUnposted = 2 * (EagerBytes::kPool / EagerBytes::kFrame + kMostAsked);
 constexpr std::size_t kLongestText = 4096;
 
 std::unique_ptr<Port> make_port(const Link::Uses& uses, Link& link, const LinkOptions& options) {
@@ -47,10 +41,8 @@ void Link::use_wires() {
       std::make_unique<WirePort>(uses_, *this, LinkOptions{true, options_.first_sequence, false});
 }
 
-WirePort* Link::wires() const { return dynamic_cast<WirePort*>(port_.get()); }
-
 void Link::add_rail(int index, std::string name, std::unique_ptr<WireRail> rail) {
-  WirePort* port = wires();
+  WirePort* port = wires_of(*this);
   if (port == nullptr) throw std::logic_error("a link in shared memory has no rails over wires");
   port->add_rail(index, std::move(name), std::move(rail));
 }
@@ -66,7 +58,7 @@ void Link::share(std::unique_ptr<ShmRail> rail) {
 void Link::want() {
   if (wanted() || down) return;
   first_.wanted = true;
-  uses_.links.announce(*this, -1, "wanted", "an operation needs the peer");
+  uses_.links.events().announce(*this, -1, "wanted", "an operation needs the peer");
 }
 
 void Link::connected() {
@@ -106,10 +98,6 @@ void Link::pump() {
     return outcome != Port::Outcome::kNoRoom;
   });
   if (room) port_->push();
-}
-
-void Link::flush() {
-  if (!down) port_->flush();
 }
 
 Port::Outcome Link::transmit(const SendItem& item) {
@@ -155,53 +143,9 @@ void Link::grant(Request& request, int peer) {
   control(header);
 }
 
-void Link::ask(Request& request, int peer) {
-  PeerFlow& flow = request.flows[static_cast<std::size_t>(peer)];
-  if (flow.asked || flow.asks) return;
-  if (asks_.under_way >= kMostAsked) {
-    flow.asked = true;
-    asks_.waiting.emplace_back(request.weak_from_this(), peer);
-    return;
-  }
-  flow.asked = flow.asks = true;
-  ++asks_.under_way;
-  wire::Header header = header_for(request, wire::FrameKind::kGrant);
-  header.flags |= wire::kFlagEager;
-  header.total = request.total;
-  header.offset = flow.sent;
-  control(header);
-}
-
-void Link::ask_over() {
-  --asks_.under_way;
-  while (asks_.under_way < kMostAsked && !asks_.waiting.empty()) {
-    const auto [waiting, peer] = std::move(asks_.waiting.front());
-    asks_.waiting.pop_front();
-    const std::shared_ptr<Request> request = waiting.lock();
-    // An operation that waited to request a grant may have ended, or may now run without this link.
-    if (!request || request->finished() || request->group->rank_of(*this) != peer) continue;
-    request->flows[static_cast<std::size_t>(peer)].asked = false;
-    ask(*request, peer);
-  }
-}
-
-std::optional<wire::Header> Link::take_due_bye() {
-  if (byes_.empty() || !port_->all_before(byes_.front().sequence)) return std::nullopt;
-  const wire::Header bye = byes_.front();
-  byes_.pop_front();
-  return bye;
-}
-
-void Link::count_unposted() {
-  if (++unposted_ <= kMostUnposted || port_->rules().ungranted) return;
-  port_->condemn("it sent " + std::to_string(unposted_) +
-                 " frames of operations that are not posted: " + std::to_string(kMostUnposted) +
-                 " may wait at a time");
-}
-
 bool Link::reap() {
   if (down || !port_->reap()) return false;
-  uses_.links.announce(*this, -1, "down", failure.message);
+  uses_.links.events().announce(*this, -1, "down", failure.message);
   return true;
 }
 
@@ -210,7 +154,7 @@ bool Link::give_up(const std::string& reason) {
   failure = Failure{Fault::kPeer, reason, -1, -1, -1, -1};
   down = true;
   port_->close();
-  uses_.links.announce(*this, -1, "down", reason);
+  uses_.links.events().announce(*this, -1, "down", reason);
   return true;
 }
 

@@ -4,13 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <list>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "../rail/rail.h"
+#include "asks.h"
+#include "byes.h"
 #include "clock.h"
 #include "port.h"
 #include "request.h"
@@ -58,8 +58,6 @@ class Link {
   const std::string& name() const { return name_; }
   Port& port() { return *port_; }
   const Port& port() const { return *port_; }
-  // Return the port if it has wires, else null.
-  WirePort* wires() const;
   // Add a rail. An existing rail with the same index is replaced. Throws std::logic_error if the
   // link uses shared memory.
   void add_rail(int index, std::string name, std::unique_ptr<WireRail> rail);
@@ -88,7 +86,6 @@ class Link {
   void unblock(Request& request, int peer);
   // Send all queued frames that may be sent, most urgent first. Cheap when nothing is queued.
   void pump();
-  void flush();
   // Queue a control frame, with `text` as its payload.
   void control(const wire::Header& header, const std::string& text = {});
   // Return the control frames that wait for a rail or for room in a ring, with their texts.
@@ -97,22 +94,11 @@ class Link {
   }
   // Tell the peer how many bytes of the request it may send.
   void grant(Request& request, int peer);
-  // Request a grant from the peer for an operation whose data must not be sent eagerly.
-  void ask(Request& request, int peer);
-  // Count a request for a grant as over: the peer has answered it, or its operation has ended.
-  void ask_over();
+  Asks& asks() { return asks_; }
   // Return whether nothing is left to send and, on a wire, nothing is left to be acknowledged.
   bool idle() const;
 
-  // Keep a BYE frame until all frames that were sent before it have arrived. A BYE may overtake
-  // them when it travels over another connection.
-  void keep_bye(const wire::Header& header) { byes_.push_back(header); }
-  std::optional<wire::Header> take_due_bye();
-  // Count one more frame of an operation that has not been posted here. Over wires the link to a
-  // peer that sends too many is cut.
-  void count_unposted();
-  // Undo one count_unposted(), because the frame was used or dropped.
-  void uncount_unposted() { --unposted_; }
+  Byes& byes() { return byes_; }
 
   // Remove failed rails. Return true when the link has just gone down.
   bool reap();
@@ -122,8 +108,6 @@ class Link {
   // Return a description of the peer's state for the error message of an operation that waits for
   // it.
   std::string condition() const;
-  // Return whether no path to the peer is there.
-  bool without_path() const { return !made() || port_->without_path(); }
 
   // The reason for an end without memory. The text fits into a string that needs none.
   static constexpr const char* kNoMemory = "out of memory";
@@ -132,6 +116,7 @@ class Link {
   bool said_bye = false;  // the peer closed its engine in good order
   Failure failure;        // why the link, or its last rail, is down
   std::int64_t last_heard_ns = 0;
+  std::uint64_t unposted = 0;  // frames of operations that have not been posted here
 
  private:
   // The way to the first rail.
@@ -140,12 +125,6 @@ class Link {
     bool wanted = false;
     std::string obstacle;
   };
-  // The requests for grants. A limited number is on the way at a time; the others wait.
-  struct Asks {
-    std::size_t under_way = 0;
-    std::list<std::pair<std::weak_ptr<Request>, int>> waiting;  // with the peer's rank in its group
-  };
-
   Port::Outcome transmit(const SendItem& item);
 
   const Uses uses_;
@@ -156,9 +135,8 @@ class Link {
   First first_;
   SendQueue queue_;
   std::deque<std::pair<wire::Header, std::string>> control_;
-  Asks asks_;
-  std::list<wire::Header> byes_;
-  std::uint64_t unposted_ = 0;
+  Asks asks_{*this};
+  Byes byes_;
 };
 
 }  // namespace slackline

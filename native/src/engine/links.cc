@@ -6,15 +6,9 @@
 #include <new>
 #include <utility>
 
-#include "../base/renew.h"
-#include "../base/wait.h"
-
 namespace slackline {
 namespace {
 
-constexpr std::int64_t kProbeNs = 50'000'000;
-constexpr std::int64_t kSlowestProbeNs = 500'000'000;
-constexpr int kProbedRails = 8;
 // Limit of rounds of one send(), so that other links are read meanwhile.
 constexpr int kMostRounds = 64;
 
@@ -57,35 +51,13 @@ void Links::clear() {
 }
 
 void Links::leave_to_parent() {
-  renew(event_);
+  events_.forget_readers();
   for (const auto& link : links_) link->port().leave_to_parent();
   new std::vector<std::unique_ptr<Link>>(std::move(links_));
 }
 
 void Links::mark_dirty(Link& link) noexcept {
   if (std::ranges::find(dirty_, &link) == dirty_.end()) dirty_.push_back(&link);
-}
-
-void Links::rail_added(const Link& link, int rail, const WireRail& wire) {
-  uses_.sleep.loop().watch_rail(wire.fd(), link.index(), rail);
-  ++wire_rails_;
-  if (wire.far()) ++far_rails_;
-}
-
-void Links::rail_removed(const WireRail& wire) {
-  uses_.sleep.loop().unwatch(wire.fd());
-  --wire_rails_;
-  if (wire.far()) --far_rails_;
-}
-
-void Links::watch_room(const Link& link, int rail, WireRail& wire) {
-  if (wire.blocked() == wire.armed_for_write) return;
-  wire.armed_for_write = wire.blocked();
-  uses_.sleep.loop().watch_room(wire.fd(), link.index(), rail, wire.blocked());
-}
-
-std::int64_t Links::probe_pause_ns() const {
-  return std::clamp(kProbeNs * wire_rails_ / kProbedRails, kProbeNs, kSlowestProbeNs);
 }
 
 std::int64_t Links::due_of(const Link& link) const {
@@ -104,10 +76,12 @@ void Links::send() try {
   for (int rounds = 0; any_dirty() && rounds < kMostRounds; ++rounds) {
     const std::vector<Link*>& links = take_dirty();
     for (Link* link : links) link->pump();
-    for (Link* link : links) link->flush();
+    for (Link* link : links) {
+      if (!link->down) link->port().flush();
+    }
     // A thread that queries epoll, or sleeps already, does not know that a socket has just become
     // full, so epoll must watch the socket from now on.
-    if (uses_.sleep.asleep() || many_rails()) {
+    if (uses_.sleep.asleep() || watch_.many_rails()) {
       for (Link* link : links) link->port().ready_to_sleep();
     }
     if (uses_.sleep.asleep()) {
@@ -130,19 +104,6 @@ bool Links::ready_to_sleep() {
 }
 
 void Links::unmap(Link& link) { rings_.free(link.port().lender()->unmap()); }
-
-void Links::announce(const Link& link, int rail, const char* what, std::string reason) {
-  events_.push_back(RailEvent{link.index(), rail, what, std::move(reason), uses_.clock.now()});
-  event_.notify_one();
-}
-
-std::optional<RailEvent> Links::next_event(std::unique_lock<std::mutex>& lock, const bool& ended) {
-  wait_on(event_, lock, [&] { return !events_.empty() || ended; });
-  if (events_.empty()) return std::nullopt;
-  RailEvent event = std::move(events_.front());
-  events_.pop_front();
-  return event;
-}
 
 std::vector<RailStatus> Links::rails() const {
   std::vector<RailStatus> all;

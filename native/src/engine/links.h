@@ -1,14 +1,9 @@
-// The links of an engine: their table, the counts of their rails, and the events of rails that
-// callers wait for.
+// The links of an engine: their table, and the counts of their rails.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,15 +11,16 @@
 #include "link.h"
 #include "memory.h"
 #include "operations.h"
+#include "rail_events.h"
 #include "rail_status.h"
+#include "rail_watch.h"
 #include "rings.h"
 #include "sleep.h"
 
 namespace slackline {
 
 // The table of an engine's links. A link is made late: its first rail comes when an operation needs
-// the peer. All calls are made under the engine's lock; next_event() releases the lock while it
-// waits.
+// the peer. All calls are made under the engine's lock.
 class Links {
  public:
   struct Uses {
@@ -34,7 +30,8 @@ class Links {
     const Operations& operations;
   };
 
-  explicit Links(const Uses& uses) : uses_(uses), rings_(uses.memory.arena()) {}
+  explicit Links(const Uses& uses)
+      : uses_(uses), rings_(uses.memory.arena()), watch_(uses.sleep), events_(uses.clock) {}
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
 
@@ -71,24 +68,9 @@ class Links {
   // Prepare the links for a sleep. Return false if one of them has something to do.
   bool ready_to_sleep();
 
-  // Watch the socket of a new rail.
-  void rail_added(const Link& link, int rail, const WireRail& wire);
-  // Stop watching the socket of a rail that ends.
-  void rail_removed(const WireRail& wire);
-  // Watch for the end of the process that shares memory with this one, by this socket.
-  void watch_process(const Link& link, int fd) {
-    uses_.sleep.loop().watch_control(fd, link.index());
-  }
-  void unwatch_process(int fd) { uses_.sleep.loop().unwatch(fd); }
-  // Watch for room in the socket of a rail if it is full, and only then.
-  void watch_room(const Link& link, int rail, WireRail& wire);
-  // Return whether a rail leads to another host.
-  bool far() const { return far_rails_ > 0; }
-  // Return whether one question to the event loop is cheaper than a read of each socket.
-  bool many_rails() const { return wire_rails_ > kFewRails; }
-  // Return the time in nanoseconds between two probes of a rail. An engine with many rails probes
-  // each less often, so that the number of probes does not grow with the ranks.
-  std::int64_t probe_pause_ns() const;
+  RailWatch& watch() { return watch_; }
+  const RailWatch& watch() const { return watch_; }
+  RailEvents& events() { return events_; }
   // Return the next time at which a rail needs its tick() or a link its watch(); WireRail::kNever
   // when nothing is due.
   std::int64_t due_ns() const;
@@ -97,30 +79,21 @@ class Links {
   // Unmap the memory of the peer of a link that has ended, and free the ring of this link.
   void unmap(Link& link);
 
-  // Queue an event about a rail, or about the link if `rail` is -1, for next_event().
-  void announce(const Link& link, int rail, const char* what, std::string reason);
-  // Wait for an event and return it. Return nothing once no event is left and `ended` is true.
-  std::optional<RailEvent> next_event(std::unique_lock<std::mutex>& lock, const bool& ended);
-  // Let the threads that wait in next_event() look at `ended` again.
-  void wake_readers() { event_.notify_all(); }
   // Return the state of every rail, rails of lost links included.
   std::vector<RailStatus> rails() const;
   // Add the counts of all links to `counts`.
   void count(Port::Counts& counts) const;
 
  private:
-  static constexpr int kFewRails = 2;
-
   std::int64_t due_of(const Link& link) const;
 
   const Uses uses_;
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<Link*> made_;
   std::vector<Link*> dirty_, taken_dirty_;  // both have room for all links
-  int wire_rails_ = 0, far_rails_ = 0;
   Rings rings_;
-  std::deque<RailEvent> events_;
-  std::condition_variable event_;
+  RailWatch watch_;
+  RailEvents events_;
 };
 
 }  // namespace slackline

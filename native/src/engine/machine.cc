@@ -36,7 +36,7 @@ Link::Uses Machine::link_uses() {
 bool Machine::work() noexcept try {
   clock_.begin_step();
   bool any = executor_.start_queued();
-  const bool ask_which = links_.many_rails();
+  const bool ask_which = links_.watch().many_rails();
   if (!sleep_.reported().empty()) {
     any = serve(sleep_.reported()) || any;
     sleep_.reported().clear();

@@ -56,7 +56,7 @@ class Machine final : public Driven {
   std::int64_t timer_ns() const override { return links_.due_ns(); }
   std::int64_t due_ns() const override;
   void woken(bool in_time) override;
-  bool far() const override { return links_.far(); }
+  bool far() const override { return links_.watch().far(); }
   void broke_down(const std::exception& error) noexcept override { endings_.broke_down(error); }
 
  private:

@@ -17,11 +17,11 @@ const Port::Rules& MemoryPort::rules() const {
 
 void MemoryPort::connect(std::unique_ptr<ShmRail> rail) {
   rail_ = std::move(rail);
-  uses_.links.watch_process(link_, rail_->control_fd());
+  uses_.links.watch().add_process(link_, rail_->control_fd());
 }
 
 void MemoryPort::close() {
-  if (rail_ != nullptr) uses_.links.unwatch_process(rail_->control_fd());
+  if (rail_ != nullptr) uses_.links.watch().remove_process(rail_->control_fd());
 }
 
 bool MemoryPort::serve(bool) {

@@ -112,15 +112,10 @@ void Operations::forget(const Pointer& request) {
   std::erase(held_, request);
 }
 
-std::vector<Pointer> Operations::open_in(const Group& group) const {
-  std::vector<Pointer> all = open();
-  std::erase_if(all, [&](const Pointer& request) { return request->group.get() != &group; });
-  return all;
-}
-
-std::vector<Pointer> Operations::open() const {
+std::vector<Pointer> Operations::open(const Group* group) const {
   std::vector<Pointer> all;
   const auto note = [&](const Pointer& request) {
+    if (group != nullptr && request->group.get() != group) return;
     // A failed operation may still stand in the queue.
     if (!request->finished()) all.push_back(request);
   };

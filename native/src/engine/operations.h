@@ -65,9 +65,8 @@ class Operations {
 
   // Return whether an operation has started or waits for its sender.
   bool any_open() const { return !started_.empty() || !any_source_.empty(); }
-  // Return the operations of the group, or of the engine, that have not ended.
-  std::vector<Pointer> open_in(const Group& group) const;
-  std::vector<Pointer> open() const;
+  // Return the operations of the group, or with null of the engine, that have not ended.
+  std::vector<Pointer> open(const Group* group = nullptr) const;
   // Return the operations of the group that have started, are held, or wait for a sender.
   std::vector<Pointer> started_in(const Group& group) const;
   std::vector<Pointer> held_in(const Group& group) const;

@@ -2,11 +2,20 @@
 
 #include <algorithm>
 #include <new>
+#include <string>
 #include <utility>
 
+#include "eager.h"
 #include "link.h"
 
 namespace slackline {
+namespace {
+
+// Limit of frames of operations that are not posted. It is far above the number of an honest peer,
+// because frames of several rails may overtake each other.
+constexpr std::size_t kMostUnposted = 2 * (EagerBytes::kPool / EagerBytes::kFrame + Asks::kMost);
+
+}  // namespace
 
 void UnexpectedFrames::keep(const Key& key, Link& link, const wire::Header& header,
                             const Payload& payload) {
@@ -19,7 +28,14 @@ void UnexpectedFrames::keep(const Key& key, Link& link, const wire::Header& head
     if (frames.empty()) frames_.erase(key);  // each operation here has a frame
     throw;
   }
-  link.count_unposted();
+  count(link);
+}
+
+void UnexpectedFrames::count(Link& link) {
+  if (++link.unposted <= kMostUnposted || link.port().rules().ungranted) return;
+  link.port().condemn("it sent " + std::to_string(link.unposted) +
+                      " frames of operations that are not posted: " +
+                      std::to_string(kMostUnposted) + " may wait at a time");
 }
 
 const std::deque<Unexpected>* UnexpectedFrames::find(const Key& key) const {
@@ -35,10 +51,10 @@ std::deque<Unexpected> UnexpectedFrames::take(const Key& key) {
   return taken;
 }
 
-void UnexpectedFrames::used(const Unexpected& frame) { frame.link->uncount_unposted(); }
+void UnexpectedFrames::used(const Unexpected& frame) { --frame.link->unposted; }
 
 void UnexpectedFrames::drop(const Unexpected& frame) {
-  frame.link->uncount_unposted();
+  --frame.link->unposted;
   if (frame.header.kind == static_cast<std::uint8_t>(wire::FrameKind::kData))
     frame.link->port().consumed_early(frame.header.flags, frame.header.length);
 }

@@ -19,6 +19,9 @@ class UnexpectedFrames {
  public:
   // Keep a frame, with a copy of its payload.
   void keep(const Key& key, Link& link, const wire::Header& header, const Payload& payload = {});
+  // Count one more frame of an operation that has not been posted here. Over wires the link to a
+  // peer that sends too many is cut.
+  static void count(Link& link);
   // Return the frames of an operation, oldest first; null if there is none. The pointer is valid
   // until the next change.
   const std::deque<Unexpected>* find(const Key& key) const;

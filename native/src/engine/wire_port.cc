@@ -50,7 +50,7 @@ void WirePort::add_rail(int index, std::string name, std::unique_ptr<WireRail> w
   if (channel_.counters().rails_lost > 0 || channel_.counters().rails_suspected > 0 ||
       link_.said_bye)
     channel_.place_frames();
-  uses_.links.announce(link_, rail.index, "up", rail.name);
+  uses_.links.events().announce(link_, rail.index, "up", rail.name);
   link_.connected();
 }
 
@@ -67,7 +67,7 @@ Port::Outcome WirePort::send(const SendItem& item, wire::Header& header, const s
             flow.sent + bytes <= uses_.executor.credits().eager_bytes(request) &&
             eager_.may_send(bytes);
     if (!eager) {
-      link_.ask(request, item.step->peer);
+      link_.asks().ask(request, item.step->peer);
       return Outcome::kBlocked;
     }
   }
@@ -259,7 +259,7 @@ std::int64_t WirePort::due_ns(bool probing) const {
   std::int64_t due = WireRail::kNever;
   for (const auto& rail : rails) {
     if (rail->state == RailState::kSuspect || waiting)
-      due = std::min(due, now + uses_.links.probe_pause_ns());
+      due = std::min(due, now + uses_.links.watch().probe_pause_ns());
     const bool several = rails.size() > 1 && rail->last.in_flight;
     if (several || rail->was_busy) due = std::min(due, now + kWatchNs);
     due = std::min(due, rail->wire->due_ns());
@@ -270,7 +270,7 @@ std::int64_t WirePort::due_ns(bool probing) const {
 bool WirePort::ready_to_sleep() {
   bool ready = true;
   for (auto& rail : channel_.rails().all()) {
-    uses_.links.watch_room(link_, rail->index, *rail->wire);
+    uses_.links.watch().watch_room(link_, rail->index, *rail->wire);
     ready = ready && !rail->wire->failure() && !rail->wire->ending();
   }
   return ready;
@@ -282,7 +282,7 @@ void WirePort::suspect(LinkRail& rail, const std::string& why) {
   ++channel_.counters().rails_suspected;
   channel_.await_acknowledgement(rail);
   channel_.place_frames();
-  uses_.links.announce(link_, rail.index, "suspect", rail.name + " " + why);
+  uses_.links.events().announce(link_, rail.index, "suspect", rail.name + " " + why);
 }
 
 void WirePort::restore(LinkRail& rail) {
@@ -290,7 +290,7 @@ void WirePort::restore(LinkRail& rail) {
   RailSet::begin_slowly(rail);
   ++channel_.counters().rails_restored;
   channel_.place_frames();
-  uses_.links.announce(link_, rail.index, "up", rail.name + " answers again");
+  uses_.links.events().announce(link_, rail.index, "up", rail.name + " answers again");
 }
 
 void WirePort::probe(LinkRail& rail) {
@@ -299,7 +299,7 @@ void WirePort::probe(LinkRail& rail) {
   header.chunk = static_cast<std::uint16_t>(rail.index);
   header.offset = static_cast<std::uint64_t>(now);
   rail.probe_sent_ns = now;
-  rail.next_probe_ns = now + uses_.links.probe_pause_ns();
+  rail.next_probe_ns = now + uses_.links.watch().probe_pause_ns();
   channel_.send_unnumbered(rail, header);
 }
 
@@ -346,7 +346,7 @@ void WirePort::close() {
 // before all that does.
 void WirePort::let_go(LinkRail& rail) {
   channel_.abandon(rail);
-  uses_.links.rail_removed(*rail.wire);
+  uses_.links.watch().remove(*rail.wire);
   rail.wire->abandon(uses_.sink);
 }
 
@@ -358,8 +358,8 @@ void WirePort::lose(std::size_t place) {
   if (!link_.said_bye) ++channel_.counters().rails_lost;
   link_.failure = dead->wire->failure();
   note_end(status_of(*dead));
-  uses_.links.announce(link_, dead->index, link_.said_bye ? "closed" : "lost",
-                       dead->name + ": " + link_.failure.message);
+  uses_.links.events().announce(link_, dead->index, link_.said_bye ? "closed" : "lost",
+                                dead->name + ": " + link_.failure.message);
   channel_.place_frames();
 }
 

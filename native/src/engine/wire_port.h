@@ -92,4 +92,10 @@ class WirePort final : public Port {
   std::map<int, RailStatus> ended_;    // rails of the same index count as one
 };
 
+// Return the port of a link if it has wires, else null.
+inline WirePort* wires_of(Link& link) { return dynamic_cast<WirePort*>(&link.port()); }
+inline const WirePort* wires_of(const Link& link) {
+  return dynamic_cast<const WirePort*>(&link.port());
+}
+
 }  // namespace slackline

@@ -72,7 +72,7 @@ bool Worker::failed(Request& request, Failure& failure) {
 void Worker::abandon(Failure failure) {
   Link& link = *group_.links.back();
   if (!group_.broken) {
-    uses_.links.announce(link, -1, "abandoned", failure.message);
+    uses_.links.events().announce(link, -1, "abandoned", failure.message);
     group_.broken = std::move(failure);
     link.port().cut("the aggregator is not used any more");
   }

@@ -51,7 +51,7 @@ std::vector<std::byte> values(const std::vector<int>& ranks, std::size_t count) 
 // Return whether every frame that the peer has not acknowledged is on a rail that is up, or no rail
 // is up. A link keeps this invariant after every event.
 bool every_frame_has_rail(const Link& link) {
-  const Channel& channel = link.wires()->channel();
+  const Channel& channel = wires_of(link)->channel();
   const auto is_up = [](const auto& rail) { return rail->up(); };
   return link.down || std::ranges::none_of(channel.rails().all(), is_up) ||
          std::ranges::all_of(channel.retained(), [](const Channel::Retained& r) {
@@ -105,7 +105,7 @@ World::~World() {
 }
 
 LinkRail* World::known_rail(int end, int index) const {
-  return ends_[static_cast<std::size_t>(end)].link->wires()->rail(index);
+  return wires_of(*ends_[static_cast<std::size_t>(end)].link)->rail(index);
 }
 
 MemoryRail* World::rail(int end, int index) {

@@ -15,7 +15,7 @@ void put(std::string& state, const T& value) {
 
 // Append the state of a link on which its further behaviour depends.
 void put_link(std::string& state, const Link& link) {
-  const Channel& channel = link.wires()->channel();
+  const Channel& channel = wires_of(link)->channel();
   put(state, channel.numbers().next);
   put(state, channel.numbers().expected);
   for (const std::uint32_t sequence : channel.numbers().early) put(state, sequence);
