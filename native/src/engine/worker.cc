@@ -59,7 +59,7 @@ bool Worker::failed(Request& request, Failure& failure) {
     return true;
   }
   if (request.replay_copy) copies_.erase(request.key);
-  // Others may wait for this rank in the fallback group already.
+  // Members that have lost the aggregator may repeat the operation in the fallback group already.
   if (group_.broken && !group_.closed)
     uses_.endings.refuse(*fallback_, {request.key.tag, fallback_->epoch, request.key.role},
                          failure);

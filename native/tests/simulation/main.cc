@@ -51,7 +51,7 @@ void crashed(int number) {
   const std::string_view words = playing;
   const char digits[] = {static_cast<char>('0' + number / 10), static_cast<char>('0' + number % 10),
                          '\n'};
-  // Nothing but system calls is safe here.
+  // A signal handler may make system calls and little else.
   const bool told = ::write(STDOUT_FILENO, words.data(), words.size()) > 0 &&
                     ::write(STDOUT_FILENO, digits, sizeof digits) > 0;
   ::_exit(told ? 1 : 2);
