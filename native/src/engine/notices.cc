@@ -51,7 +51,7 @@ void tell_failure(const Group& group) {
 }
 
 void pass_on(const Group& group, int culprit) {
-  if (!sparse(group)) return;
+  if (!group.aggregator && !sparse(group)) return;
   for (std::size_t rank = 0; rank < group.links.size(); ++rank) {
     Link* link = group.links[rank];
     if (link == nullptr || link->down) continue;

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <numeric>
 #include <sstream>
-#include <tuple>
+
+#include "circumstances.h"
 
 namespace slackline::simulation {
 
@@ -11,8 +12,6 @@ const char* const kTroubleNames[kTroubles] = {"reset", "end",  "silence", "slow"
                                               "loss",  "mess", "stop",    "kill", "refuse"};
 
 namespace {
-
-constexpr std::int64_t kForGood = 1000 * kSecond;
 
 const char* const kPlanNames[] = {"direct", "mesh", "ring", "reduce-broadcast"};
 
@@ -134,23 +133,6 @@ bool acts_somewhere(const Schedule& schedule, Trouble trouble) {
   return false;
 }
 
-// Let a fault begin soon after an operation of its ranks is posted, so that it meets data on their
-// way.
-void draw_begin(Draw& draw, const Schedule& schedule, Fault& fault) {
-  if (draw.percent(35)) {
-    fault.at_ns = draw.spread(kMicrosecond, 60 * kMillisecond);
-    return;
-  }
-  std::vector<int> posted;
-  for (std::size_t i = 0; i < schedule.work.size(); ++i) {
-    if (schedule.takes_part(schedule.work[i], fault.a) ||
-        schedule.takes_part(schedule.work[i], fault.b))
-      posted.push_back(static_cast<int>(i));
-  }
-  if (!posted.empty()) fault.work = draw.one_of(posted);
-  fault.at_ns = draw.spread(100, 20 * kMillisecond);
-}
-
 Fault draw_fault(Draw& draw, const Schedule& schedule, const std::vector<Trouble>& on) {
   Fault fault;
   fault.trouble = draw.one_of(on);
@@ -185,70 +167,6 @@ Fault draw_fault(Draw& draw, const Schedule& schedule, const std::vector<Trouble
   if (fault.trouble == Trouble::kLoss) fault.factor = static_cast<double>(draw.spread(1, 50));
   if (fault.trouble == Trouble::kMess) fault.factor = static_cast<double>(draw.spread(1, 30));
   return fault;
-}
-
-// Let one rail of a link be silent for so long that others take its frames, and let those fail
-// meanwhile.
-void draw_failover(Draw& draw, Schedule& s) {
-  Fault silent;
-  silent.trouble = Trouble::kSilence;
-  silent.a = static_cast<int>(draw.between(0, s.processes() - 1));
-  silent.b = (silent.a + static_cast<int>(draw.between(1, s.processes() - 1))) % s.processes();
-  const int rails = s.rails[static_cast<std::size_t>(s.pair_of(silent.a, silent.b))];
-  if (rails < 2) return;
-  draw_begin(draw, s, silent);
-  silent.for_ns = draw.between(50 * kMillisecond, 1200 * kMillisecond);
-  if (draw.percent(40)) silent.rail = static_cast<int>(draw.between(1, rails - 1));
-  s.faults.push_back(silent);
-  for (int rail = 0; rail < rails; ++rail) {
-    if (rail == silent.rail) continue;
-    Fault lost = silent;
-    lost.trouble = draw.percent(50) ? Trouble::kReset : Trouble::kEnd;
-    lost.rail = rail;
-    lost.at_ns += draw.percent(50) ? draw.between(0, silent.for_ns)
-                                   : draw.spread(kMicrosecond, 50 * kMillisecond);
-    lost.for_ns = rail > 0 && draw.percent(60) ? kForGood : draw.spread(kMillisecond, 2 * kSecond);
-    s.faults.push_back(lost);
-  }
-}
-
-// Let the first rail of a TCP link be silent, and the others end, most for good, while they carry
-// an operation that was posted meanwhile: no rail is up then, until the first one answers again.
-void draw_last_resort(Draw& draw, Schedule& s) {
-  std::vector<std::pair<int, int>> links;
-  for (int a = 0; a < s.ranks; ++a) {
-    for (int b = 0; b < s.ranks; ++b) {
-      const auto pair = static_cast<std::size_t>(s.pair_of(a, b));
-      if (a != b && s.rails[pair] > 1 && s.datagrams[pair] == 0) links.emplace_back(a, b);
-    }
-  }
-  if (links.empty()) return;
-  Fault silent;
-  silent.trouble = Trouble::kSilence;
-  std::tie(silent.a, silent.b) = draw.one_of(links);
-  std::vector<std::size_t> works;
-  for (std::size_t i = 0; i < s.work.size(); ++i) {
-    if (s.takes_part(s.work[i], silent.a) && s.takes_part(s.work[i], silent.b)) works.push_back(i);
-  }
-  if (works.size() < 2) return;
-  const auto met = static_cast<std::size_t>(draw.between(1, std::ssize(works) - 1));
-  silent.work = static_cast<int>(works[met - 1]);
-  silent.at_ns = draw.spread(100, 100 * kMicrosecond);
-  silent.for_ns = draw.between(400 * kMillisecond, 1200 * kMillisecond);
-  s.faults.push_back(silent);
-  for (const int rank : {silent.a, silent.b})
-    s.work[works[met]].parts[static_cast<std::size_t>(rank)].pause_ns =
-        draw.between(silent.for_ns / 2, silent.for_ns);
-  const int rails = s.rails[static_cast<std::size_t>(s.pair_of(silent.a, silent.b))];
-  for (int rail = 1; rail < rails; ++rail) {
-    Fault lost = silent;
-    lost.trouble = draw.percent(50) ? Trouble::kReset : Trouble::kEnd;
-    lost.work = static_cast<int>(works[met]);
-    lost.at_ns = draw.spread(100, kMillisecond);
-    lost.rail = rail;
-    lost.for_ns = draw.percent(75) ? kForGood : draw.spread(kMillisecond, 2 * kSecond);
-    s.faults.push_back(lost);
-  }
 }
 
 // Half of the schedules have lines of 1 GB/s and 20 us; others are slower and longer.
@@ -318,7 +236,9 @@ Schedule Schedule::draw(std::uint64_t seed) {
   Schedule s;
   s.seed = seed;
   s.ranks = draw.percent(60) ? 2 : static_cast<int>(draw.between(3, draw.percent(80) ? 4 : 6));
-  s.aggregator = swarm.percent(20);
+  const Circumstance circumstance = circumstance_of(seed);
+  if (needs_three_ranks(circumstance)) s.ranks = std::max(s.ranks, 3);
+  s.aggregator = swarm.percent(20) || circumstance == Circumstance::kLostAggregator;
   s.onset = static_cast<std::uint32_t>(draw.between(1, 8));
   Draw device(seed ^ 0x444556494345ull);
   if (s.aggregator && device.percent(40))
@@ -327,7 +247,7 @@ Schedule Schedule::draw(std::uint64_t seed) {
   draw_groups(draw, s);
   s.manners.short_reads = swarm.percent(50);
   s.manners.short_writes = swarm.percent(50);
-  s.manners.refusals = swarm.percent(50);
+  s.manners.refusals = swarm.percent(50) ? 5 : 0;
   s.manners.lazy = swarm.percent(50);
   s.manners.preempts = swarm.percent(40);
   draw_line(draw, s);
@@ -356,6 +276,8 @@ Schedule Schedule::draw(std::uint64_t seed) {
   const bool resets = s.troubles >> static_cast<int>(Trouble::kReset) & 1;
   if (silences && resets && draw.percent(60)) draw_failover(draw, s);
   if (s.troubles != 0 && swarm.percent(6)) draw_last_resort(draw, s);
+  bend(s, circumstance);
+  for (const Fault& fault : s.faults) s.troubles |= 1u << static_cast<int>(fault.trouble);
   return s;
 }
 
@@ -506,7 +428,8 @@ std::string Schedule::story() const {
   text << (progress_thread ? ", progress threads" : ", callers drive") << ", segments "
        << wire_segment_bytes << '/' << memory_segment_bytes << ", eager " << eager_bytes
        << (rank_order ? ", rank order" : "") << (manners.short_reads ? ", short reads" : "")
-       << (manners.short_writes ? ", short writes" : "") << (manners.refusals ? ", refusals" : "")
+       << (manners.short_writes ? ", short writes" : "")
+       << (manners.refusals > 0 ? ", " + std::to_string(manners.refusals) + " % refusals" : "")
        << (manners.lazy ? ", lazy threads" : "") << (manners.preempts ? ", preempted threads" : "");
   const Line usual;
   if (line.bytes_per_ns != usual.bytes_per_ns || line.delay_ns != usual.delay_ns)

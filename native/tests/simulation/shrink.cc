@@ -45,7 +45,7 @@ std::vector<Change> changes_of(const Schedule& schedule) {
   }
   changes.emplace_back([](Schedule& s) { return simplify(s.manners.short_reads, false); });
   changes.emplace_back([](Schedule& s) { return simplify(s.manners.short_writes, false); });
-  changes.emplace_back([](Schedule& s) { return simplify(s.manners.refusals, false); });
+  changes.emplace_back([](Schedule& s) { return simplify(s.manners.refusals, 0); });
   changes.emplace_back([](Schedule& s) { return simplify(s.manners.lazy, false); });
   changes.emplace_back([](Schedule& s) { return simplify(s.manners.preempts, false); });
   changes.emplace_back([](Schedule& s) { return simplify(s.line.bytes_per_ns, 1.0); });

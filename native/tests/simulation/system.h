@@ -117,7 +117,7 @@ struct Process {
 struct Manners {
   bool short_reads = false;
   bool short_writes = false;
-  bool refusals = false;  // EAGAIN, EINTR and ENOBUFS without a reason
+  int refusals = 0;       // in percent of the calls: EAGAIN, EINTR and ENOBUFS without a reason
   bool lazy = false;      // threads begin to run late
   bool preempts = false;  // threads pause in calls of the system that do not wait
 };

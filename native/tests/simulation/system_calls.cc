@@ -60,6 +60,12 @@ ssize_t refuse(int error) {
   return -1;
 }
 
+// Return whether the system refuses a call without a reason.
+bool refuses_by_chance(System& system) {
+  const int chance = system.manners().refusals;
+  return chance > 0 && system.noise().percent(chance);
+}
+
 std::size_t some_of(std::size_t bytes, bool cut) {
   System& system = *System::current();
   if (!cut || bytes < 2 || !system.noise().percent(50)) return bytes;
@@ -76,7 +82,7 @@ ssize_t receive(File& file, const iovec* parts, int count) {
     if (connection.error != 0) return refuse(connection.error);
     return in.end_ns <= now ? 0 : refuse(EAGAIN);
   }
-  if (system.manners().refusals && system.noise().percent(5)) return refuse(EINTR);
+  if (refuses_by_chance(system)) return refuse(EINTR);
   std::size_t asked = 0;
   for (int i = 0; i < count; ++i) asked += parts[i].iov_len;
   std::size_t left = some_of(std::min(asked, arrived), system.manners().short_reads);
@@ -110,8 +116,7 @@ ssize_t transmit(File& file, const msghdr& message) {
     connection.reset(system.now_ns());
     return refuse(ECONNRESET);
   }
-  if (out.bytes >= out.room || (system.manners().refusals && system.noise().percent(5)))
-    return refuse(EAGAIN);
+  if (out.bytes >= out.room || refuses_by_chance(system)) return refuse(EAGAIN);
   std::size_t asked = 0;
   for (std::size_t i = 0; i < message.msg_iovlen; ++i) asked += message.msg_iov[i].iov_len;
   std::size_t left = some_of(std::min(asked, out.room - out.bytes), system.manners().short_writes);
@@ -145,7 +150,7 @@ bool send_packet(File& file, const msghdr& message) {
     connection.refused[file.end] = true;
     return true;
   }
-  if (system.manners().refusals && system.noise().percent(3)) {
+  if (refuses_by_chance(system)) {
     refuse(system.noise().percent(50) ? ENOBUFS : EAGAIN);
     return false;
   }

@@ -495,7 +495,7 @@ void World::leave(int number, Exit how) {
 void World::check_prompt(int number) {
   const Manners& manners = schedule_.manners;
   if (!schedule_.faults.empty() || !schedule_.benign() || schedule_.aggregator ||
-      manners.refusals || manners.lazy || manners.preempts || ranks_at_end_ < schedule_.ranks)
+      manners.refusals > 0 || manners.lazy || manners.preempts || ranks_at_end_ < schedule_.ranks)
     return;
   std::size_t bytes = 0;
   for (const Work& work : schedule_.work) bytes += elements_of(work) * item_bytes(work);
