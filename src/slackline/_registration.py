@@ -105,6 +105,10 @@ def _create(options: Any, group_options: Any) -> Any:  # torch's types
     from slackline.backend import create
 
     others = others_beside(options)
+    if others is None and getattr(options, "enable_reconfigure", False):
+        from slackline.elastic import reconfigurable_group  # Torch asks for it since 2.14.
+
+        return reconfigurable_group(options, group_options)
     if others is None:
         return create(options, group_options)
     from slackline.backend import create_beside  # Most groups have one backend.

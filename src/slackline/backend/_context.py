@@ -20,8 +20,13 @@ from slackline import errors
 from slackline._process_end import process_end
 from slackline.backend._debug_answers import links_of, register_answers
 from slackline.backend._group import SlacklineGroup
-from slackline.backend._store_prefix import agree_on_prefix, first_membership, watched_store
-from slackline.backend._torch import BackendOptions, PrefixStore, Store, time_limit
+from slackline.backend._store_prefix import (
+    Membership,
+    agree_on_prefix,
+    first_membership,
+    watched_store,
+)
+from slackline.backend._torch import BackendOptions, PrefixStore, Store, renumber, time_limit
 from slackline.env import Environment
 from slackline.errors import SlacklineError, UsageError
 from slackline.nic import Group, NativeNic, Nic, NicOptions, clean_up, limits_named
@@ -74,12 +79,14 @@ class Context:
 
         `make` constructs torch's process group on the engine's Group. Blocks until all ranks have
         joined the group, or raises TimeoutError. Raises UsageError for another backend's options,
-        and if `opts` ask for a group that can be reconfigured.
+        and if `opts` ask for a group that can be reconfigured: slackline.elastic makes those that
+        have no other backend beside slackline.
         """
         if getattr(opts, "enable_reconfigure", False):
             raise UsageError(
-                "slackline groups cannot be reconfigured (enable_reconfigure): "
-                "slackline.elastic.reconfigure changes the members of the default group"
+                "a group with several backends, or under another backend's name, cannot be "
+                'reconfigured (enable_reconfigure): use init_process_group("slackline", '
+                "enable_reconfigure=True)"
             )
         if options is not None and not isinstance(options, NicOptions):
             raise UsageError(
@@ -123,14 +130,22 @@ class Context:
         return nic.open_group(store, rank, size, timeout=timeout, opening=opening)
 
     def open_beside(
-        self, store: NicStore, rank: int, size: int, *, timeout: timedelta, opening: timedelta
+        self,
+        store: NicStore,
+        rank: int,
+        size: int,
+        *,
+        timeout: timedelta,
+        opening: timedelta,
+        options: NicOptions | None = None,
     ) -> Group:
-        """Open a group beside those that are open; the first call opens the engine.
+        """Open a group beside those that are open; the first call opens the engine with `options`.
 
-        The arguments are as in `reopen`. Torch gets the group by `handing_over`; see `drop`.
+        The other arguments are as in `reopen`. Torch gets the group by `handing_over` or
+        `hand_over`; see `drop`.
         """
         with limits_named(rank):
-            nic = self._acquire(None)
+            nic = self._acquire(options)
         try:
             group = nic.open_group(store, rank, size, timeout=timeout, opening=opening)
         except BaseException as error:
@@ -138,6 +153,21 @@ class Context:
             raise
         self._opened(group)
         return group
+
+    def hand_over(self, group: Group, made: SlacklineGroup, membership: Membership) -> None:
+        """Have a process group of torch that has ended run on `group` from now on.
+
+        `membership` has the members of `group`, and the store through which they agreed.
+        """
+        store = membership.store
+        assert isinstance(store, Store)
+        made.run_on(group, store, partial(self._release, group))
+        made.job_ranks = range(group.size)
+        made.membership = membership
+        made.open_beside = self
+        renumber(made, group.size)
+        with self._lock:
+            self._made.add(made)
 
     def drop(self, group: Group) -> None:
         """Close a group that torch does not know, with its posted operations."""

@@ -73,6 +73,16 @@ class SlacklineGroup(Hooks, Reductions, DataMovement, PointToPoint):
         self.open_beside: Callable[[BackendOptions, Any], SlacklineGroup] | None = None
         """A function that opens another group on the same engine; None without a factory."""
 
+    def run_on(self, nic: Group, store: Store, on_end: Callable[[], None]) -> None:
+        """Run on another Group of the engine from now on, with `store` for what torch keeps.
+
+        The group must have ended, or have posted nothing yet.
+        """
+        self._post_on(nic)
+        self._store, self._on_end, self._ended = store, on_end, False
+        self._set_group_name(self._name)
+        self._set_group_desc(self._desc)
+
     @property
     def job_ranks(self) -> Sequence[int]:
         """The members' ranks in the default group."""
@@ -194,9 +204,20 @@ class SlacklineGroup(Hooks, Reductions, DataMovement, PointToPoint):
         """
         if self._ended or self._inherited():
             return
-        self._ended = True
         try:
             self._nic.abort("the process group was aborted")
+        finally:
+            self.end_at_once()
+
+    def end_at_once(self) -> None:
+        """End the process group; operations that are still posted fail on this rank.
+
+        In a forked child the call only forgets the group.
+        """
+        if self._ended or self._inherited():
+            return
+        self._ended = True
+        try:
             if self._staging is not None:
                 self._staging.close()
             self._nic.close(timedelta())  # zero: do not wait for posted operations

@@ -29,8 +29,10 @@ _REFUSED = {
     "shrink": "call slackline.elastic.shrink, which makes the default group smaller",
     "_register_backend": 'name both backends, as in init_process_group("cpu:slackline,cuda:nccl")',
     "_set_default_backend": "a slackline group is its own backend",
-    "get_reconfigure_handle": "call slackline.elastic.get_handle",
-    "reconfigure": "call slackline.elastic.reconfigure, which changes the default group",
+    "get_reconfigure_handle": "call slackline.elastic.get_handle, or give init_process_group "
+    "enable_reconfigure=True",
+    "reconfigure": "call slackline.elastic.reconfigure, or give init_process_group "
+    "enable_reconfigure=True",
     "new_window": "call send and recv, since slackline has no one-sided operations",
     "register_abort_hook": "catch the error of the operation",
     "unregister_abort_hook": "catch the error of the operation",

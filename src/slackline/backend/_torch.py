@@ -31,6 +31,7 @@ __all__ = [
     "excluded_from_compile",
     "held",
     "reduction_number",
+    "renumber",
     "serve_set_pg_timeout",
     "store_port",
     "time_limit",
@@ -87,6 +88,14 @@ class GroupOptions(c10d.Backend.Options):
 def backend_options(name: str, timeout: timedelta) -> GroupOptions:
     """Return torch's options object of a backend."""
     return GroupOptions(name, timeout)
+
+
+def renumber(group: TorchGroup, size: int) -> None:
+    """Tell torch that the default group, if `group` is it, has `size` ranks now."""
+    default: Any = dist.group.WORLD
+    if default is group:
+        state: Any = distributed_c10d
+        state._world.pg_group_ranks[group] = {rank: rank for rank in range(size)}
 
 
 def cloned_store(store: Store) -> Store:

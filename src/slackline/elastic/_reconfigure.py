@@ -1,42 +1,23 @@
-"""Change of the members of the default group: ranks leave, join, split and merge.
-
-Every new member makes the call with the same list of handles, and
-
-1. meets the others at the door of the first handle, and proves that its handle is its own;
-2. opens the new group, beside the old one, on the links that exist;
-3. says that it is ready; the first word in the store decides for all: done, or given up.
-4. If it is done, closes the old groups; if it was given up, closes the new group.
-"""
+"""The calls by which the members of the default group change: `get_handle` and `reconfigure`."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import threading
-import time
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 
 from torch import distributed as dist
-from torch._C._distributed_c10d import PrefixStore
 
 from slackline._lazy import record
-from slackline.backend import Membership, SlacklineGroup, create, replace_default_group
-from slackline.elastic._handle import Door, Handle, open_door
-from slackline.elastic._meeting import Meeting
-from slackline.errors import MismatchError, PeerError, SlacklineError, UsageError
-from slackline.nic import Group, clean_up
-from slackline.nic.connect import OpeningStore
+from slackline.backend import SlacklineGroup, create, replace_default_group
+from slackline.elastic._change import changing
+from slackline.elastic._handle import open_door
+from slackline.elastic._reconfigurable import ReconfigurableGroup
+from slackline.errors import UsageError
 
 __all__ = ["Reconfigured", "get_handle", "reconfigure"]
 
 _HALF_HOUR = timedelta(minutes=30)
 """The time limit of operations in the first group of a process, as torch has it."""
-_DONE = "done"
-_used: set[str] = set()
-_changing = threading.Lock()
-"""Held while this process takes part in a change."""
 
 
 @record(frozen=True, kw_only=True)
@@ -78,168 +59,14 @@ def reconfigure(
     failed; LinkError if the process of the first handle cannot be reached; TimeoutError if a
     process has not come within `timeout`, with its rank.
     """
-    deadline_s = time.monotonic() + timeout.total_seconds()
-    if timeout <= timedelta():
-        raise UsageError(f"timeout must be positive, not {timeout}")
-    if not _changing.acquire(blocking=False):
-        raise UsageError(f"the change {number!r} begins while another one goes on in this process")
-    try:
-        return _reconfigure(number, handles, deadline_s)
-    finally:
-        _changing.release()
-
-
-def _reconfigure(number: str, handles: Sequence[str], deadline_s: float) -> Reconfigured:
-    door = open_door()
-    listed, rank = _read(handles, door)
     before = dist.group.WORLD if dist.is_initialized() else None
     if before is not None and not isinstance(before, SlacklineGroup):
         raise UsageError(f"the default group must be of backend slackline, not {before.name()}")
-    _use(number)
+    if isinstance(before, ReconfigurableGroup):
+        before.change(number, handles, timeout)
+        return Reconfigured(rank=before.rank(), size=before.size())
     limit = _HALF_HOUR if before is None else before.default_timeout
-    with Meeting(listed, rank, door, deadline_s) as meeting:
-        opened = _Change(number, listed, rank, door, meeting).run(limit)
-        store = PrefixStore(f"slackline/change/{number}/torch", meeting.group_store)
-        store.set_timeout(limit)
-    membership = Membership(
-        store=store, generation=0, me=rank, members=tuple(range(len(listed))), lost=opened.lost
-    )
-    create.close_others(opened)
-    replace_default_group(membership, opened, timeout=limit)
+    with changing(number, handles, timeout=timeout, limit=limit) as (opened, membership):
+        create.close_others(opened)
+        replace_default_group(membership, opened, timeout=limit)
     return Reconfigured(rank=opened.rank, size=opened.size)
-
-
-def _read(handles: Sequence[str], door: Door) -> tuple[tuple[Handle, ...], int]:
-    """Return the handles of a list, and the place of this process."""
-    listed = tuple(Handle.decode(handle) for handle in handles)
-    names = [handle.name for handle in listed]
-    for place, handle in enumerate(listed):
-        if names.index(handle.name) != place:
-            raise UsageError(
-                f"the handle of process {handle.name} is in the list twice, at {place} and "
-                f"{names.index(handle.name)}"
-            )
-        if handle.job != door.handle.job:
-            raise UsageError(
-                f"the handle of process {handle.name}, at {place} in the list, is of another job: "
-                "its SLACKLINE_KEY differs"
-            )
-    if door.handle.name not in names:
-        raise UsageError(
-            f"the list of {len(listed)} handles lacks the handle of this process, "
-            f"{door.handle.name}; a process that leaves makes no call"
-        )
-    return listed, names.index(door.handle.name)
-
-
-def _use(number: str) -> None:
-    if not number:
-        raise UsageError("the number of a change must not be empty")
-    if number in _used:
-        raise UsageError(f"the number {number!r} was already used by an earlier change")
-    _used.add(number)
-
-
-class _Change:
-    """The part of this process, the new `rank`, in one change of members."""
-
-    def __init__(
-        self, number: str, handles: tuple[Handle, ...], rank: int, door: Door, meeting: Meeting
-    ) -> None:
-        self._prefix = f"slackline/change/{number}"
-        self._number, self._handles, self._rank, self._door = number, handles, rank, door
-        self._meeting = meeting
-
-    def run(self, limit: timedelta) -> Group:
-        """Return the new group, once all have decided to go on with it; `limit` is of operations.
-
-        Raises an error if the change is given up; then there is no new group.
-        """
-        store = _Prefixed(self._meeting, self._prefix)
-        opening = OpeningStore(
-            store,
-            self._rank,
-            len(self._handles),
-            limit_s=self._meeting.deadline_s - time.monotonic(),
-        )
-        opened: Group | None = None
-        try:
-            with opening.telling():
-                self._meet(opening)
-                opened = create.open_beside(
-                    _Prefixed(self._meeting, f"{self._prefix}/group"),
-                    self._rank,
-                    len(self._handles),
-                    timeout=limit,
-                    opening=timedelta(seconds=opening.left_s),
-                )
-                opening.set(f"ready/{self._rank}", "")
-                ready = {rank: f"ready/{rank}" for rank in range(len(self._handles))}
-                opening.get_all(ready, "the end of the change of members")
-                decided = store.compare_set("decision", "", _DONE).decode()
-        except BaseException as error:
-            if not self._gave_up(store, error) and isinstance(error, SlacklineError):
-                assert opened is not None  # Others go on only after this rank was ready.
-                return opened
-            if opened is not None:
-                clean_up(error, partial(create.drop, opened))
-            raise
-        if decided == _DONE:
-            return opened
-        given_up = PeerError(f"the change {self._number!r} was given up: {decided}")
-        clean_up(given_up, partial(create.drop, opened))
-        raise given_up
-
-    def _meet(self, opening: OpeningStore) -> None:
-        """Wait for the other members, and check their lists and their proofs."""
-        size = len(self._handles)
-        names = [handle.name for handle in self._handles]
-        digest = hashlib.sha256(json.dumps(names).encode()).hexdigest()
-        told = json.dumps({"list": digest, "secret": self._door.secret})
-        opening.set(f"member/{self._rank}", told)
-        members = {rank: f"member/{rank}" for rank in range(size)}
-        for rank, text in enumerate(opening.get_all(members, "the meeting of the new members")):
-            other = json.loads(text)
-            if other["list"] != digest:
-                raise MismatchError(
-                    f"rank {rank} calls the change {self._number!r} with another list of handles",
-                    rank=self._rank,
-                    peer=rank,
-                )
-            if not self._handles[rank].proven_by(other["secret"]):
-                raise PeerError(
-                    f"the process that came as rank {rank} is not the process of its handle, "
-                    f"{self._handles[rank].name}",
-                    rank=self._rank,
-                    peer=rank,
-                )
-
-    def _gave_up(self, store: _Prefixed, error: BaseException) -> bool:
-        """Give the change up after `error`; return False if the others go on with it."""
-        reason = f"rank {self._rank}: {error}" if str(error) else f"rank {self._rank} gave up"
-        try:
-            return store.compare_set("decision", "", reason[:500]).decode() != _DONE
-        except SlacklineError as silent:
-            # Without the store the others cannot be asked. They cannot have this rank's group
-            # either once it is closed, so that its end tells them.
-            error.add_note(f"the decision of the others is not known: {silent}")
-            return True
-
-
-class _Prefixed:
-    """A meeting's store with a prefix before each key."""
-
-    def __init__(self, meeting: Meeting, prefix: str) -> None:
-        self._meeting, self._prefix = meeting, prefix
-
-    def set(self, key: str, value: str, /) -> None:
-        self._meeting.set(f"{self._prefix}/{key}", value)
-
-    def get(self, key: str, /) -> bytes:
-        return self._meeting.get(f"{self._prefix}/{key}")
-
-    def check(self, keys: list[str], /) -> bool:
-        return self._meeting.check([f"{self._prefix}/{key}" for key in keys])
-
-    def compare_set(self, key: str, expected: str, desired: str, /) -> bytes:
-        return self._meeting.compare_set(f"{self._prefix}/{key}", expected, desired)

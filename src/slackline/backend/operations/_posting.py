@@ -87,14 +87,18 @@ class Poster(Identity):
 
     def __init__(self, nic: Group, store: Store, device_of: DeviceOf) -> None:
         super().__init__(store, nic.rank, nic.size, nic.timeout)
+        self._device_of = device_of
+        self._done = CompletedWork()
+        self._post_on(nic)
+
+    def _post_on(self, nic: Group) -> None:
+        """Post the operations from now on on `nic`; they are numbered from zero."""
         self._nic = nic
         self._ranks = nic.size
         self._me = nic.rank
         self._barrier_tag = nic.tag_allocator.reserve_messages(1)
-        self._done = CompletedWork()
-        self._device_of = device_of
         self._staging: GroupStaging | None = None
-        if device_of(torch.device("cpu")) is not None:
+        if self._device_of(torch.device("cpu")) is not None:
             self._staged()
         self._coalesced: list[dist.Work] | None = None
         self._callbacks = GroupCallbacks(nic.size, _DROPPED)

@@ -85,6 +85,8 @@ class TransferWork(_PythonWork):
     """A function that ends the operation's event in torch's profile; None without an event."""
     callbacks: GroupCallbacks | None = None
     """The group's callbacks and dropped Works; None without a group."""
+    on_timeout: Callable[[], None] | None = None
+    """A function to call when the operation has timed out; None to do nothing."""
     number: Number = None
     """The operation's number in its group; None without a group."""
     _joins = False
@@ -109,6 +111,10 @@ class TransferWork(_PythonWork):
         self._awaited = True
         try:
             self._transfer.wait(wait_limit(timeout))
+        except TimeoutError:
+            if self.on_timeout is not None and self._transfer.done():
+                self.on_timeout()
+            raise
         finally:
             if self.end_event is not None and self._transfer.done():
                 self.end_event()
