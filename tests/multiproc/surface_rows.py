@@ -276,7 +276,7 @@ NEWER: dict[str, Row] = {
     "get_reconfigure_handle": refused(
         lambda at: at.asked.get_reconfigure_handle(),
         "slackline.elastic.get_handle",
-        unlike_gloo="gloo's groups can be made anew with other members",
+        unlike_gloo="gloo's groups need no enable_reconfigure",
     ),
     "new_window": refused(lambda at: at.asked.new_window(), "call send and recv"),
     "reconfigure": refused(
@@ -290,7 +290,7 @@ NEWER: dict[str, Row] = {
     "supports_reconfigure": Row(
         lambda at: at.asked.supports_reconfigure,
         False,
-        unlike_gloo="gloo's groups can be made anew with other members",
+        unlike_gloo="gloo's groups need no enable_reconfigure",
     ),
     "supports_window": Row(lambda at: at.asked.supports_window, False),
     "unregister_abort_hook": refused(
