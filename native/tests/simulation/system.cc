@@ -264,6 +264,8 @@ void System::kill(int number) {
 
 void System::stop(int number, std::int64_t until_ns) {
   Process& process = this->process(number);
+  const std::int64_t since_ns = std::max(now_ns_, process.stopped_until_ns);
+  process.stood_ns += std::max<std::int64_t>(0, until_ns - since_ns);
   process.stopped_until_ns = std::max(process.stopped_until_ns, until_ns);
 }
 

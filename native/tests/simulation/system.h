@@ -109,6 +109,7 @@ struct File {
 struct Process {
   bool alive = true;
   std::int64_t stopped_until_ns = 0;
+  std::int64_t stood_ns = 0;  // how long it stood still in all
   std::int64_t clock_offset_ns = 0;
   int threads = 0;
 };

@@ -209,8 +209,12 @@ void Wiring::begin_on(Line& line, const Fault& fault) {
 }
 
 void Wiring::kill(int number) {
-  // The objects of a dead process write to shared memory when they are destroyed. Private memory
-  // takes the place of its peers' arenas, so that no peer sees these writes.
+  // A thread of a dead process goes on until it waits, and the objects write to shared memory when
+  // they are destroyed. Private memory takes the place of the arenas, so that no peer sees this: a
+  // copy in place of the process's own.
+  const Arena& own = station(number).engine->arena();
+  ::mmap(own.at(0), own.capacity(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED,
+         own.fd(), 0);
   for (const auto& each : station(number).mapped) {
     if (const auto arena = each.lock())
       ::mmap(arena->at(0, 1), schedule_.arena_bytes, PROT_READ | PROT_WRITE,

@@ -16,7 +16,8 @@ constexpr std::uint32_t kFallbackEpoch = 101;
 constexpr std::byte kMark{0xA5};    // of margins
 constexpr std::byte kPoison{0x5A};  // of memory whose operation has ended
 // An operation ends by its deadline, the time in which the engine looks at deadlines, and the time
-// in which its process stood still.
+// in which its process stood still: a thread that stood still between its last look at the clock
+// and its sleep wakes later by as much.
 constexpr std::int64_t kLateNs = 15 * kMillisecond;
 constexpr std::int64_t kLongestNs = 1000 * kSecond;
 constexpr std::int64_t kLeaveNs = 10 * kSecond;
@@ -234,8 +235,8 @@ void World::check_result(int number, const Doing& doing) {
 void World::check_end(int number, const Request& request) {
   if (!schedule_.progress_thread) return;
   const auto& process = system_.process(number);
-  const std::int64_t due =
-      std::max(request.deadline_ns, process.stopped_until_ns + process.clock_offset_ns);
+  const std::int64_t due = std::max(request.deadline_ns + process.stood_ns,
+                                    process.stopped_until_ns + process.clock_offset_ns);
   if (request.ended_ns > due + kLateNs)
     broken("an operation of rank " + std::to_string(number) + " ended " +
            std::to_string((request.ended_ns - request.deadline_ns) / kMillisecond) +
@@ -418,7 +419,9 @@ void World::post(int number, std::size_t index) {
 
 // Check that a rank's wait ended soon after the time `until_ns`.
 void World::check_in_time(int number, std::int64_t until_ns) {
-  const std::int64_t late = std::max(until_ns, system_.process(number).stopped_until_ns) + kLateNs;
+  const auto& process = system_.process(number);
+  const std::int64_t late =
+      std::max(until_ns + process.stood_ns, process.stopped_until_ns) + kLateNs;
   if (system_.now_ns() > late)
     broken("rank " + std::to_string(number) + " waited " +
            std::to_string((system_.now_ns() - until_ns) / kMillisecond) +
