@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -88,16 +90,24 @@ def commit(*, apart_from: Path | None = None) -> str:
     return f"{head}-dirty" if _git("status", "--porcelain", "-uno", "--", *files) else head
 
 
-def version(folder: str) -> str:
-    """Return the version of a folder, such as "native 1a2b3c4", equal for equal tracked files.
+def version(folder: str, *, without: Sequence[str] = ()) -> str:
+    """Return the version of a folder, such as "native 1a2b3c4d", equal for equal tracked files.
 
-    It has "-dirty" behind it if tracked files differ from the commit's.
+    `without` are paths below it that do not count. The version has "-dirty" behind it if tracked
+    files that count differ from the commit's.
     """
-    tree = _git("rev-parse", "--short", f"HEAD:{folder}")
-    if tree is None:
+    paths = [folder, *(f":(exclude){path}" for path in without)]
+    files = _git("ls-tree", "-r", "--full-tree", "HEAD", folder)
+    if not files:
         return "unknown"
-    changed = _git("status", "--porcelain", "-uno", "--", folder)
-    return f"{folder} {tree}-dirty" if changed else f"{folder} {tree}"
+    counted = [line for line in files.splitlines() if not _below(line.split("\t")[1], without)]
+    digest = hashlib.sha256("\n".join(counted).encode()).hexdigest()[:8]
+    changed = _git("status", "--porcelain", "-uno", "--", *paths)
+    return f"{folder} {digest}-dirty" if changed else f"{folder} {digest}"
+
+
+def _below(path: str, folders: Sequence[str]) -> bool:
+    return any(path == each or path.startswith(f"{each}/") for each in folders)
 
 
 def _git(*arguments: str) -> str | None:

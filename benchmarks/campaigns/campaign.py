@@ -41,6 +41,8 @@ class Cases(Protocol):
     """The number of cases that are run together."""
     folder: str | None
     """The folder of the checkout on which the cases depend alone; None for the whole checkout."""
+    without: Sequence[str]
+    """Paths of this folder on which the cases do not depend."""
 
     def run(self, seeds: Sequence[int]) -> dict[int, str]:
         """Run the cases; return a sentence for each seed that has failed."""
@@ -55,6 +57,7 @@ class Models:
     total = 20_000
     at_once = 100
     folder = None
+    without = ()
 
     def __init__(self, jobs: Any) -> None:
         from drawn_ranks import train_in_job
@@ -84,6 +87,7 @@ class SlowFromTheStart:
     total = 260
     at_once = 1
     folder = None
+    without = ()
 
     def run(self, seeds: Sequence[int]) -> dict[int, str]:
         import start
@@ -112,6 +116,14 @@ class Simulation:
     total = 2_000_000
     at_once = 20_000
     folder = "native"
+    without = tuple(
+        f"native/{each}"
+        for each in (
+            *("bindings", "fuzz", "tests/allocation", "tests/model"),
+            *("tests/simulation/found.txt", "tests/simulation/planted"),
+            "tests/simulation/planted.py",
+        )
+    )
     _MOST_FAILURES = 100
 
     def __init__(self) -> None:
@@ -200,7 +212,9 @@ def records_of(name: str) -> list[Record]:
 
 def version_of(name: str, cases: Cases) -> str:
     """Return the version of what the cases depend on, equal as long as nothing of it changes."""
-    return commit(apart_from=file_of(name)) if cases.folder is None else version(cases.folder)
+    if cases.folder is None:
+        return commit(apart_from=file_of(name))
+    return version(cases.folder, without=cases.without)
 
 
 def next_seed(records: Sequence[Record], here: str) -> int:

@@ -20,7 +20,8 @@ JOB = Path(__file__).with_name("start_job.py")
 SECONDS = 12
 """The length of a job's training; a cause must be named within 10 s of the first step."""
 LIMIT_S = 240
-RATE_MBIT = 200
+LAB_MBIT = 800
+"""The sum of the hosts' rates: two cores carry as much, so that a healthy network is healthy."""
 KINDS = ("none", "nic rate", "rate", "loss", "nic loss", "delay", "jitter", "corrupt", "rank")
 FAULTY = 180
 """The seed from which on all jobs are healthy."""
@@ -78,11 +79,12 @@ def draw(seed: int) -> Start:
     hosts, rail = random.choice((4, 4, 4, 8)), random.choice(("tcp", "tcp", "udp"))
     base = Start(kind=kind, hosts=hosts, rail=rail)
     one, other = random.sample(range(hosts), 2)
+    rate_mbit = LAB_MBIT // hosts
     low, high = sorted((one, other))
     share = random.uniform(0.1, 0.75)
-    rate = f"rate {round(RATE_MBIT * share)}Mbit"
+    rate = f"rate {round(rate_mbit * share)}Mbit"
     # All links of a NIC share its rate, so that a faster limit of one of them would change nothing.
-    of_link = f"rate {round(RATE_MBIT * share / (hosts - 1))}Mbit"
+    of_link = f"rate {round(rate_mbit * share / (hosts - 1))}Mbit"
     loss = f"loss {random.uniform(0.5, 5):.1f}%"
     match kind:
         case "nic rate":
@@ -123,7 +125,7 @@ def run(start: Start, *, keep: Path | None = None) -> Named:
     try:
         place = folder / "kept"
         command = ["run", "--lab", "--hosts", str(start.hosts)]
-        command += ["--rate", f"{RATE_MBIT}Mbit", "--keep", str(place)]
+        command += ["--rate", f"{LAB_MBIT // start.hosts}Mbit", "--keep", str(place)]
         for fault in start.faults:
             command += ["--fault", fault]
         model = "pipeline" if start.kind == "pipeline" else "data-parallel"

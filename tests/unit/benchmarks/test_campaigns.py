@@ -13,7 +13,7 @@ with modules_of("campaigns", "campaign") as found:
 
 
 class Cases:
-    total, at_once, folder = 10, 4, None
+    total, at_once, folder, without = 10, 4, None, ()
 
     def __init__(self):
         self.ran = []
@@ -102,6 +102,9 @@ def test_a_campaign_of_a_folder_goes_on_over_other_commits(monkeypatch, tmp_path
     records = campaign.records_of("simulation")
     assert campaign.version_of("simulation", cases) == begun
     assert campaign.next_seed(records, begun) == 10
+    cases.without = ("native/found",)
+    write("native/found", "a schedule that is found")
+    assert campaign.version_of("simulation", cases) == begun
     write("native/engine", "another engine")
     changed = campaign.version_of("simulation", cases)
     assert campaign.next_seed(records, changed) == 0
