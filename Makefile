@@ -40,9 +40,10 @@ test-full: setup build/native-address.simulated  ## the same tests with all thei
 VERSION ?= 2.14.1
 TORCH := build/torch-$(VERSION)
 TORCH_PIP := $(TORCH)/bin/pip install --quiet --disable-pip-version-check -c $(TORCH)/constraints.txt
-TORCH_TOOLS := hypothesis jinja2 numpy protobuf pytest pytest-timeout pytest-xdist requests scikit-learn scipy tabulate tensorboard
+TORCH_TOOLS := hypothesis jinja2 numpy protobuf pytest pytest-timeout pytest-xdist requests scikit-learn scipy tabulate tensorboard \
+  "torchft; platform_machine == 'x86_64' and python_version < '3.14'"
 TORCH_TESTS ?= tests/unit/backend tests/unit/overlap tests/unit/pipeline tests/unit/test_entry.py \
-  tests/multiproc/pipeline tests/multiproc/test_gloo_programs.py $(wildcard tests/multiproc/test_torch_*.py)
+  tests/multiproc/elastic tests/multiproc/pipeline tests/multiproc/test_gloo_programs.py $(wildcard tests/multiproc/test_torch_*.py)
 test-torch: setup $(TORCH)/.torch  ## tests on torch with another version, VERSION=2.14.1; gigabytes to install
 	rm -rf $(TORCH)/wheel
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \

@@ -105,6 +105,24 @@ def test_torchs_detailed_debugging_changes_nothing(job):
     job(2, beside_gloo, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
 
 
+def made_by_a_library(rank, size, path):
+    store = dist.FileStore(path, size)
+    for life in range(3):
+        group = backend.open_group(
+            dist.PrefixStore(str(life), store), rank, size, timeout=timedelta(seconds=30)
+        )
+        tensor = torch.tensor([float(life)])
+        group.allreduce([tensor]).wait()
+        dist.all_reduce(tensor, group=group)
+        assert tensor.item() == life * size * size
+        group.shutdown()
+    assert not dist.is_initialized()
+
+
+def test_a_library_opens_groups_without_a_default_group(job):
+    job(2, made_by_a_library, bare=True)
+
+
 def by_device(rank, size, store):
     dist.init_process_group(
         "cpu:slackline", init_method=f"file://{store}", rank=rank, world_size=size

@@ -16,8 +16,7 @@ constexpr std::uint32_t kFallbackEpoch = 101;
 constexpr std::byte kMark{0xA5};    // of margins
 constexpr std::byte kPoison{0x5A};  // of memory whose operation has ended
 // An operation ends by its deadline, the time in which the engine looks at deadlines, and the time
-// in which its process stood still: a thread that stood still between its last look at the clock
-// and its sleep wakes later by as much.
+// in which its process stood still: perhaps between a look at the clock and a sleep.
 constexpr std::int64_t kLateNs = 15 * kMillisecond;
 constexpr std::int64_t kLongestNs = 1000 * kSecond;
 constexpr std::int64_t kLeaveNs = 10 * kSecond;

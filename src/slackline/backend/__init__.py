@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from slackline._lazy import lazily
 
 if TYPE_CHECKING:
-    from slackline.backend._context import Context, create, links
+    from slackline.backend._context import Context, create, links, open_group
     from slackline.backend._debug import debug_handlers
     from slackline.backend._failures import failure_of
     from slackline.backend._flight_dump import dump_flight_recorder
@@ -42,7 +42,7 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "_context": "Context create links",
+            "_context": "Context create links open_group",
             "_debug": "debug_handlers",
             "_failures": "failure_of",
             "_flight_dump": "dump_flight_recorder",
@@ -70,6 +70,7 @@ __all__ = [
     "failure_of",
     "group_of",
     "links",
+    "open_group",
     "plain_steps",
     "replace_default_group",
     "slackline_group",

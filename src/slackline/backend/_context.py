@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from slackline.backend._plain_steps import PlainSteps
     from slackline.backend.flight import FlightRecorder
 
-__all__ = ["Context", "create", "links"]
+__all__ = ["Context", "create", "links", "open_group"]
 
 
 MakeGroup = Callable[[Group, Store, Callable[[], None]], SlacklineGroup]
@@ -393,6 +393,22 @@ create = Context(open_native)
 # whose programs have imported slackline's pages.
 register_answers(create)
 point_to_help()
+
+
+def open_group(store: Store, rank: int, size: int, *, timeout: timedelta) -> SlacklineGroup:
+    """Open a process group of `size` processes that meet in `store`, and return it.
+
+    The group is for libraries that make groups by themselves, such as torchft: torch needs no
+    default group, and does not know the group by a name. `timeout` limits the opening and each
+    operation. Blocks until all ranks have made the call, or raises TimeoutError. The caller ends
+    the group with `shutdown` or `abort`.
+    """
+    opts = BackendOptions()
+    opts.store = store
+    opts.group_rank = rank
+    opts.group_size = size
+    opts.timeout = timeout
+    return create(opts)
 
 
 def links() -> dict[str, Any]:
