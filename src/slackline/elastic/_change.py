@@ -79,7 +79,7 @@ def changing(
 
 def _read(handles: Sequence[str], door: Door) -> tuple[tuple[Handle, ...], int]:
     """Return the handles of a list, and the place of this process."""
-    listed = tuple(Handle.decode(handle) for handle in handles)
+    listed = door.read(handles)
     names = [handle.name for handle in listed]
     for place, handle in enumerate(listed):
         if names.index(handle.name) != place:
@@ -125,6 +125,9 @@ class _Change:
         the change is given up; then there is no new group.
         """
         store = _Prefixed(self._meeting, self._prefix)
+        names = [handle.name for handle in self._handles]
+        if self._rank == 0:
+            self._door.leads(names, self._meeting.keys)
         opening = OpeningStore(
             store,
             self._rank,
@@ -145,7 +148,9 @@ class _Change:
                 )
                 opening.set(f"ready/{self._rank}", "")
                 ready = {rank: f"ready/{rank}" for rank in range(len(self._handles))}
-                opening.get_all(ready, "the end of the change of members")
+                if self._rank == 0:  # While the others get ready, there is time to tidy up.
+                    self._meeting.delete(self._door.ended_by(names))
+                opening.wait_all(ready, "the end of the change of members")
                 decided = store.compare_set("decision", "", _DONE).decode()
         except BaseException as error:
             if not self._gave_up(store, error) and isinstance(error, SlacklineError):
@@ -207,6 +212,9 @@ class _Prefixed:
 
     def get(self, key: str, /) -> bytes:
         return self._meeting.get(f"{self._prefix}/{key}")
+
+    def get_together(self, keys: list[str], /) -> list[bytes]:
+        return self._meeting.get_together([f"{self._prefix}/{key}" for key in keys])
 
     def check(self, keys: list[str], /) -> bool:
         return self._meeting.check([f"{self._prefix}/{key}" for key in keys])

@@ -21,16 +21,20 @@ import os
 import secrets
 import socket
 import threading
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from slackline._lazy import record
-from slackline.backend import KeyValueStore
 from slackline.env import Environment
 from slackline.errors import UsageError
 from slackline.nic import NicOptions
 from slackline.nic.connect import host_identity, local_interfaces, read_key
 
-__all__ = ["Connections", "Door", "Handle", "open_door"]
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import TCPStore
+
+__all__ = ["Connections", "Door", "Handle", "Led", "open_door"]
 
 LONGEST_HANDLE = 1024
 """The most bytes of a handle."""
@@ -121,10 +125,12 @@ class Handle:
         """Return the addresses at which the process with the handle `other` may reach the door.
 
         On one host the loopback addresses come first: torch's store asks for the name of each
-        address that connects, and that of the loopback is known without a name server. Another
-        host's loopback addresses are left out if it has others.
+        address that connects, and hosts files have that of ::1. They lack that of 127.0.0.1 as the
+        store's sockets see it, mapped to IPv6. Another host's loopback addresses are left out if it
+        has others.
         """
         near = [each for each in self.addresses if ipaddress.ip_address(each).is_loopback]
+        near.sort(key=lambda each: ipaddress.ip_address(each).version, reverse=True)
         far = [each for each in self.addresses if each not in near]
         return (*near, *far) if self.host == other.host else tuple(far or near)
 
@@ -137,10 +143,19 @@ class Handle:
 class Connections:
     """Two connections to the store of one door."""
 
-    meetings: KeyValueStore
+    meetings: TCPStore
     """The torch store for meetings."""
     groups: Any
     """The torch store for groups; the program may wait in it, which keeps other threads out."""
+
+
+@dataclass
+class Led:
+    """A change of members that met at this process's door, whose keys are still in the store."""
+
+    keys: set[str]
+    awaited: set[str]
+    """The names of the members that may still read the keys."""
 
 
 class Door:
@@ -188,6 +203,36 @@ class Door:
         self.connections = Connections(server, server.clone())
         self.kept: dict[str, Connections] = {}
         """The connections to the door of the change before, by the name of its process."""
+        self._read: dict[str, Handle] = {}
+        self._led = list[Led]()
+
+    def read(self, texts: Sequence[str]) -> tuple[Handle, ...]:
+        """Return the handles of a list; raise the errors of `Handle.decode`.
+
+        Handles that the list before had as well are not decoded again.
+        """
+        read = {text: self._read.get(text) or Handle.decode(text) for text in texts}
+        self._read = read
+        return tuple(read[text] for text in texts)
+
+    def leads(self, names: Sequence[str], keys: set[str]) -> None:
+        """Remember a change that meets at this door, with the set that its keys are added to."""
+        self._led.append(Led(keys, set(names)))
+
+    def ended_by(self, names: Sequence[str]) -> list[str]:
+        """Return the keys of earlier changes that nobody reads any more, and forget the changes.
+
+        All processes called `names` have come to the latest change here. A process makes one change
+        at a time, so it has ended those before.
+        """
+        ended = list[str]()
+        *before, latest = self._led
+        for led in before:
+            led.awaited.difference_update(names)
+            if not led.awaited:
+                ended += led.keys
+        self._led = [*(led for led in before if led.awaited), latest]
+        return ended
 
 
 def _listener(addresses: list[str], *, near: bool) -> socket.socket:

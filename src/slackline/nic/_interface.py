@@ -33,6 +33,14 @@ class Store(Protocol):
 
 
 @runtime_checkable
+class BatchStore(Store, Protocol):
+    """A store that returns several values for the price of one."""
+
+    def get_together(self, keys: list[str], /) -> list[bytes]:
+        """Return the values under `keys`, of which `check` has said that they are there."""
+
+
+@runtime_checkable
 class Transfer(Protocol):
     """The handle of a posted operation."""
 

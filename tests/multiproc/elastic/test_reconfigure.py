@@ -295,3 +295,44 @@ def many(rank, size):
 @pytest.mark.parametrize("changes", ["30", pytest.param("1000", marks=pytest.mark.slow)])
 def test_many_changes_leave_nothing_behind(job, changes):
     job(2, many, environment={"CHANGES": changes})
+
+
+def tidy(rank, size):
+    """Look at the keys in the store of rank 0, where all changes but one meet."""
+    ranks = Ranks()
+    store, begun, counts = open_door().connections.groups, [], []
+
+    def change(number, *members):
+        begun.append(number)
+        ranks.change(number, *members)
+
+    def holds(*numbers):
+        """Check which changes have keys, while no rank makes a change."""
+        ranks.meet()
+        if rank == 0:
+            kept = [each for each in begun if store.check([f"slackline/change/{each}/member/0"])]
+            assert kept == list(numbers)
+            counts.append(store.num_keys())
+        ranks.meet()
+
+    for number in range(3):
+        change(f"{number}", 0, 1, 2)
+        holds(f"{number}")
+    change("without the last", 0, 1)
+    holds("2", "without the last")  # Rank 2 may still read the keys of its own change.
+    begun.append("one is late")
+    if rank == 0:
+        with pytest.raises(TimeoutError):
+            elastic.reconfigure(begun[-1], ranks.list(0, 1), timeout=SHORT)
+    holds("2", "without the last", "one is late")
+    change("again without it", 0, 1)
+    holds("2", "again without it")
+    ranks.change("another first", 1, 0)
+    holds("2", "again without it")
+    change("all", 0, 1, 2)
+    holds("all")
+    assert counts[:3] == counts[-1:] * 3 or rank > 0, counts
+
+
+def test_the_store_keeps_no_keys_of_changes_that_all_members_have_ended(job):
+    job(3, tidy)

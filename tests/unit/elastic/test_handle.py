@@ -41,6 +41,8 @@ def test_a_host_reaches_itself_by_its_loopback_first_and_others_by_no_loopback(o
     here = one.reached_from(dataclasses.replace(other, host=one.host))
     assert sorted(here) == sorted(one.addresses)
     assert near.issuperset(here[: len(near)])
+    versions = [ipaddress.ip_address(each).version for each in here[: len(near)]]
+    assert versions == sorted(versions, reverse=True), "::1 is in hosts files"
     there = one.reached_from(dataclasses.replace(other, host=one.host + "0"))
     assert near.isdisjoint(there) or near.issuperset(one.addresses)
     assert set(there) | near == set(one.addresses)

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 
 from slackline.errors import ClosedError, LinkError, PeerError, SlacklineError, TimeoutError
-from slackline.nic._interface import Store
+from slackline.nic._interface import BatchStore, Store
 from slackline.units import show_time
 
 __all__ = [
@@ -86,7 +86,7 @@ class OpeningStore:
     def get(
         self, key: str, *, of: int, step: str, needs: Mapping[int, str] = MappingProxyType({})
     ) -> bytes:
-        """Return the value that the rank `of` sets; see `get_all`.
+        """Return the value that the rank `of` sets; see `wait_all`.
 
         `needs` are keys that the rank `of` waits for before, by the rank that sets each.
         """
@@ -98,7 +98,21 @@ class OpeningStore:
         step: str,
         needs: Mapping[int, str] = MappingProxyType({}),
     ) -> list[bytes]:
-        """Return the values under `keys`, which have the rank that sets each; block until all are.
+        """Return the values under `keys` once all are set; see `wait_all`."""
+        self.wait_all(keys, step, needs)
+        names = list(keys.values())
+        with answering(self.rank):
+            if isinstance(self._store, BatchStore):
+                return self._store.get_together(names)
+            return [self._store.get(name) for name in names]
+
+    def wait_all(
+        self,
+        keys: Mapping[int, str],
+        step: str,
+        needs: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
+        """Block until all of `keys`, which have the rank that sets each, are set.
 
         Raises TimeoutError at the deadline, with `step` and the ranks that have not come, and
         PeerError soon after another rank has told that it cannot open the group.
@@ -108,7 +122,7 @@ class OpeningStore:
             if wait_until(
                 lambda: self._store.check(names), self.deadline_s, self.size, self.glance
             ):
-                return [self._store.get(name) for name in names]
+                return
             late = self._absent(needs) or self._absent(keys) or list(keys)
         raise TimeoutError(
             f"the rendezvous Timed out after {show_time(1e9 * self._limit_s)}, at {step}: rank "
