@@ -154,7 +154,7 @@ TEST("ranks that disagree about an operation are told so, and nobody repeats it"
 // Post operations at every rank, and lose the aggregator while they are in progress.
 void lose_it(Star& net, std::size_t count, const std::function<void()>& lose, int delay_us) {
   constexpr int kOperations = 30;
-  std::thread killer([&] {
+  std::jthread killer([&] {
     std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
     lose();
   });

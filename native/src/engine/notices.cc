@@ -52,13 +52,17 @@ void tell_failure(const Group& group) {
 
 void pass_on(const Group& group, int culprit) {
   if (!group.aggregator && !sparse(group)) return;
+  GroupNotice notice{group.epoch, group.rank, group.broken};
+  // The worker may be alive and have lost the aggregator alone, so the others are told of the end
+  // of the aggregator: without it they find out which worker is lost.
+  if (group.aggregator) notice.cause.peer = -1;
   for (std::size_t rank = 0; rank < group.links.size(); ++rank) {
     Link* link = group.links[rank];
     if (link == nullptr || link->down) continue;
     if (static_cast<int>(rank) == culprit)
       link->want();
     else if (link->made())
-      tell_abort(*link, {group.epoch, group.rank, group.broken});
+      tell_abort(*link, notice);
   }
 }
 

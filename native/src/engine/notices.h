@@ -16,10 +16,11 @@ void tell_left(Link& link, const GroupNotice& notice);
 // made, so that no frame waits at a link that may never be made.
 void tell_failure(const Group& group);
 // Tell the connected members that the group has failed because of `culprit`, to which these members
-// may have no link. An aggregator always tells its workers: those that have read the culprit's
-// goodbye do not take the end of its link for a loss, and would wait for results. A member that
-// first learns of the failure from this message passes the message on. A member without a link to
-// the culprit asks for such a link, to find out whether the culprit's process has ended.
+// may have no link. An aggregator always tells its workers, of its own end in the group: those that
+// have read the culprit's goodbye do not take the end of its link for a loss, and would wait for
+// results. A member that first learns of the failure from this message passes the message on. A
+// member without a link to the culprit asks for such a link, to find out whether the culprit's
+// process has ended.
 void pass_on(const Group& group, int culprit);
 // Return whether this rank is not connected to some members of the group. Such a member does not
 // see the end of this rank's operations by itself.

@@ -167,6 +167,38 @@ void draw_untold_cancellation(Draw& draw, Schedule& s) {
   s.faults.push_back(death);
 }
 
+// Let no rank end an operation, so that every one must succeed if no worker dies, and let most of
+// those that the aggregator adds be open at once.
+void calm(Draw& draw, Schedule& s) {
+  for (Work& work : s.work) {
+    work.timeout_ns = Work::kPatient;
+    for (Part& part : work.parts) {
+      part.cancel_ns = -1;
+      part.exit = Exit::kStays;
+      if (work.verb == Verb::kAggregated && draw.percent(80))
+        part.blocking = part.waits_for_all = false;
+    }
+  }
+}
+
+// Let one worker lose its link to the aggregator, which the others still reach.
+void draw_lonely_worker(Draw& draw, Schedule& s, std::size_t met) {
+  Fault cut;
+  cut.trouble = Trouble::kReset;
+  cut.work = static_cast<int>(met);
+  cut.a = s.ranks;
+  cut.b = static_cast<int>(draw.between(0, s.ranks - 1));
+  cut.at_ns = draw.spread(kMicrosecond, 2 * kMillisecond);
+  cut.factor = draw.percent(70) ? 0 : 1;
+  cut.for_ns = cut.factor == 0 ? kForGood : draw.between(4 * kSecond, 8 * kSecond);
+  if (!s.can_act(cut.trouble, cut.a, cut.b)) return;
+  if (draw.percent(50)) std::swap(cut.a, cut.b);
+  const auto pair = static_cast<std::size_t>(s.pair_of(cut.a, cut.b));
+  s.rails[pair] = 1;
+  s.datagrams[pair] = 0;
+  s.faults.push_back(cut);
+}
+
 void draw_lost_aggregator(Draw& draw, Schedule& s) {
   std::vector<std::size_t> added;
   for (std::size_t i = 0; i < s.work.size(); ++i) {
@@ -176,11 +208,16 @@ void draw_lost_aggregator(Draw& draw, Schedule& s) {
   const std::size_t met = draw.one_of(added);
   const std::int64_t about = draw.spread(10 * kMicrosecond, 2 * kMillisecond);
   const auto near = [&] { return draw.between(0, 2 * about); };
+  const bool cancels = draw.percent(60);
+  if (!cancels) {
+    calm(draw, s);
+    if (draw.percent(70)) return draw_lonely_worker(draw, s, met);
+  }
   const auto canceller = static_cast<int>(draw.between(0, s.ranks - 1));
   for (int rank = 0; rank < s.ranks; ++rank) {
     Part& part = s.work[met].parts[static_cast<std::size_t>(rank)];
     part.blocking = part.waits_for_all = false;
-    part.cancel_ns = rank == canceller || draw.percent(20) ? near() : -1;
+    if (cancels) part.cancel_ns = rank == canceller || draw.percent(20) ? near() : -1;
   }
   if (draw.percent(30)) {
     s.device_sets = static_cast<int>(draw.between(0, 3));

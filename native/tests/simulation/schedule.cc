@@ -377,7 +377,7 @@ std::string words_of(const Fault& fault) {
     text << "rank " << fault.a << " or " << fault.b << " posts work " << fault.work << ": ";
   switch (fault.trouble) {
     case Trouble::kReset:
-      text << where << " is reset, and away" << lasting;
+      text << where << " is reset, and " << (fault.factor == 0 ? "refused" : "away") << lasting;
       break;
     case Trouble::kEnd:
       text << where << " is closed, and away" << lasting;

@@ -82,7 +82,8 @@ struct Fault {
   std::int64_t for_ns = 0;
   int a = 0, b = 0;  // ranks: of a connection, or `a` alone
   int rail = 0;
-  // kSlow: of the rate; kDelay: milliseconds; kLoss and kMess: percent.
+  // kSlow: of the rate; kDelay: milliseconds; kLoss and kMess: percent; kReset: 0 if something
+  // between the hosts refuses new connections from then on.
   double factor = 1;
 };
 

@@ -82,7 +82,7 @@ void Wiring::dial(Line& line) {
   line.dialling = true;
   system_.at(system_.now_ns() + kRedialNs + system_.noise().between(0, kRedialNs), [this, &line] {
     line.dialling = false;
-    const bool dead = !system_.process(line.high).alive || station(line.high).left;
+    const bool dead = line.refused || !system_.process(line.high).alive || station(line.high).left;
     if (!system_.process(line.low).alive || station(line.low).left) return;
     if (dead) {
       const int link = station(line.low).links[static_cast<std::size_t>(line.high)];
@@ -119,13 +119,10 @@ void Wiring::listen(int number) {
                         station(number).links[static_cast<std::size_t>(peer)] == event->link &&
                         line->rail == event->rail;
       if (!mine) continue;
-      if (line->low == number || !system_.process(line->low).alive) {
-        if (line->low == number) {
-          dial(*line);
-        } else {
-          station(number).engine->connections().unreachable(event->link, "connection refused");
-        }
-      }
+      if (line->low == number)
+        dial(*line);
+      else if (line->refused || !system_.process(line->low).alive)
+        station(number).engine->connections().unreachable(event->link, "connection refused");
     }
   }
 }
@@ -166,6 +163,7 @@ void Wiring::begin_on(Line& line, const Fault& fault) {
     case Trouble::kReset:
     case Trouble::kEnd:
       line.away_until_ns = until;
+      line.refused = line.refused || fault.factor == 0;
       if (line.datagrams) {
         for (Direction& each : connection.to) each.stalled_until_ns = until;
       } else if (fault.trouble == Trouble::kReset) {

@@ -48,6 +48,7 @@ class Wiring {
     std::shared_ptr<Connection> connection;
     std::int64_t away_until_ns = 0;
     bool dialling = false;
+    bool refused = false;  // no connection is made again, though both processes live
   };
 
   Station& station(int number) { return *stations_[static_cast<std::size_t>(number)]; }
