@@ -119,6 +119,7 @@ class NativeNic:
         limit_s = (timeout if opening is None else opening).total_seconds()
         meeting = OpeningStore(store, rank, size, limit_s=limit_s, closed=lambda: self._closed)
         group: NativeGroup | None = None
+        met: _Met | None = None
         try:
             with meeting.telling(), limits_named(rank):
                 with self._epochs.opening() as reserve:
@@ -132,6 +133,8 @@ class NativeNic:
         except BaseException as error:
             if group is not None:  # The others know the reason; now the links may end.
                 clean_up(error, partial(group.close, timedelta(0)))
+            if met is not None:
+                self._network.forget(met.links, met.rendezvous.code)
             raise
         return group
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 __all__ = [
-    *("HELD", "MUFFLED_S", "STEPS", "STOPPED_S"),
+    *("DONE", "HELD", "MUFFLED_S", "STEPS", "STOPPED_S"),
     *("Case", "End", "Fault", "Outcome", "broken_laws", "draw_case"),
 ]
 
@@ -28,6 +28,8 @@ STEPS = (
 )
 """The steps at which a fault may occur, in their order."""
 READY = STEPS.index("after it said ready")
+DONE = "done"
+"""The decision to go on with the new group. Each other decision says why it is given up."""
 
 KINDS = {
     "dies": "is killed",
@@ -97,6 +99,8 @@ class Outcome:
     kind: str = ""
     """The type of the error; empty without one."""
     text: str = ""
+    word: str = ""
+    """The decision that the store has given to the process; empty if it has not asked for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,8 +237,6 @@ def _draw_fault(
         kinds |= _BEFORE_THE_CALL
         if len(listed) == 1 or any(each.kind == "misled" for each in before):
             del kinds["misled"]
-    if STEPS.index(step) >= READY:
-        del kinds["interrupted"]  # A process that is ready and is interrupted has no group.
     if groups[process] is None:
         del kinds["aborts"]
     if sum(each.kind == "dies" for each in before) == count - 1:
@@ -271,11 +273,17 @@ def broken_laws(case: Case, outcomes: Mapping[int, Outcome], reached: set[int]) 
     callers = {each: outcomes[each] for each in case.listed if each in outcomes}
     new = [each for each in callers if callers[each].new]
     old = [each for each in callers if not callers[each].new]
+    # A process that is misled may have met others at another process, whose store has no decision.
+    words = {callers[each].word for each in callers if not case.fault("misled", of=each)} - {""}
     broken = [
         f"{new} have the new group, but {fault}"
         for fault in case.faults
         if new and fault.process in reached and _prevents(case, fault)
     ]
+    if len(words) > 1:
+        broken.append(f"the store has given several decisions: {words}")
+    if new and words != {DONE}:
+        broken.append(f"{new} have the new group, but the decision is {words or 'none'}")
     for each in old:
         if new and not _excused(case, each):
             broken.append(f"{new} have the new group, and {each} has not: {callers[each]}")
@@ -298,9 +306,14 @@ def _excused(case: Case, process: int) -> bool:
     """Return whether a process may lack the group that others have.
 
     Either the first process, whose store has the decision, cannot be asked, or this process hears
-    nothing of it.
+    nothing of it, or it was interrupted when it had said that it is ready.
     """
-    return case.fault(*_SEVERING, of=case.listed[0]) or case.fault("silent", of=process)
+    ready = [each for each in case.faults if each.process == process and each.place >= READY]
+    return (
+        case.fault(*_SEVERING, of=case.listed[0])
+        or case.fault("silent", of=process)
+        or any(each.kind == "interrupted" for each in ready)
+    )
 
 
 def _wrong_error(case: Case, process: int, outcome: Outcome) -> str:

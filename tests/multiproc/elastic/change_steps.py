@@ -1,7 +1,7 @@
 """The steps of a change of members at which a test acts in the process that makes the change.
 
-The functions of slackline.elastic are wrapped in the process that has the fault, and in no other: a
-wrapper calls the fault and the real function.
+The functions of slackline.elastic are wrapped in this process: a wrapper calls the real function,
+and before or after it the function that acts.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,24 +9,29 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from change_cases import DONE
 
 from slackline.elastic import _change
 
-__all__ = ["act_at_steps"]
+__all__ = ["at_steps"]
 
 
 @contextmanager
-def act_at_steps(act: Callable[[str], None]) -> Iterator[None]:
-    """Call `act` with the name of each step that a change of this process comes to."""
+def at_steps(act: Callable[[str], None], hear: Callable[[str], None]) -> Iterator[None]:
+    """Call `act` with the name of each step that a change of this process comes to.
+
+    Calls `hear` with each answer of the store to the question for the decision.
+    """
     change, prefixed = _change._Change, _change._Prefixed
     real_meet, real_set, real_compare = change._meet, prefixed.set, prefixed.compare_set
-    real_open = _change.create.open_beside
 
     def meet(self: Any, opening: Any) -> None:
         act("after it connected")
         real_meet(self, opening)
 
     def set_key(self: Any, key: str, value: str, /) -> None:
+        if key.startswith("ready/"):
+            act("after the group is open")
         real_set(self, key, value)
         if self._prefix.endswith("/group"):
             act("while the group opens")
@@ -35,17 +40,13 @@ def act_at_steps(act: Callable[[str], None]) -> Iterator[None]:
         elif key.startswith("ready/"):
             act("after it said ready")
 
-    def open_beside(*args: Any, **kwargs: Any) -> Any:
-        opened = real_open(*args, **kwargs)
-        act("after the group is open")
-        return opened
-
     def compare_set(self: Any, key: str, expected: str, desired: str, /) -> bytes:
-        deciding = (key, desired) == ("decision", "done")
-        if deciding:
+        if (key, desired) == ("decision", DONE):
             act("before it decides")
         decided = real_compare(self, key, expected, desired)
-        if deciding:
+        if key == "decision":
+            hear(decided.decode())
+        if (key, desired) == ("decision", DONE):
             act("after the decision")
         return decided
 
@@ -53,5 +54,4 @@ def act_at_steps(act: Callable[[str], None]) -> Iterator[None]:
         patch.setattr(change, "_meet", meet)
         patch.setattr(prefixed, "set", set_key)
         patch.setattr(prefixed, "compare_set", compare_set)
-        patch.setattr(_change.create, "open_beside", open_beside)
         yield

@@ -104,6 +104,18 @@ class Links:
             if peer is not None and peer.calls:
                 peer.start()
 
+    def forget(self, links: Iterable[int], code: int) -> None:
+        """Drop the links without a rail that the rendezvous with this code alone has made.
+
+        Its group has not opened. The other end may lack the link, and make it anew in a later group
+        in which the other end of the two dials. Must be called on the event loop's thread.
+        """
+        made = [self._by_link.get(link) for link in links]
+        self._leave(
+            [peer for peer in made if peer is not None and peer.made_in(code)],
+            "the group did not open",
+        )
+
     def start(self) -> None:
         """Begin to accept connections. Must be called on the event loop's thread."""
         self._listener.open(self._context.manager, self._greet, self._starve)
@@ -176,9 +188,7 @@ class Links:
             if self._injector is not None:
                 self._injector.begin(rank, rendezvous.descriptors)
         except BaseException as error:
-            for peer in added:
-                self._drop(peer, f"the rendezvous failed: {error}")
-                self._context.engine.unreachable(peer.link, "the rendezvous failed")
+            self._leave(added, f"the rendezvous failed: {error}")
             raise
         others = [each for each in rendezvous.descriptors if each is not mine]
         return links, all(self._shares_memory(mine, each) for each in others)
@@ -331,6 +341,16 @@ class Links:
         """Fail all groups that wait for a rail which needs a descriptor that cannot be had."""
         for peer in self._peers.values():
             peer.starve(error)
+
+    def _leave(self, peers: Iterable[Peer], why: str) -> None:
+        """Drop the links of a group that does not open, if they have no rail.
+
+        Where there is a rail, the other end has the link too, and may keep it.
+        """
+        for peer in peers:
+            if not peer.has_rail:
+                self._drop(peer, why)
+                self._context.engine.unreachable(peer.link, why)
 
     def _drop(self, peer: Peer, why: str) -> None:
         """Close the link to a peer.

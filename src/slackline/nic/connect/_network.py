@@ -192,6 +192,11 @@ class Network:
         if (all_links := self._links) is not None:
             self._manager.post(all_links.prepare, links)
 
+    def forget(self, links: Sequence[int], code: int) -> None:
+        """Drop the links that only a group that has not opened has made; see Links.forget."""
+        if (all_links := self._links) is not None:
+            self._manager.post(all_links.forget, links, code)
+
     def close(self) -> None:
         """Close all connections and end the threads that serve them; close the engine before.
 

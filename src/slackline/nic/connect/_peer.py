@@ -131,6 +131,10 @@ class Peer:
         """The public number of the rendezvous under which this end calls next."""
         return next(iter(self._meetings))
 
+    def made_in(self, code: int) -> bool:
+        """Return whether only the rendezvous with this code has led to the peer."""
+        return list(self._meetings) == [code]
+
     def meet_also(self, code: int, key: bytes) -> bool:
         """Accept the peer by a further rendezvous until a handshake; return whether it was added.
 
@@ -199,6 +203,10 @@ class Peer:
                 rail.handle = None
         if not self.first.cancel() and not self.first.cancelled():
             self.first.exception()  # Without this read, asyncio would log the exception again.
+        # The error refers to the variables of all callers, with the store and its connections. A
+        # closed link stays in a list of the links for long.
+        self.first = asyncio.get_running_loop().create_future()
+        self.first.cancel()
 
     def release(self) -> None:
         """Let go of the tasks, which refer to this peer; the event loop must have stopped."""
