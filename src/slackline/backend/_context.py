@@ -127,7 +127,7 @@ class Context:
             raise UsageError("the engine is closed: call shrink before destroy_process_group")
         for group in groups:
             group.close(timedelta())
-        return nic.open_group(store, rank, size, timeout=timeout, opening=opening)
+        return nic.open_group(store, rank, size, timeout=timeout, opening=opening, anew=False)
 
     def open_beside(
         self,
@@ -141,13 +141,16 @@ class Context:
     ) -> Group:
         """Open a group beside those that are open; the first call opens the engine with `options`.
 
+        The plans of its collectives are those of earlier groups of the ranks' engines, which have
+        timed them; see `Nic.open_group`.
+
         The other arguments are as in `reopen`. Torch gets the group by `handing_over` or
         `hand_over`; see `drop`.
         """
         with limits_named(rank):
             nic = self._acquire(options)
         try:
-            group = nic.open_group(store, rank, size, timeout=timeout, opening=opening)
+            group = nic.open_group(store, rank, size, timeout=timeout, opening=opening, anew=False)
         except BaseException as error:
             clean_up(error, partial(self._opened, None))
             raise

@@ -12,6 +12,7 @@ nanobind would print it as leaked. So the native objects are released before the
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import threading
@@ -44,7 +45,7 @@ from slackline.wire import DType, ReduceOp
 
 if TYPE_CHECKING:
     from slackline.detect import Judgement
-    from slackline.nic.collectives import Sharing
+    from slackline.nic.collectives import KnownTimes, Sharing
     from slackline.nic.offload import Star
     from slackline.records import LinkReport
 
@@ -183,6 +184,12 @@ class NativeGroup(Operations):
         """Replace `count` 64-bit integers, each by its maximum over all ranks; block until done."""
         self._timed(self._agreeing, address, count * DType.INT64.itemsize, DType.INT64)
 
+    def _largest(self, values: Sequence[int]) -> list[int]:
+        """Return the maximum over all ranks of each value."""
+        agreed = (ctypes.c_int64 * len(values))(*values)
+        self.agree(ctypes.addressof(agreed), len(values))
+        return list(agreed)
+
     def use(self, star: Star) -> None:
         """Allow all_reduces to go through the aggregator of `star` from now on."""
         self._star = star
@@ -192,17 +199,24 @@ class NativeGroup(Operations):
         """Have the operations before the end of `calibrate` end by a time of time.monotonic()."""
         self._opening_ends_ns = int(deadline_s * 1e9)
 
-    def calibrate(self, links: Sequence[int] | None = None) -> None:
+    def calibrate(
+        self, known: KnownTimes, links: Sequence[int] | None = None, *, anew: bool
+    ) -> None:
         """Time the candidate plans, to use the fastest from now on; every rank must call this once.
 
-        `links` are the engine's numbers of the group's links. If `links` is given, each rank's
-        share of the work in long all_reduces follows the rate of its port; see `Sharing`.
+        `known` has the times that earlier groups of the engine have measured, and gets those of
+        this group. The group uses the former if it need not time the plans `anew`, and if any rank
+        knows times. `links` are the engine's numbers of the group's links. If `links` is given,
+        each rank's share of the work in long all_reduces follows the rate of its port; see
+        `Sharing`.
         """
         if self.size > 1:
-            from slackline.nic.collectives import measure  # A rank alone has nothing to measure.
+            if anew or not known.teach(self._book, self._largest):
+                from slackline.nic.collectives import measure  # A rank alone measures nothing.
 
-            measured = measure(self._book.timed(), self._timed, self.size, self._agreeing)
-            (self._book.learn_few if self._connects_later else self._book.learn)(measured)
+                measured = measure(self._book.timed(), self._timed, self.size, self._agreeing)
+                self._book.learn_timed(measured)
+                known.note(self._book, measured)
             self._all_reduces.clear()
             self._callback_all_reduces.clear()
         self._opening_ends_ns = None

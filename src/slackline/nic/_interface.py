@@ -222,12 +222,15 @@ class Nic(Protocol):
         timeout: timedelta,
         opening: timedelta | None = None,
         members: Sequence[int] | None = None,
+        anew: bool = True,
     ) -> Group:
         """Perform the rendezvous with the other ranks through `store` and return the group.
 
         `timeout` is the default of the group's operations. `opening` limits the rendezvous; None
         takes `timeout`. `members[i]` is the rank in the job of the group's rank i, which telemetry
-        and verdicts name; if `members` is None, the two are equal.
+        and verdicts name; if `members` is None, the two are equal. The plans of collectives are
+        timed `anew`, or the group uses the times of earlier groups of the ranks' engines, if there
+        are any; all ranks must ask for the same.
         """
 
     def stepped(self, optimizer: int) -> None:

@@ -22,7 +22,14 @@ from slackline.nic._limits import clean_up, limits_named, require_descriptors, r
 from slackline.nic._monitors import Monitors, Watch
 from slackline.nic._numa import SYSFS, on_the_nodes_processors
 from slackline.nic._options import NicOptions
-from slackline.nic.collectives import Completions, PlanBook, first_peers, plan_number, starts
+from slackline.nic.collectives import (
+    Completions,
+    KnownTimes,
+    PlanBook,
+    first_peers,
+    plan_number,
+    starts,
+)
 from slackline.nic.connect import (
     Network,
     OpeningStore,
@@ -92,6 +99,7 @@ class NativeNic:
         self._running: _Running | None = None
         self._groups: set[NativeGroup] = set()
         self._epochs = Epochs()
+        self._times = KnownTimes()
         environment = Environment.read()
         self._records = _records(environment, self.options)
         self._monitors = Monitors(None if self._records is None else self._records.write)
@@ -111,6 +119,7 @@ class NativeNic:
         timeout: timedelta,
         opening: timedelta | None = None,
         members: Sequence[int] | None = None,
+        anew: bool = True,
     ) -> NativeGroup:
         if os.getpid() != self._process:
             raise UsageError("this process was forked from the one whose nic it is", rank=rank)
@@ -129,7 +138,8 @@ class NativeNic:
                 group.barrier(blocking=True, timeout=timedelta(seconds=meeting.left_s))
                 if self.options.aggregator and size > 1:
                     self._reach_aggregator(group, met, meeting)
-                group.calibrate(met.links if met.book.shares_ports else None)
+                links = met.links if met.book.shares_ports else None
+                group.calibrate(self._times, links, anew=anew)
         except BaseException as error:
             if group is not None:  # The others know the reason; now the links may end.
                 clean_up(error, partial(group.close, timedelta(0)))

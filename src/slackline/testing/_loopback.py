@@ -228,6 +228,7 @@ class LoopbackNic:
         timeout: timedelta,
         opening: timedelta | None = None,
         members: Sequence[int] | None = None,
+        anew: bool = True,
     ) -> LoopbackGroup:
         if self.closed:
             raise ClosedError("the nic is closed", rank=rank)

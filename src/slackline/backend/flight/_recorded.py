@@ -48,9 +48,10 @@ class RecordedNic:
         timeout: timedelta,
         opening: timedelta | None = None,
         members: Sequence[int] | None = None,
+        anew: bool = True,
     ) -> Group:
         group = self._nic.open_group(
-            store, rank, size, timeout=timeout, opening=opening, members=members
+            store, rank, size, timeout=timeout, opening=opening, members=members, anew=anew
         )
         names = tuple(range(size) if members is None else members)
         record = GroupRecord(rank, names)

@@ -24,6 +24,7 @@ __all__ = [
     "measure",
     "mesh_terms",
     "parameters_from",
+    "parameters_of",
     "timings_from",
 ]
 
@@ -144,13 +145,8 @@ def parameters_from(
         + mesh.reduced_bytes * 1e9 / _REDUCE_BYTES_PER_SECOND
     )
     port_ns = mesh.port_bytes * 1e9
-    return CostParameters(
-        latency_ns=latency_ns,
-        bytes_per_second=port_ns / max(transfer_ns, port_ns / _FASTEST),
-        reduce_bytes_per_second=_REDUCE_BYTES_PER_SECOND,
-        per_message_overhead_ns=overhead_ns,
-        shared_memory=shared_memory,
-    )
+    bytes_per_second = port_ns / max(transfer_ns, port_ns / _FASTEST)
+    return parameters_of(latency_ns, bytes_per_second, shared_memory=shared_memory)
 
 
 def chain_parameters(
@@ -167,11 +163,27 @@ def chain_parameters(
     reduced_ns = timing.large_bytes * 1e9 / _REDUCE_BYTES_PER_SECOND
     fixed_ns = steps * latency_ns + messages * overhead_ns + reduced_ns
     port_ns = 2 * timing.large_bytes * 1e9
+    return parameters_of(
+        latency_ns,
+        port_ns / max(timing.large_ns - fixed_ns, port_ns / _FASTEST),
+        shared_memory=shared_memory,
+        ranks_per_processor=ranks_per_processor,
+    )
+
+
+def parameters_of(
+    latency_ns: int,
+    bytes_per_second: float,
+    *,
+    shared_memory: bool,
+    ranks_per_processor: float = 1,
+) -> CostParameters:
+    """Return the cost model of a network with this latency and this rate of a port."""
     return CostParameters(
         latency_ns=latency_ns,
-        bytes_per_second=port_ns / max(timing.large_ns - fixed_ns, port_ns / _FASTEST),
+        bytes_per_second=bytes_per_second,
         reduce_bytes_per_second=_REDUCE_BYTES_PER_SECOND,
-        per_message_overhead_ns=overhead_ns,
+        per_message_overhead_ns=round(latency_ns * _OVERHEAD_SHARE),
         shared_memory=shared_memory,
         ranks_per_processor=ranks_per_processor,
     )

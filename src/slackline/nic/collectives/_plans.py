@@ -115,6 +115,12 @@ not the rounded sum divided by the ranks. Half types need rank order, where the 
 fp32 until the end, as devices do."""
 
 
+_Shape = tuple[Collective, int, bool, int | None, bool, bool]
+"""What decides on the plan of an operation: the collective, its size class, whether partial sums
+are wider than the elements, the root, whether the plan needs the first links alone, and whether an
+all_reduce adds in rank order though the group does not."""
+
+
 @record(frozen=True, slots=True)
 class Selected:
     """The chosen plan of an operation, compiled for this rank, with the reason for the choice."""
@@ -175,7 +181,7 @@ class PlanBook:
         self._asked = "auto" if self._wants_star else options.plan
         self._shares, self._wires = options.shares, "shm" not in options.rails
         self._aggregated = bool(options.aggregator)
-        self._all_shared = all_shared
+        self.all_shared = all_shared
         no_ring = all_shared or self.order == "rank"
         self._preferred: Literal["mesh", "ring"] = "mesh" if no_ring else "ring"
         self._timings: tuple[Timing, ...] = ()
@@ -184,7 +190,7 @@ class PlanBook:
         """Whether the cost model gives the times of most plans."""
         self._plans: dict[tuple[Collective, str, int | None], CollectivePlan] = {}
         self._programs: dict[tuple[Collective, str, int | None], _native.Program] = {}
-        self._selected: dict[tuple[Collective, int, bool, int | None, bool, bool], Selected] = {}
+        self._selected: dict[_Shape, Selected] = {}
 
     def reach_star(self, most_bytes: int) -> None:
         """Allow the aggregator for operations of up to `most_bytes` from now on."""
@@ -223,16 +229,24 @@ class PlanBook:
         rows = {name: PLANS[Collective.ALL_REDUCE, name] for name in every}
         return tuple(n for n, row in rows.items() if row.rank_ordered or self.ranks == 1)
 
+    @property
+    def costs(self) -> tuple[int, float]:
+        """The latency in ns and the rate of a port in bytes per second; there must be times."""
+        assert self._parameters is not None
+        return self._parameters.latency_ns, self._parameters.bytes_per_second
+
     def learn(self, measured: Sequence[int]) -> None:
         """Choose plans by `measured` times from now on, which must be equal on all ranks."""
         # Here, as in `calibrate`, and not above: a rank alone has nothing to measure.
         from slackline.nic.collectives._calibration import parameters_from, timings_from
 
         self._timings = timings_from(self.candidates(), measured)
-        self._parameters = parameters_from(
-            self._timings, self.ranks, shared_memory=self._all_shared
-        )
+        self._parameters = parameters_from(self._timings, self.ranks, shared_memory=self.all_shared)
         self._selected.clear()
+
+    def learn_timed(self, measured: Sequence[int]) -> None:
+        """Choose plans by the times of the plans of `timed`, which must be equal on all ranks."""
+        (self.learn_few if self.connects_later else self.learn)(measured)
 
     def timed(self) -> tuple[str, ...]:
         """Return the all_reduce plans to time when the group opens.
@@ -258,11 +272,28 @@ class PlanBook:
         self._parameters = chain_parameters(
             tried[CHAIN],
             self.ranks,
-            shared_memory=self._all_shared,
+            shared_memory=self.all_shared,
             ranks_per_processor=self._ranks_per_processor,
         )
         expected = expected_timings(self.candidates(), self.ranks, self._parameters)
         self._timings = tuple(tried.get(each.name, each) for each in expected)
+        self._modelled = True
+        self._selected.clear()
+
+    def expect(self, latency_ns: int, bytes_per_second: float) -> None:
+        """Choose plans by the cost model from now on; the arguments must be equal on all ranks.
+
+        They are as in `costs`, of another group over the same network.
+        """
+        from slackline.nic.collectives._calibration import expected_timings, parameters_of
+
+        self._parameters = parameters_of(
+            latency_ns,
+            bytes_per_second,
+            shared_memory=self.all_shared,
+            ranks_per_processor=self._ranks_per_processor,
+        )
+        self._timings = expected_timings(self.candidates(), self.ranks, self._parameters)
         self._modelled = True
         self._selected.clear()
 
@@ -313,19 +344,31 @@ class PlanBook:
         size_class = max(_SMALLEST_CLASS, 1 << (nbytes - 1).bit_length()) if nbytes > 0 else 0
         wide = dtype in _HALF_TYPES and self.order == "rank"
         key = collective, size_class, wide, root, early, ordered
-        selected = self._selected.get(key)
-        if selected is None:
-            if ordered:
-                name, reason = self._choose_ordered(size_class)
-            else:
-                name, reason = self._choose(collective, size_class, wide, root, early=early)
-            program = self.program(collective, name, root)
-            selected = self._selected[key] = Selected(name, reason, program)
-            _log.debug("%s of %d bytes: %s", collective.label, size_class, reason)
-            if self.decide is not None:
-                made = f"{name} for {collective.label} of at most {show_bytes(size_class)}"
-                self.decide("plan", made, reason)
+        return self._selected.get(key) or self._select(key)
+
+    def _select(self, key: _Shape) -> Selected:
+        collective, size_class, wide, root, early, ordered = key
+        if ordered:
+            name, reason = self._choose_ordered(size_class)
+        else:
+            name, reason = self._choose(collective, size_class, wide, root, early=early)
+        program = self.program(collective, name, root)
+        selected = self._selected[key] = Selected(name, reason, program)
+        _log.debug("%s of %d bytes: %s", collective.label, size_class, reason)
+        if self.decide is not None:
+            made = f"{name} for {collective.label} of at most {show_bytes(size_class)}"
+            self.decide("plan", made, reason)
         return selected
+
+    def follow(self, earlier: PlanBook) -> None:
+        """Choose the plans for all shapes of operations that an earlier group has run.
+
+        So the first operations of this group do not wait for a choice. Operations with a root are
+        left out, since ranks may have other numbers now.
+        """
+        for key in list(earlier._selected):
+            if key[3] is None and key not in self._selected:
+                self._select(key)
 
     def program(
         self, collective: Collective, name: str, root: int | None = None

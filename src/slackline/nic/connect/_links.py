@@ -112,7 +112,7 @@ class Links:
         """
         made = [self._by_link.get(link) for link in links]
         self._leave(
-            [peer for peer in made if peer is not None and peer.made_in(code)],
+            [peer for peer in made if peer is not None and peer.codes == (code,)],
             "the group did not open",
         )
 
@@ -362,9 +362,9 @@ class Links:
         self._dismissed.append(peer)
         if len(self._dismissed) > _MOST_DISMISSED:
             oldest = self._dismissed.popleft()
-            name = oldest.code, oldest.descriptor.engine
-            if self._by_rendezvous.get(name) is oldest:
-                del self._by_rendezvous[name]
+            for code in oldest.codes:
+                if self._by_rendezvous.get((code, oldest.descriptor.engine)) is oldest:
+                    del self._by_rendezvous[code, oldest.descriptor.engine]
             oldest.release()
         if self._injector is not None:
             self._injector.forget(peer.link)

@@ -127,13 +127,9 @@ class Peer:
         return self.rails.any_up
 
     @property
-    def code(self) -> int:
-        """The public number of the rendezvous under which this end calls next."""
-        return next(iter(self._meetings))
-
-    def made_in(self, code: int) -> bool:
-        """Return whether only the rendezvous with this code has led to the peer."""
-        return list(self._meetings) == [code]
+    def codes(self) -> tuple[int, ...]:
+        """The public numbers of the rendezvous that may have made it; calls name the first."""
+        return tuple(self._meetings)
 
     def meet_also(self, code: int, key: bytes) -> bool:
         """Accept the peer by a further rendezvous until a handshake; return whether it was added.
@@ -203,8 +199,7 @@ class Peer:
                 rail.handle = None
         if not self.first.cancel() and not self.first.cancelled():
             self.first.exception()  # Without this read, asyncio would log the exception again.
-        # The error refers to the variables of all callers, with the store and its connections. A
-        # closed link stays in a list of the links for long.
+        # The error refers to the variables of all callers, and this closed link is kept for long.
         self.first = asyncio.get_running_loop().create_future()
         self.first.cancel()
 
@@ -393,8 +388,8 @@ class Peer:
                     await exchange(
                         self._context,
                         self.descriptor.engine,
-                        self.code,
-                        self._meetings[self.code],
+                        self.codes[0],
+                        self._meetings[self.codes[0]],
                         where,
                     )
                 )
@@ -520,7 +515,7 @@ class Peer:
         try:
             padding = "" if kind in ("liveness", "shm") else channel.try_path()
             with ParametersMaker(context, kind, channel.sock, padding) as parameters:
-                code = self.code
+                code = self.codes[0]
                 session = await run_handshake(
                     channel,
                     call(hello, self._meetings[code], parameters.make, parameters.map),
@@ -551,7 +546,7 @@ class Peer:
                 return
             except BlockingIOError:
                 if len(self._meetings) > 1 and not self._settled:
-                    code = self.code
+                    code = self.codes[0]
                     self._meetings[code] = self._meetings.pop(code)  # It is now the last one.
                     raise LinkError("the peer has not come to this rendezvous yet") from None
 
