@@ -13,8 +13,6 @@ from torch import distributed as dist
 
 QUICK = tuple(range(10))
 ALL = 310
-pytestmark = pytest.mark.slow
-"""Each case has limits of time that a busy machine may miss."""
 TORCHS = pytest.mark.skipif(
     not hasattr(dist, "_reconfigure"), reason="torch 2.14 has groups that it changes in place"
 )
