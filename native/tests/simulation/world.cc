@@ -348,7 +348,6 @@ void World::aggregate() {
   here.closing = true;
   here.engine->close(kLeaveNs);
   here.left = true;
-  here.device.reset();
 }
 
 Group& World::group_for(const Work& work, int number) {
