@@ -77,9 +77,10 @@ else
 endif
 
 FIRST ?= $(shell date +%s)000000
-simulate: $(VENV)/.package  ## whole engines in simulated time, until one breaks a law; FIRST=<seed>
+FOR ?=
+simulate: $(VENV)/.package  ## whole engines in simulated time, until one breaks a law; FIRST=<seed>, FOR=<seconds>
 	$(CMAKE) --build $(EXTENSION) --target slackline_simulation
-	$(EXTENSION)/slackline_simulation --shrink --first $(FIRST)
+	$(EXTENSION)/slackline_simulation --shrink --first $(FIRST) $(if $(FOR),--seconds $(FOR))
 
 check: setup  ## lint, format, types, import contracts, spelling
 	$(BIN)/ruff check .

@@ -15,6 +15,9 @@ from torch.nn.parallel import DistributedDataParallel
 WIDTH = 256
 LAYERS = 8
 MICROBATCHES = 8
+BATCH = 256
+"""The rows of a rank's batch. Their computation is a large part of a step, so that a rank that
+computes slowly costs time."""
 
 _Pass = Callable[[], object]
 """The forward and the backward pass of one step."""
@@ -43,7 +46,7 @@ def _data_parallel() -> tuple[nn.Module, _Pass]:
     model = DistributedDataParallel(
         nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)])
     )
-    return model, lambda: model(torch.randn(64, WIDTH)).square().mean().backward()
+    return model, lambda: model(torch.randn(BATCH, WIDTH)).square().mean().backward()
 
 
 def _pipeline() -> tuple[nn.Module, _Pass]:
