@@ -9,7 +9,6 @@ from torch import nn, optim
 
 from slackline.errors import UsageError
 from slackline.overlap import DataParallel
-from slackline.overlap.exchange._process_group import ProcessGroupExchange
 
 BF16 = torch.bfloat16
 
@@ -58,26 +57,6 @@ def by_the_rule(rank, size):
                     assert torch.equal(mine, right), (group_bytes, turn)
 
 
-def through_a_process_group(rank, size):
-    """Reduce as tensors of a device are reduced, by the process group's own all_reduce."""
-    exchange = ProcessGroupExchange(dist.group.WORLD, torch.device("cpu"), communicate=BF16)
-    first, second = exchange.allocate([(100, torch.float32), (1000, torch.float32)])
-    flat = exchange.span(first, second)
-    for _ in range(2):
-        flat.copy_(torch.randn(len(flat), generator=torch.Generator().manual_seed(rank)) * 1000)
-        right = averaged(flat, size)
-        pending = exchange.reduction(0, flat, average=True)(0)
-        pending.wait()
-        assert torch.equal(flat, right)
-        flat.zero_()
-        pending.wait()
-        assert not flat.any()
-    flat.fill_(1 + 2**-20)
-    exchange.reduction(0, flat, average=True, exact=True)(0).wait()
-    assert flat.eq(1 + 2**-20).all()
-    assert exchange.sent_bytes(first) == 200
-
-
 def over_gloo(rank, size):
     module = nn.Linear(2, 2)
     optimizer = optim.SGD(module.parameters(), lr=0.1)
@@ -100,10 +79,6 @@ def over_gloo(rank, size):
 )
 def test_a_training_has_the_bits_of_the_rule_whatever_the_groups(job, size, environment):
     job(size, by_the_rule, environment=environment)
-
-
-def test_a_process_group_of_slackline_sums_by_the_rule(job):
-    job(3, through_a_process_group)
 
 
 def test_another_backend_is_refused(job):

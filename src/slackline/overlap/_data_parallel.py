@@ -110,9 +110,8 @@ class DataParallel(nn.Module):
 
         Blocks until all ranks have made the same call. Raises UsageError for a model that cannot be
         wrapped, and with `communicate` for gradients of float64, for a group of a torch backend
-        other than slackline, for tensors on a device whose group does not add in rank order, and
-        for more than 256 ranks. Raises MismatchError if the ranks' models or their values of
-        `communicate` differ.
+        other than slackline, and for more than 256 ranks. Raises MismatchError if the ranks' models
+        or their values of `communicate` differ.
         """
         super().__init__()
         if group_bytes is not None and not (isinstance(group_bytes, int) and group_bytes >= 0):

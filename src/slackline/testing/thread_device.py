@@ -13,6 +13,7 @@ import torch
 from torch.futures import Future
 
 from slackline.backend.staging import Departures, Event, Gate, Worker
+from slackline.errors import UsageError
 
 __all__ = ["ThreadDevice", "ThreadEvent", "ThreadStream"]
 
@@ -123,6 +124,8 @@ class ThreadDevice:
         self.landing = self.new_stream()
         """The stream of the copies to the device that wait for nothing but earlier work."""
         self._worker = Worker("landing")
+        self.pinned: dict[int, int] = {}
+        """The bytes of each piece of pinned memory, by its address."""
 
     def new_stream(self) -> ThreadStream:
         """Return another stream."""
@@ -174,6 +177,23 @@ class ThreadDevice:
     def allocate(self, nbytes: int) -> torch.Tensor:
         """Return `nbytes` bytes of host memory."""
         return torch.empty(nbytes, dtype=torch.uint8, device="cpu")
+
+    def pin(self, address: int, nbytes: int) -> None:
+        """Let the device access host memory; its threads can access all memory anyway."""
+        if address % 4096 or nbytes % 4096:
+            raise UsageError(f"{nbytes} bytes at {address:#x} are no whole pages")
+        with self._lock:
+            if any(
+                address < other + length and other < address + nbytes
+                for other, length in self.pinned.items()
+            ):
+                raise UsageError(f"the memory at {address:#x} is pinned already")
+            self.pinned[address] = nbytes
+
+    def unpin(self, address: int) -> None:
+        """Undo `pin`."""
+        with self._lock:
+            del self.pinned[address]
 
     def gate(self) -> _ThreadGate:
         """Return a closed gate: a point in a stream, which the host opens later."""

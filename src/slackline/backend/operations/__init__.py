@@ -10,6 +10,7 @@ _callbacks      the order in which callbacks of Futures start, and the identitie
                 callbacks post
 """
 
+from slackline.backend.operations._callbacks import Order
 from slackline.backend.operations._data_movement import DataMovement, PointToPoint
 from slackline.backend.operations._posting import Call, DeviceOf, in_dispatcher
 from slackline.backend.operations._reductions import Reductions
@@ -20,6 +21,7 @@ __all__ = [
     "CoalescedWork",
     "DataMovement",
     "DeviceOf",
+    "Order",
     "PointToPoint",
     "Reductions",
     "TransferWork",

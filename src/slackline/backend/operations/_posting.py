@@ -99,7 +99,7 @@ class Poster(Identity):
         self._barrier_tag = nic.tag_allocator.reserve_messages(1)
         self._staging: GroupStaging | None = None
         if self._device_of(torch.device("cpu")) is not None:
-            self._staged()
+            self.staging()
         self._coalesced: list[dist.Work] | None = None
         self._callbacks = GroupCallbacks(nic.size, _DROPPED)
         self._prepared: dict[int, Prepared] = {}
@@ -145,9 +145,10 @@ class Poster(Identity):
         device = self._device_of(tensor.device)
         if device is None:
             return HostBuffers()
-        return self._staged().buffers(device)
+        return self.staging().buffers(device)
 
-    def _staged(self) -> GroupStaging:
+    def staging(self) -> GroupStaging:
+        """Return what posts the operations on accelerators; the first call makes it."""
         if self._staging is None:
             # A group without tensors on an accelerator needs none of the modules for them.
             from slackline.backend.operations._staging import GroupStaging

@@ -175,7 +175,7 @@ class Reductions(Poster):
         timeout: timedelta | None,
     ) -> dist.Work:
         code, width, reduction = reduced_as(tensor.dtype, op)
-        staging = self._staged()
+        staging = self.staging()
         staging.admit()
         factor = premultiplier(op)
         values = tensor.detach()

@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 import torch
 
@@ -13,6 +14,7 @@ from slackline.backend.staging import (
     BlockRing,
     Device,
     DeviceBuffers,
+    Event,
     Landing,
     PostingQueue,
     StagedTransfer,
@@ -23,9 +25,28 @@ from slackline.backend.staging import (
 from slackline.errors import ClosedError
 from slackline.nic import Transfer
 
-__all__ = ["GroupStaging"]
+__all__ = ["GroupStaging", "StagedBuffers"]
 
 _log = logging.getLogger("slackline.backend")
+
+
+class StagedBuffers(Protocol):
+    """The tensors of one operation on a device, and their memory on the host."""
+
+    @property
+    def device(self) -> Device:
+        """The device of the tensors."""
+
+    def departed(self) -> Event | None:
+        """Return the event of the end of all copies to the host; None if there are none."""
+
+    def staged(
+        self, transfer: Transfer, failed_late: Callable[[StagedTransfer], None]
+    ) -> StagedTransfer:
+        """Return a Transfer that follows `transfer` and copies the results to the device.
+
+        `failed_late` is passed on to StagedTransfer.
+        """
 
 
 class GroupStaging:
@@ -50,7 +71,7 @@ class GroupStaging:
         self,
         order: Order,
         posting: Callable[[], Transfer],
-        buffers: DeviceBuffers | None = None,
+        buffers: StagedBuffers | None = None,
     ) -> Transfer:
         """Post an operation in its order, after the copies of `buffers` to the host.
 
@@ -74,7 +95,7 @@ class GroupStaging:
         departures.begin()
         return queue.post(None, depart)
 
-    def follow(self, buffers: DeviceBuffers, transfer: Transfer) -> StagedTransfer:
+    def follow(self, buffers: StagedBuffers, transfer: Transfer) -> StagedTransfer:
         """Return a Transfer that follows a posted operation on device tensors."""
         return self._running_with(buffers.staged(transfer, self._failed.append))
 

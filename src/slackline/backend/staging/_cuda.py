@@ -140,6 +140,14 @@ class CudaDevice:
     def allocate(self, nbytes: int) -> torch.Tensor:
         return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True)
 
+    def pin(self, address: int, nbytes: int) -> None:
+        with torch.cuda.device(self.device):
+            torch.cuda.check_error(_runtime().cudaHostRegister(address, nbytes, 0))
+
+    def unpin(self, address: int) -> None:
+        with torch.cuda.device(self.device):
+            torch.cuda.check_error(_runtime().cudaHostUnregister(address))
+
     def gate(self) -> StreamGate:
         with torch.cuda.device(self.device):
             return self._gates.gate()
@@ -168,6 +176,10 @@ class CudaDevice:
                     "would not reach the network: call them, and wait for them, outside the capture"
                 )
         return current
+
+
+def _runtime() -> Any:
+    return torch.cuda.cudart()  # type: ignore[no-untyped-call]
 
 
 def _launched(

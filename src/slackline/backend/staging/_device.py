@@ -83,6 +83,12 @@ class Device(Protocol):
     def allocate(self, nbytes: int) -> torch.Tensor:
         """Return `nbytes` bytes of host memory that the device can access by itself (DMA)."""
 
+    def pin(self, address: int, nbytes: int) -> None:
+        """Let the device access whole pages of host memory by itself (DMA), until `unpin`."""
+
+    def unpin(self, address: int) -> None:
+        """Undo the `pin` of the memory at this address."""
+
     def gate(self) -> Gate:
         """Return a closed gate: a point in a stream, which the host opens later."""
 

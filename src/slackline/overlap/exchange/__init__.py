@@ -2,6 +2,7 @@
 
 _interface      the interface, and its implementation on a NIC engine
 _pending        the handle of a reduction
+_staged         the one on a NIC engine, for gradients on an accelerator
 _process_group  its implementation on a torch process group
 _opening        the choice of one of them
 _narrow         gradients that travel as bf16

@@ -18,9 +18,9 @@ from slackline.records import rails_of
 from slackline.wire import DType, ReduceOp
 
 if TYPE_CHECKING:
-    from slackline.nic import Group, Transfer
+    from slackline.nic import Group, TimedTransfer, Transfer
 
-__all__ = ["Exchange", "NicExchange", "wire_type"]
+__all__ = ["Exchange", "NicExchange", "tensor_at", "wire_type"]
 
 _TYPES = {
     torch.float32: DType.FLOAT32,
@@ -147,24 +147,24 @@ class NicExchange:
         offsets, total = layout(sizes)
         if not total:
             return []
-        block = self._group.allocate(total)
+        block = self._reserve(total)
         self._blocks[block] = total
         ctypes.memset(block, 0, total)  # reductions also sum the gaps between the tensors
         return [
-            _at(block + offset, count, dtype)
+            tensor_at(block + offset, count, dtype)
             for offset, (count, dtype) in zip(offsets, requests, strict=True)
         ]
 
     def span(self, first: Tensor, last: Tensor) -> Tensor:
         start, end = first.data_ptr(), last.data_ptr() + last.numel() * last.itemsize
-        return _at(start, (end - start) // first.itemsize, first.dtype)
+        return tensor_at(start, (end - start) // first.itemsize, first.dtype)
 
     def rearrange(self, flats: Sequence[Tensor]) -> list[Tensor]:
         offsets, total = layout([flat.numel() * flat.itemsize for flat in flats])
         block = min(flat.data_ptr() for flat in flats)
         ctypes.memset(block, 0, total)
         return [
-            _at(block + offset, flat.numel(), flat.dtype)
+            tensor_at(block + offset, flat.numel(), flat.dtype)
             for offset, flat in zip(offsets, flats, strict=True)
         ]
 
@@ -172,23 +172,41 @@ class NicExchange:
         while self._blocks:
             block, _ = self._blocks.popitem()
             if block in self._copies:
-                self._group.free(self._copies.pop(block))
-            self._group.free(block)
+                self._free(self._copies.pop(block))
+            self._free(block)
+
+    def _reserve(self, nbytes: int) -> int:
+        """Return the address of so much registered memory."""
+        return self._group.allocate(nbytes)
+
+    def _free(self, address: int) -> None:
+        self._group.free(address)
 
     def reduction(
         self, key: int, flat: Tensor, *, average: bool, exact: bool = False
     ) -> Callable[[int], Pending]:
         communicate = None if exact else self._communicate
+        sent = self._sent(flat, communicate)
+        post = self._posting(key, sent, average=average, ordered=communicate is not None)
+        return post if sent is flat else narrowed(post, flat, sent)
+
+    def _sent(self, flat: Tensor, communicate: torch.dtype | None) -> Tensor:
+        """Return the tensor whose elements travel: `flat`, or its copy in another type."""
         travels = sent_as(flat, communicate, self.size)
-        sent = flat if travels is flat.dtype else self._copy_of(flat, travels)
+        return flat if travels is flat.dtype else self._copy_of(flat, travels)
+
+    def _posting(
+        self, key: int, sent: Tensor, *, average: bool, ordered: bool
+    ) -> "Callable[[int], TimedTransfer]":
+        """Return a function of the priority that posts a reduction in registered memory."""
         address, count, dtype = sent.data_ptr(), sent.numel(), wire_type(sent.dtype)
         op = ReduceOp.AVG if average else ReduceOp.SUM
-        tag, ordered = self._first_tag + key, communicate is not None
+        tag = self._first_tag + key
         prepared = self._group.prepare(
             Operation.all_reduce(address, address, count, dtype, op, tag=tag, rank_order=ordered)
         )
 
-        def post(priority: int) -> Pending:
+        def post(priority: int) -> "TimedTransfer":
             sequence = self._posted[key]
             self._posted[key] = sequence + 1
             if not profiling():
@@ -198,7 +216,7 @@ class NicExchange:
                 "all_reduce", posting, False, [sent], self._facts(key, sequence)
             )
 
-        return post if sent is flat else narrowed(post, flat, sent)
+        return post
 
     def sent_bytes(self, flat: Tensor) -> int:
         return flat.numel() * sent_as(flat, self._communicate, self.size).itemsize
@@ -209,13 +227,13 @@ class NicExchange:
         It lies in the second block where `flat` lies in its own, so that no further memory is
         needed when other tensors of the block are reduced together.
         """
-        at, width = flat.data_ptr(), flat.itemsize
-        block = max(block for block in self._blocks if block <= at)
+        address, width = flat.data_ptr(), flat.itemsize
+        block = max(block for block in self._blocks if block <= address)
         if block not in self._copies:
             total = self._blocks[block] * dtype.itemsize // width
-            self._copies[block] = self._group.allocate(total)
-        offset = (at - block) // width * dtype.itemsize
-        return _at(self._copies[block] + offset, flat.numel(), dtype)
+            self._copies[block] = self._reserve(total)
+        offset = (address - block) // width * dtype.itemsize
+        return tensor_at(self._copies[block] + offset, flat.numel(), dtype)
 
     def agree(self, key: int, bits: Tensor) -> None:
         at, count, tag = bits.data_ptr(), bits.numel(), self._first_tag + key
@@ -264,7 +282,7 @@ class NicExchange:
         return rails_of(self._group.counters())
 
 
-def _at(address: int, count: int, dtype: torch.dtype) -> Tensor:
+def tensor_at(address: int, count: int, dtype: torch.dtype) -> Tensor:
     """Return a tensor over memory of the group, which is valid while the group's engine lives.
 
     The exchange keeps the engine alive; the tensor does not. A reference from a torch storage would

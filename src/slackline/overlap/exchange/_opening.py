@@ -26,11 +26,11 @@ def open_exchange(
 ) -> Exchange:
     """Return the exchange that reduces a module's gradients over the ranks.
 
-    The engine itself serves a model in the CPU's memory with a slackline group. Every other case
-    uses the torch process group, which reduces gradients on their own device. The exchange has a
-    key for each parameter and `spare_keys` further keys. `communicate` is the type in which fp32
-    gradients travel; None is their own. Raises UsageError without a process group, and for a group
-    that cannot sum gradients of the type `communicate` in rank order.
+    The engine itself serves a model with a slackline group: in the CPU's memory, or by copies to
+    and from a CUDA device. A group of another backend reduces gradients on their own device. The
+    exchange has a key for each parameter and `spare_keys` further keys. `communicate` is the type
+    in which fp32 gradients travel; None is their own. Raises UsageError without a process group,
+    and with `communicate` for a group of another backend.
     """
     devices = {parameter.device for parameter in module.parameters()}
     device = devices.pop() if devices else torch.device("cpu")
@@ -45,10 +45,10 @@ def open_exchange(
                 f"communicate={communicate} must be used with the backend 'slackline', not "
                 f"{backend!r}, which does not sum that type in fp32 in the order of the ranks"
             )
-        if device.type != "cpu" or backend != "slackline":
-            if communicate is not None:
-                _check_rank_order(group, communicate)
-            return ProcessGroupExchange(group, device, communicate=communicate)
+        if backend != "slackline":
+            return ProcessGroupExchange(group, device)
+        if device.type != "cpu":
+            return _staged(group, device, keys, communicate)
         from slackline.backend import group_of  # imported late: only this case needs the engine
 
         return NicExchange(group_of(group), keys, group.group_name, communicate=communicate)
@@ -58,12 +58,22 @@ def open_exchange(
     return NicExchange(group, keys, communicate=communicate)
 
 
-def _check_rank_order(group: dist.ProcessGroup, communicate: torch.dtype) -> None:
-    """Raise UsageError unless a slackline group sums the tensors of a device in rank order."""
-    from slackline.backend import group_of
+def _staged(
+    group: dist.ProcessGroup, device: torch.device, keys: int, communicate: torch.dtype | None
+) -> Exchange:
+    """Return the exchange of gradients on a device whose tensors are staged."""
+    # Here and not above: only this case needs the engine, and copies.
+    from slackline.backend import SlacklineGroup
+    from slackline.overlap.exchange._staged import StagedExchange
 
-    if group.size() > 2 and not group_of(group).rank_ordered:
-        raise UsageError(
-            f"communicate={communicate} must be used on a device with a group that sums in rank "
-            "order: set SLACKLINE_ORDER=rank"
-        )
+    assert isinstance(group, SlacklineGroup)
+    stages = group.staging_device(device)
+    assert stages is not None  # the tensors are not in the CPU's memory
+    return StagedExchange(
+        group.nic,
+        keys,
+        group.group_name,
+        device=stages,
+        staging=group.staging(),
+        communicate=communicate,
+    )

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from slackline.overlap.exchange._layout import layout
-from slackline.overlap.exchange._narrow import narrowed, sent_as
+from slackline.overlap.exchange._layout import laid_out, layout, on, spanned
 from slackline.overlap.exchange._pending import Pending
 
 __all__ = ["ProcessGroupExchange"]
@@ -52,26 +51,12 @@ class ProcessGroupExchange:
     matches_by_key = False
     notes_ends = False
 
-    def __init__(
-        self,
-        group: dist.ProcessGroup | None,
-        device: torch.device,
-        *,
-        communicate: torch.dtype | None = None,
-    ) -> None:
-        """Reduce tensors on `device` over a process group.
-
-        `communicate` is the type in which fp32 gradients travel, as `sent_type` takes it. The group
-        must then add in rank order.
-        """
+    def __init__(self, group: dist.ProcessGroup | None, device: torch.device) -> None:
+        """Reduce tensors on `device` over a process group."""
         self.rank = dist.get_rank(group)
         self.size = dist.get_world_size(group)
         # With two ranks, the sums in both orders of the terms are bit-identical.
-        self.rank_ordered = self.size <= 2 or communicate is not None
-        self._communicate = communicate
-        self._copies: dict[int, torch.UntypedStorage] = {}
-        """The second memory of each allocation, with the copies that travel, by the address of the
-        first."""
+        self.rank_ordered = self.size <= 2
         self._group = group
         self._device = device
         self._averages = dist.get_backend(group) in ("slackline", "nccl")
@@ -81,63 +66,40 @@ class ProcessGroupExchange:
         offsets, total = layout([count * dtype.itemsize for count, dtype in requests])
         storage = torch.zeros(total, dtype=torch.uint8, device=self._device).untyped_storage()
         return [
-            _on(storage, offset, count, dtype)
+            on(storage, offset, count, dtype)
             for offset, (count, dtype) in zip(offsets, requests, strict=True)
         ]
 
     def span(self, first: Tensor, last: Tensor) -> Tensor:
-        end = last.data_ptr() + last.numel() * last.itemsize
-        count = (end - first.data_ptr()) // first.itemsize
-        offset = int(first.storage_offset()) * first.itemsize
-        return _on(first.untyped_storage(), offset, count, first.dtype)
+        return spanned(first, last)
 
     def rearrange(self, flats: Sequence[Tensor]) -> list[Tensor]:
-        offsets, total = layout([flat.numel() * flat.itemsize for flat in flats])
-        storage = flats[0].untyped_storage()
-        _on(storage, 0, total, torch.uint8).zero_()
-        return [
-            _on(storage, offset, flat.numel(), flat.dtype)
-            for offset, flat in zip(offsets, flats, strict=True)
-        ]
+        return laid_out(flats)
 
     def release(self) -> None:
-        self._copies.clear()
+        """Do nothing: the flat tensors own their memory."""
 
     def reduction(
         self, key: int, flat: Tensor, *, average: bool, exact: bool = False
     ) -> Callable[[int], Pending]:
         native = average and self._averages
         op = dist.ReduceOp.AVG if native else dist.ReduceOp.SUM
-        communicate = None if exact else self._communicate
-        travels = sent_as(flat, communicate, self.size)
-        sent = flat if travels is flat.dtype else self._copy_of(flat, travels)
 
         def divide() -> None:
-            sent.div_(self.size)
+            flat.div_(self.size)
 
         def post(priority: int) -> Pending:
-            work = dist.all_reduce(sent, op, group=self._group, async_op=True)
+            work = dist.all_reduce(flat, op, group=self._group, async_op=True)
             assert work is not None
             after = divide if average and not native else None
             # On an accelerator the Future is complete when the reduction is launched.
             notes_end = self.notes_ends and self._device.type == "cpu"
             return _Posted(work, after, notes_end=notes_end)
 
-        return post if sent is flat else narrowed(post, flat, sent)
+        return post
 
     def sent_bytes(self, flat: Tensor) -> int:
-        return flat.numel() * sent_as(flat, self._communicate, self.size).itemsize
-
-    def _copy_of(self, flat: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return the tensor of type `dtype` in which the elements of `flat` travel."""
-        storage, width = flat.untyped_storage(), flat.itemsize
-        copies = self._copies.get(storage.data_ptr())
-        if copies is None:
-            total = storage.nbytes() * dtype.itemsize // width
-            made = torch.empty(total, dtype=torch.uint8, device=self._device)
-            copies = self._copies[storage.data_ptr()] = made.untyped_storage()
-        offset = int(flat.storage_offset()) * dtype.itemsize
-        return _on(copies, offset, flat.numel(), dtype)
+        return flat.numel() * flat.itemsize
 
     def agree(self, key: int, bits: Tensor) -> None:
         seen = bits.to(self._device)
@@ -162,13 +124,3 @@ class ProcessGroupExchange:
 def _note_end(ends: list[int], _: object) -> None:
     """Add the present time to `ends`."""
     ends.append(time.monotonic_ns())
-
-
-def _on(storage: torch.UntypedStorage, offset: int, count: int, dtype: torch.dtype) -> Tensor:
-    """Return a tensor on the memory of `storage` that has a version counter of its own.
-
-    `offset` is in bytes, `count` in elements.
-    """
-    made = torch.empty(0, dtype=dtype, device=storage.device)
-    made.set_(storage, offset // dtype.itemsize, (count,))  # type: ignore[call-overload]
-    return made
