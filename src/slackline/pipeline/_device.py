@@ -4,7 +4,6 @@ The host launches at most one instruction ahead of the device, so that the choic
 instruction takes recent arrivals into account.
 """
 
-import time
 from collections import deque
 
 import torch
@@ -25,13 +24,15 @@ class DeviceThrottle:
         self._device = device
         self._open: deque[torch.cuda.Event] = deque()
         self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
-        self._begin_ns = 0
+        self._begin: torch.cuda.Event | None = None
+        """The beginning of the step on the device, from which all times are counted."""
 
     def begin(self) -> None:
+        # The device is idle afterwards, so that its step begins when the host's does.
         torch.cuda.synchronize(self._device)
         self._open.clear()
         self._events.clear()
-        self._begin_ns = time.monotonic_ns()
+        self._begin = self._record()
 
     def starting(self) -> None:
         self._events.append((self._record(), self._record()))
@@ -47,12 +48,12 @@ class DeviceThrottle:
             self._open.popleft().synchronize()
 
     def times_ns(self) -> list[tuple[int, int]] | None:
-        if not self._events:
+        begin = self._begin
+        if begin is None or not self._events:
             return None
         self._events[-1][1].synchronize()
-        first = self._events[0][0]
         return [
-            (round(first.elapsed_time(start) * 1e6), round(first.elapsed_time(end) * 1e6))
+            (round(begin.elapsed_time(start) * 1e6), round(begin.elapsed_time(end) * 1e6))
             for start, end in self._events
         ]
 

@@ -98,7 +98,7 @@ class LaunchThrottle(Protocol):
         """Block while the device has more than one launched instruction to finish."""
 
     def times_ns(self) -> list[tuple[int, int]] | None:
-        """Return the start and end of each instruction on the device, in nanoseconds.
+        """Return the start and end of each instruction on the device, in nanoseconds since `begin`.
 
         The result is None if there was no instruction.
         """

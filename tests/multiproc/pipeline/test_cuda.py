@@ -38,7 +38,8 @@ def on_the_device(rank, size):
             for got, wanted in zip(mine.parameters(), parts[rank].parameters(), strict=True):
                 assert torch.equal(got.grad, wanted.grad.div_(6))
         record = schedule.records[-1]
-        assert all(span.end_ns >= span.start_ns for span in record.spans)
+        # Times on the device count from the beginning of the step, as all others do.
+        assert all(0 <= span.start_ns <= span.end_ns for span in record.spans)
 
 
 def test_stages_on_a_device_give_the_gradients_of_one_process(job):
