@@ -108,7 +108,8 @@ class Identity(TorchGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
-        kinds = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+        # `is_available` would start the driver's runtime, after which a forked child cannot use it.
+        kinds = ["cpu", "cuda"] if torch.cuda.device_count() else ["cpu"]
         return [torch.device(kind) for kind in kinds]
 
     def _get_backend(self, device: torch.device) -> Any:
