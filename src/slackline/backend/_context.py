@@ -195,6 +195,13 @@ class Context:
         for group in made:
             group.settle()
 
+    def errors_are_known(self) -> None:
+        """Have the ends of all groups raise no error of an operation on an accelerator."""
+        with self._lock:
+            made = list(self._made)
+        for group in made:
+            group.errors_are_known()
+
     def open_groups(self) -> list[SlacklineGroup]:
         """Return the process groups that are open in this process, in no order."""
         with self._lock:

@@ -25,6 +25,7 @@ def replace_default_group(membership: Membership, opened: Group, *, timeout: tim
     backend = dist.get_backend() if before else "slackline"
     with create.handing_over(opened):
         if before:
+            create.errors_are_known()  # They would end the destruction before the last group.
             dist.destroy_process_group()
         dist.init_process_group(
             backend,

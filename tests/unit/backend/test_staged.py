@@ -321,6 +321,24 @@ def test_an_error_after_the_wait_is_raised_by_the_next_call_and_the_results_are_
     assert device_ranks(2, rank_main)[0] == (True, False, PeerError)
 
 
+def test_the_end_of_a_group_that_is_replaced_only_logs_late_errors(caplog):
+    past = threading.Event()
+
+    def rank_main(group, device):
+        if group.rank() == 1:
+            assert past.wait(60)
+            group.abort()
+            return
+        dist.all_reduce(torch.ones(3), group=group, async_op=True).wait()
+        past.set()
+        device.synchronize()
+        group.errors_are_known()
+        group.shutdown()
+
+    device_ranks(2, rank_main)
+    assert "failed after a stream had begun to wait" in caplog.text
+
+
 def test_the_end_of_a_group_raises_an_error_that_no_call_has_raised():
     past = threading.Event()
 

@@ -116,6 +116,14 @@ class Poster(Identity):
         """
         return self._device_of(device)
 
+    def errors_are_known(self) -> None:
+        """Have the end of the group raise no error of an operation on an accelerator.
+
+        The program knows their cause, such as the loss of a rank. The errors are logged.
+        """
+        if self._staging is not None:
+            self._staging.errors_are_known()
+
     def settle(self) -> None:
         """Block until the group's operations on accelerators have ended.
 

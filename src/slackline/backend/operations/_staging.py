@@ -155,6 +155,10 @@ class GroupStaging:
                 failed.told = self._told = True
                 raise failed.error
 
+    def errors_are_known(self) -> None:
+        """Have `end` log late errors in place of raising them: the program knows their cause."""
+        self._told = True
+
     def settle(self) -> None:
         """Block until all staged operations have ended; raise the error of a late failure."""
         self._await_all()
