@@ -269,6 +269,48 @@ def test_a_tensor_longer_than_a_piece_is_summed_in_pieces_with_the_bits_of_a_sho
         assert not wide[:, 1].any()
 
 
+@pytest.mark.parametrize("kind", ["apart", "own place", "shifted", "with gaps"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_long_tensors_are_gathered_and_scattered_in_pieces(size, kind):
+    """Check tensors of which a part is the other one, lies across two parts, or has gaps."""
+    count = (1 << 20) + 5
+
+    def whole_and_part(rank):
+        whole = torch.zeros(size * count, dtype=torch.int32)
+        start = {"own place": rank * count, "shifted": count // 2}.get(kind)
+        if start is not None:
+            return whole, whole[start : start + count]
+        if kind == "with gaps":
+            return torch.zeros(size * count, 2, dtype=torch.int32)[:, 0], torch.zeros(
+                count, 2, dtype=torch.int32
+            )[:, 0]
+        return whole, torch.zeros(count, dtype=torch.int32)
+
+    def fill(device, tensor, values):
+        device.current.launch(lambda: tensor.copy_(values))
+        if kind in ("shifted", "with gaps"):
+            device.synchronize()  # The call copies the tensor, here at once, on CUDA in the stream.
+
+    def rank_main(group, device):
+        me = group.rank()
+        whole, part = whole_and_part(me)
+        fill(device, part, torch.arange(count, dtype=torch.int32) + me)
+        dist.all_gather_into_tensor(whole, part, group=group)
+        device.synchronize()
+        gathered = whole.clone()
+        whole, part = whole_and_part(me)
+        fill(device, whole, torch.arange(size * count, dtype=torch.int32) * (me + 1))
+        dist.reduce_scatter_tensor(part, whole, group=group)
+        device.synchronize()
+        return gathered, part.clone()
+
+    rows = [torch.arange(count, dtype=torch.int32) + rank for rank in range(size)]
+    total = torch.arange(size * count, dtype=torch.int32) * (size * (size + 1) // 2)
+    for rank, (gathered, part) in enumerate(device_ranks(size, rank_main)):
+        assert torch.equal(gathered, torch.cat(rows))
+        assert torch.equal(part, total[rank * count : (rank + 1) * count])
+
+
 @pytest.mark.parametrize("count", [4, (3 << 20) + 3])
 def test_a_future_has_the_results_when_it_is_complete(count):
     def rank_main(group, device):

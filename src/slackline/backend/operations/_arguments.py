@@ -15,7 +15,9 @@ from slackline.wire import DType, ReduceOp
 __all__ = [
     "REDUCTIONS",
     "apart",
+    "are_separate",
     "check_alike",
+    "dense_like",
     "first_of",
     "moved_as",
     "only_list",
@@ -89,6 +91,22 @@ def apart(
         if begin < address + target.numel() * target.element_size() and address < end:
             return buffers.temporary(source.clone())
     return begin
+
+
+def dense_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a new flat tensor with as many elements."""
+    return torch.empty(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+
+
+def are_separate(whole: torch.Tensor, part: torch.Tensor, rank: int) -> bool:
+    """Return whether two flat tensors share no memory, or `part` is its own place in `whole`.
+
+    `whole` has the parts of all ranks, one after the other, and `part` is that of `rank`.
+    """
+    begin, first = part.data_ptr(), whole.data_ptr()
+    if begin == first + rank * part.nbytes:
+        return True
+    return begin >= first + whole.nbytes or first >= begin + part.nbytes
 
 
 _PLAIN: Final[Mapping[torch.dtype, DType]] = MappingProxyType(

@@ -11,16 +11,28 @@ from torch import distributed as dist
 from slackline.backend._torch import excluded_from_compile, wait_limit
 from slackline.backend.operations._arguments import (
     apart,
+    are_separate,
     check_alike,
+    dense_like,
     first_of,
     moved_as,
     only_list,
     only_tensor,
 )
+from slackline.backend.operations._callbacks import Order, tags_here
 from slackline.backend.operations._posting import Poster, check_modes
-from slackline.backend.staging import Buffers, HostBuffers
+from slackline.backend.staging import (
+    PIECE_BYTES,
+    Buffers,
+    Device,
+    HostBuffers,
+    check_on,
+    flat,
+    gathered_pieces,
+    is_plain,
+)
 from slackline.errors import TimeoutError, UsageError
-from slackline.nic import Operation
+from slackline.nic import Operation, Transfer
 from slackline.wire import DType
 
 __all__ = ["DataMovement", "PointToPoint"]
@@ -83,9 +95,48 @@ class DataMovement(Poster):
         opts: Any = None,
         timeout: timedelta | None = None,
     ) -> dist.Work:
+        check_modes()
+        if source.nbytes * self._ranks > PIECE_BYTES:
+            device = self._device_of(source.device)
+            if device is not None:
+                return self._all_gather_in_pieces(device, target, source, *_options(opts, timeout))
         buffers = self._buffers_for(source)
         operation = self._all_gather_single_of(buffers, target, source)
         return self._run(operation, buffers, [target], *_options(opts, timeout))
+
+    def _all_gather_in_pieces(
+        self,
+        device: Device,
+        target: torch.Tensor,
+        source: torch.Tensor,
+        options: Any,
+        timeout: timedelta | None,
+    ) -> dist.Work:
+        check_alike([target], source.dtype)
+        code, width = moved_as(source.dtype)
+        self._check_gathered(target, source)
+        staging = self.staging()
+        staging.admit()
+        check_on(source.device, target)
+        dense = flat(target) if is_plain(target) else dense_like(target)
+        part = flat(source)
+        if not are_separate(dense, part, self._me):
+            part = part.clone()
+        pieces = gathered_pieces(part, list(dense.view(self._ranks, -1)), self._me, PIECE_BYTES)
+        home = None if is_plain(target) else (target, dense)
+        tags = tags_here(self._callbacks.identity)
+
+        def post(timeout: timedelta | None) -> dist.Work:
+            def post_piece(host: torch.Tensor) -> Transfer:
+                places = [row.data_ptr() for row in host.view(self._ranks, -1)]
+                counts = [host.numel() // self._ranks * width] * self._ranks
+                piece = Operation.all_gather(places[self._me], places, counts, code, tag=next(tags))
+                return self._nic.post(piece, timeout=timeout)
+
+            transfer = staging.post_pieces(device, pieces, post_piece, home=home)
+            return self._staged_work(transfer, [target], Order.COLLECTIVE)
+
+        return self._run_in_pieces("all_gather", post, [target], options, timeout)
 
     _allgather_base = all_gather_single
 
@@ -251,15 +302,18 @@ class DataMovement(Poster):
     ) -> Operation:
         check_alike([target], source.dtype)
         code, width = moved_as(source.dtype)
+        self._check_gathered(target, source)
+        counts = [source.numel()] * self._ranks
+        taken = _addresses(buffers.target(target), counts, target)
+        given = apart(buffers, source, [source] * self._ranks, taken, own=self._me)
+        return Operation.all_gather(given, taken, [count * width for count in counts], code)
+
+    def _check_gathered(self, target: torch.Tensor, source: torch.Tensor) -> None:
         expected = source.numel() * self._ranks
         if target.numel() != expected:
             raise UsageError(
                 f"the output of all_gather must have {expected} elements, not {target.numel()}"
             )
-        counts = [source.numel()] * self._ranks
-        taken = _addresses(buffers.target(target), counts, target)
-        given = apart(buffers, source, [source] * self._ranks, taken, own=self._me)
-        return Operation.all_gather(given, taken, [count * width for count in counts], code)
 
     def _splits(self, role: str, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
         """Return the number of a tensor's elements that all_to_all exchanges with each rank.

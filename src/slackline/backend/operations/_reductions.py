@@ -20,7 +20,9 @@ from slackline.backend._torch import (
 from slackline.backend.operations._arguments import (
     REDUCTIONS,
     apart,
+    are_separate,
     check_alike,
+    dense_like,
     first_of,
     moved_as,
     only_list,
@@ -32,7 +34,15 @@ from slackline.backend.operations._callbacks import Order, current, running, tag
 from slackline.backend.operations._posting import Poster, check_modes
 from slackline.backend.operations._work import CompletedWork, TransferWork
 from slackline.backend.profiling import observed
-from slackline.backend.staging import PIECE_BYTES, HostBuffers, NeedsDispatcher
+from slackline.backend.staging import (
+    PIECE_BYTES,
+    HostBuffers,
+    NeedsDispatcher,
+    check_on,
+    flat,
+    is_plain,
+    scattered_pieces,
+)
 from slackline.errors import UsageError
 from slackline.nic import Operation
 
@@ -190,10 +200,48 @@ class Reductions(Poster):
                 )
                 return self._nic.post(piece, timeout=timeout)
 
-            transfer = staging.post_in_pieces(device, source, values, post_piece)
+            transfer = staging.post_long(device, source, values, post_piece)
             return self._staged_work(transfer, [tensor], Order.COLLECTIVE)
 
         return self._run_in_pieces("all_reduce", post, [tensor], options, timeout)
+
+    def _reduce_scatter_in_pieces(
+        self,
+        device: Device,
+        target: torch.Tensor,
+        source: torch.Tensor,
+        op: Any,
+        options: Any,
+        timeout: timedelta | None,
+    ) -> dist.Work:
+        check_alike([source], target.dtype)
+        code, width, reduction = reduced_as(target.dtype, op)
+        _check_count("input of reduce_scatter", source, target.numel() * self._ranks)
+        staging = self.staging()
+        staging.admit()
+        check_on(target.device, source)
+        dense = flat(target) if is_plain(target) else dense_like(target)
+        whole = flat(source)
+        if not are_separate(whole, dense, self._me):
+            whole = whole.clone()
+        rows = list(whole.view(self._ranks, -1))
+        pieces = scattered_pieces(rows, dense, self._me, PIECE_BYTES)
+        home = None if is_plain(target) else (target, dense)
+        tags = tags_here(self._callbacks.identity)
+
+        def post(timeout: timedelta | None) -> dist.Work:
+            def post_piece(host: torch.Tensor) -> Transfer:
+                places = [row.data_ptr() for row in host.view(self._ranks, -1)]
+                counts = [host.numel() // self._ranks * width] * self._ranks
+                piece = Operation.reduce_scatter(
+                    places, counts, places[self._me], code, reduction, tag=next(tags)
+                )
+                return self._nic.post(piece, timeout=timeout)
+
+            transfer = staging.post_pieces(device, pieces, post_piece, home=home)
+            return self._staged_work(transfer, [target], Order.COLLECTIVE)
+
+        return self._run_in_pieces("reduce_scatter", post, [target], options, timeout)
 
     def allreduce_coalesced(
         self, tensors: Sequence[torch.Tensor], opts: Any = _SUM, timeout: timedelta | None = None
@@ -257,6 +305,11 @@ class Reductions(Poster):
         timeout: timedelta | None = None,
     ) -> dist.Work:
         op, options = _reduction(opts)
+        check_modes()
+        if target.nbytes * self._ranks > PIECE_BYTES and premultiplier(op) is None:
+            device = self._device_of(target.device)
+            if device is not None:
+                return self._reduce_scatter_in_pieces(device, target, source, op, options, timeout)
         buffers = self._buffers_for(target)
         operation = self._reduce_scatter_of(buffers, target, source, op)
         return self._run(operation, buffers, [target], options, timeout)

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from slackline.backend.staging import (
     DeviceBuffers,
     Event,
     Landing,
+    Piece,
     PostingQueue,
     StagedTransfer,
     flat,
@@ -99,30 +100,47 @@ class GroupStaging:
         """Return a Transfer that follows a posted operation on device tensors."""
         return self._running_with(buffers.staged(transfer, self._failed.append))
 
-    def post_in_pieces(
+    def post_long(
         self,
         device: Device,
         source: torch.Tensor,
         target: torch.Tensor,
         post: Callable[[torch.Tensor], Transfer],
     ) -> StagedTransfer:
-        """Post a collective on the pieces of a long tensor; return one Transfer without blocking.
+        """Post an all_reduce of a long tensor in pieces; return one Transfer without blocking.
 
         `post` starts the transfer of a piece in host memory, and the result replaces the piece
         there. `source` has no gaps; `target` has the same elements.
         """
+        if is_plain(target):
+            pieces = pieces_of(flat(source), flat(target), PIECE_BYTES)
+            return self.post_pieces(device, pieces, post)
+        dense = flat(source)
+        pieces = pieces_of(dense, dense, PIECE_BYTES)
+        return self.post_pieces(device, pieces, post, home=(target, dense))
+
+    def post_pieces(
+        self,
+        device: Device,
+        pieces: Sequence[Piece],
+        post: Callable[[torch.Tensor], Transfer],
+        *,
+        home: tuple[torch.Tensor, torch.Tensor] | None = None,
+    ) -> StagedTransfer:
+        """Post a collective in pieces; return one Transfer without blocking.
+
+        `post` starts the transfer of a piece in host memory, in place. `home` is a tensor with
+        gaps, and the tensor with the same elements that the pieces write.
+        """
         copies = device.copies()
         landings: list[Landing] = []
-        dense = flat(target) if is_plain(target) else flat(source)
-        pieces = pieces_of(flat(source), dense, PIECE_BYTES)
 
         def posting() -> Transfer:
             try:
                 transfer = self._blocks.pass_through(device, copies, pieces, post, landings)
-                if not is_plain(target):
-                    home = partial(_copy, target, dense)
+                if home is not None:
                     landings.append(
-                        Landing(device, copies, home, [target, dense], after=list(landings))
+                        Landing(device, copies, partial(_copy, *home), home, after=list(landings))
                     )
                 return transfer
             finally:

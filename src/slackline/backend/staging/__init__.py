@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Buffers,
         HostBuffers,
         NeedsDispatcher,
+        check_on,
         device_of,
         flat,
         is_plain,
@@ -28,7 +29,13 @@ if TYPE_CHECKING:
     from slackline.backend.staging._device import Copies, Departures, Device, Event, Gate
     from slackline.backend.staging._device_buffers import DeviceBuffers
     from slackline.backend.staging._landing import Landing, StagedTransfer
-    from slackline.backend.staging._pieces import BlockRing, Piece, pieces_of
+    from slackline.backend.staging._pieces import (
+        BlockRing,
+        Piece,
+        gathered_pieces,
+        pieces_of,
+        scattered_pieces,
+    )
     from slackline.backend.staging._posting_queue import PostingQueue
     from slackline.backend.staging._torch import new_event
     from slackline.backend.staging._transfers import AllOf, Callback, Continuation, DeferredTransfer
@@ -38,13 +45,13 @@ else:
         __name__,
         {
             "_buffers": (
-                "PIECE_BYTES Buffers HostBuffers NeedsDispatcher device_of flat is_plain "
+                "PIECE_BYTES Buffers HostBuffers NeedsDispatcher check_on device_of flat is_plain "
                 "needs_dispatcher"
             ),
             "_device": "Copies Departures Device Event Gate",
             "_device_buffers": "DeviceBuffers",
             "_landing": "Landing StagedTransfer",
-            "_pieces": "BlockRing Piece pieces_of",
+            "_pieces": "BlockRing Piece gathered_pieces pieces_of scattered_pieces",
             "_posting_queue": "PostingQueue",
             "_torch": "new_event",
             "_transfers": "AllOf Callback Continuation DeferredTransfer",
@@ -73,10 +80,13 @@ __all__ = [
     "PostingQueue",
     "StagedTransfer",
     "Worker",
+    "check_on",
     "device_of",
     "flat",
+    "gathered_pieces",
     "is_plain",
     "needs_dispatcher",
     "new_event",
     "pieces_of",
+    "scattered_pieces",
 ]

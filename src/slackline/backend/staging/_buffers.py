@@ -243,6 +243,14 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor.detach() if is_plain(tensor) else plain_copy(tensor)).view(-1)
 
 
+def check_on(device: torch.device, tensor: torch.Tensor) -> None:
+    """Raise UsageError for a tensor on another device than the operation's other tensors."""
+    if tensor.device != device:
+        raise UsageError(
+            f"an operation's tensors must be on one device, not on {device} and {tensor.device}"
+        )
+
+
 def device_of(device: torch.device) -> Device | None:
     """Return the accelerator that stages tensors on `device`; None for the CPU.
 

@@ -5,10 +5,9 @@ from functools import partial
 
 import torch
 
-from slackline.backend.staging._buffers import check_distinct, is_plain
+from slackline.backend.staging._buffers import check_distinct, check_on, is_plain
 from slackline.backend.staging._device import Copies, Device, Event
 from slackline.backend.staging._landing import Landing, StagedTransfer
-from slackline.errors import UsageError
 from slackline.nic import Transfer
 
 __all__ = ["DeviceBuffers"]
@@ -83,11 +82,7 @@ class DeviceBuffers:
 
     def _check(self, tensor: torch.Tensor) -> None:
         is_plain(tensor)
-        if tensor.device != self.device.device:
-            raise UsageError(
-                "an operation's tensors must be on one device, not on "
-                f"{self.device.device} and {tensor.device}"
-            )
+        check_on(self.device.device, tensor)
 
 
 def _copy_out(host: torch.Tensor, tensor: torch.Tensor) -> None:

@@ -1,8 +1,11 @@
 """Operations on long tensors of a device, cut into pieces that pass through a ring of host memory.
 
     device to host   ─copy 0─┼─copy 1─┼─copy 2─┼─ ...          copies and transfers overlap
-    nic                      ├─ all_reduce 0 ─┼─ all_reduce 1 ─┼─ ...
+    nic                      ├─ operation 0 ──┼─ operation 1 ──┼─ ...
     host to device                            ├─copy 0─┼─ ...
+
+A piece of an all_gather or a reduce_scatter is a part of each rank's share: rows on the device, and
+a row of host memory for each rank.
 
 A block is used again when its piece has been copied back to the device. So a tensor of any length
 needs only the host memory of the ring. The operation takes the time of the slowest of the three
@@ -12,7 +15,7 @@ computing, 2019).
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -24,16 +27,25 @@ from slackline.backend.staging._landing import Landing
 from slackline.backend.staging._transfers import AllOf
 from slackline.nic import Transfer
 
-__all__ = ["BlockRing", "Piece", "pieces_of"]
+__all__ = ["BlockRing", "Piece", "gathered_pieces", "pieces_of", "scattered_pieces"]
 
 _BLOCKS = 8
 
 
 class Piece(NamedTuple):
-    """A part of a flat tensor on a device, as the source and the target of an operation."""
+    """A part of an operation on a device: flat tensors of one length, and their places in a block.
 
-    source: torch.Tensor
-    target: torch.Tensor
+    They lie in the block's host memory as rows.
+    """
+
+    sources: Sequence[torch.Tensor]
+    targets: Sequence[torch.Tensor]
+    rows: int = 1
+    """The number of rows in host memory."""
+    source_row: int = 0
+    """The row of the first source."""
+    target_row: int = 0
+    """The row of the first target."""
 
 
 class _Block:
@@ -44,9 +56,10 @@ class _Block:
         self.landing: Landing | None = None
         """The block's latest copy to the device, which may still run, or None."""
 
-    def like(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the block's first bytes as a tensor of the length and type of `tensor`."""
-        return self.memory[: tensor.nbytes].view(tensor.dtype)
+    def hold(self, piece: Piece) -> torch.Tensor:
+        """Return the block's first bytes as the rows of a piece."""
+        first = piece.sources[0]
+        return self.memory[: piece.rows * first.nbytes].view(first.dtype).view(piece.rows, -1)
 
 
 class BlockRing:
@@ -69,7 +82,8 @@ class BlockRing:
     ) -> Transfer:
         """Post the transfers of all pieces, in order; return one Transfer for all pieces.
 
-        `post` starts the transfer of a piece that lies in host memory. The call blocks until the
+        `post` starts the transfer of a piece whose rows lie in host memory, in one flat tensor. The
+        call blocks until the
         last piece is posted. The copies of the results to the device are appended to `landings`,
         and launched when the pieces' transfers end.
         """
@@ -79,7 +93,7 @@ class BlockRing:
         def post_oldest() -> None:
             block, host, piece, ready = copied.popleft()
             ready.synchronize()
-            transfer = post(host)
+            transfer = post(host.view(-1))
             transfers.append(transfer)
             landings.append(_land(device, copies, block, piece, host))
             transfer.add_done_callback(partial(_end, device, block, landings[-1]))
@@ -88,8 +102,9 @@ class BlockRing:
             for piece in pieces:
                 while (block := self._take(device, wait=not copied)) is None:
                     post_oldest()
-                host = block.like(piece.source)
-                ready = copies.to_host(partial(_copy, host, piece.source), [piece.source])
+                host = block.hold(piece)
+                rows = host[piece.source_row :][: len(piece.sources)]
+                ready = copies.to_host(partial(_copy, rows, piece.sources), piece.sources)
                 copied.append((block, host, piece, ready))
             while copied:
                 post_oldest()
@@ -121,25 +136,58 @@ class BlockRing:
 
 def pieces_of(source: torch.Tensor, target: torch.Tensor, piece_bytes: int) -> list[Piece]:
     """Cut two flat tensors of the same type and length into pieces of at most `piece_bytes`."""
-    count = piece_bytes // source.element_size()
+    return [Piece([source[part]], [target[part]]) for part in _parts(source, piece_bytes)]
+
+
+def gathered_pieces(
+    source: torch.Tensor, targets: Sequence[torch.Tensor], rank: int, piece_bytes: int
+) -> list[Piece]:
+    """Cut an all_gather of flat tensors of the same type and length into pieces.
+
+    `targets` has a tensor for each rank. A piece has at most `piece_bytes` in host memory.
+    """
+    ranks = len(targets)
     return [
-        Piece(source[start : start + count], target[start : start + count])
-        for start in range(0, source.numel(), count)
+        Piece([source[part]], [each[part] for each in targets], rows=ranks, source_row=rank)
+        for part in _parts(source, piece_bytes // ranks)
     ]
+
+
+def scattered_pieces(
+    sources: Sequence[torch.Tensor], target: torch.Tensor, rank: int, piece_bytes: int
+) -> list[Piece]:
+    """Cut a reduce_scatter of flat tensors of the same type and length into pieces.
+
+    `sources` has a tensor for each rank. A piece has at most `piece_bytes` in host memory.
+    """
+    ranks = len(sources)
+    return [
+        Piece([each[part] for each in sources], [target[part]], rows=ranks, target_row=rank)
+        for part in _parts(target, piece_bytes // ranks)
+    ]
+
+
+def _parts(tensor: torch.Tensor, most_bytes: int) -> list[slice]:
+    """Return the parts of a flat tensor of at most so many bytes each, but of one element."""
+    count = max(1, most_bytes // tensor.element_size())
+    return [slice(start, start + count) for start in range(0, tensor.numel(), count)]
 
 
 def _land(
     device: Device, copies: Copies, block: _Block, piece: Piece, host: torch.Tensor
 ) -> Landing:
     """Return the Landing, not launched yet, that copies a piece's result to the device."""
-    copy = partial(_copy, piece.target, host)
-    block.landing = Landing(device, copies, copy, [piece.target], [host])
+    rows = host[piece.target_row :][: len(piece.targets)]
+    copy = partial(_copy, piece.targets, rows)
+    block.landing = Landing(device, copies, copy, piece.targets, [host])
     return block.landing
 
 
-def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
+def _copy(targets: Iterable[torch.Tensor], sources: Iterable[torch.Tensor]) -> None:
+    # Row by row, since a copy of rows with gaps between them needs further memory on the device.
     with torch.inference_mode():
-        target.copy_(source, non_blocking=True)
+        for target, source in zip(targets, sources, strict=True):
+            target.copy_(source, non_blocking=True)
 
 
 def _end(device: Device, block: _Block, landing: Landing, error: BaseException | None) -> None:

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 import pytest
 import torch
 
-from slackline.backend.staging import BlockRing, pieces_of
+from slackline.backend.staging import BlockRing, gathered_pieces, pieces_of, scattered_pieces
 from slackline.errors import LinkError
 from slackline.testing import LoopbackFabric
 from slackline.testing.thread_device import ThreadDevice
@@ -198,6 +198,16 @@ def test_after_a_post_that_fails_the_ring_goes_on_with_other_blocks(device):
 def test_pieces_cover_a_tensor_once_and_in_order():
     source, target = torch.arange(10), torch.empty(10, dtype=torch.int64)
     for piece in pieces_of(source, target, 32):
-        piece.target.copy_(piece.source)
+        piece.targets[0].copy_(piece.sources[0])
     assert torch.equal(source, target)
-    assert [len(piece.source) for piece in pieces_of(source, target, 32)] == [4, 4, 2]
+    assert [len(piece.sources[0]) for piece in pieces_of(source, target, 32)] == [4, 4, 2]
+
+
+def test_a_piece_of_a_gathering_has_a_row_of_host_memory_for_each_rank():
+    targets = list(torch.empty(3, 10, dtype=torch.int64))
+    pieces = gathered_pieces(torch.arange(10), targets, 1, 96)
+    assert [len(piece.sources[0]) for piece in pieces] == [4, 4, 2]
+    assert {(piece.rows, piece.source_row, piece.target_row) for piece in pieces} == {(3, 1, 0)}
+    pieces = scattered_pieces(targets, torch.empty(10, dtype=torch.int64), 2, 96)
+    assert [[len(row) for row in piece.sources] for piece in pieces] == [[4] * 3, [4] * 3, [2] * 3]
+    assert {(piece.rows, piece.source_row, piece.target_row) for piece in pieces} == {(3, 0, 2)}
