@@ -10,11 +10,17 @@ _callbacks      the order in which callbacks of Futures start, and the identitie
                 callbacks post
 """
 
+from typing import TYPE_CHECKING
+
 from slackline.backend.operations._callbacks import Order
 from slackline.backend.operations._data_movement import DataMovement, PointToPoint
 from slackline.backend.operations._posting import Call, DeviceOf, in_dispatcher
 from slackline.backend.operations._reductions import Reductions
 from slackline.backend.operations._work import CoalescedWork, TransferWork
+
+if TYPE_CHECKING:
+    # Groups without tensors on an accelerator do not load its module.
+    from slackline.backend.operations._staging import GroupStaging as GroupStaging
 
 __all__ = [
     "Call",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import timedelta
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import distributed as dist
@@ -24,16 +24,17 @@ from slackline.backend.operations._posting import Poster, check_modes
 from slackline.backend.staging import (
     PIECE_BYTES,
     Buffers,
-    Device,
     HostBuffers,
     check_on,
     flat,
-    gathered_pieces,
     is_plain,
 )
 from slackline.errors import TimeoutError, UsageError
 from slackline.nic import Operation, Transfer
 from slackline.wire import DType
+
+if TYPE_CHECKING:
+    from slackline.backend.staging import Device
 
 __all__ = ["DataMovement", "PointToPoint"]
 
@@ -106,7 +107,7 @@ class DataMovement(Poster):
 
     def _all_gather_in_pieces(
         self,
-        device: Device,
+        device: "Device",
         target: torch.Tensor,
         source: torch.Tensor,
         options: Any,
@@ -117,6 +118,8 @@ class DataMovement(Poster):
         self._check_gathered(target, source)
         staging = self.staging()
         staging.admit()
+        from slackline.backend.staging import gathered_pieces  # Only tensors on a device need it.
+
         check_on(source.device, target)
         dense = flat(target) if is_plain(target) else dense_like(target)
         part = flat(source)

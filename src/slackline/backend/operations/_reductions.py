@@ -41,7 +41,6 @@ from slackline.backend.staging import (
     check_on,
     flat,
     is_plain,
-    scattered_pieces,
 )
 from slackline.errors import UsageError
 from slackline.nic import Operation
@@ -219,6 +218,8 @@ class Reductions(Poster):
         _check_count("input of reduce_scatter", source, target.numel() * self._ranks)
         staging = self.staging()
         staging.admit()
+        from slackline.backend.staging import scattered_pieces  # Only tensors on a device need it.
+
         check_on(target.device, source)
         dense = flat(target) if is_plain(target) else dense_like(target)
         whole = flat(source)

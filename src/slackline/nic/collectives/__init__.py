@@ -2,7 +2,6 @@
 
 _operations            checked and prepared operations, which may be posted many times
 _plans, _calibration   the plan of each operation, chosen by formulas and measurements
-_known_times           the measurements of an engine's earlier groups
 _programs              plans in the form that the engine runs, and the memory of their chunks
 _shares                long all_reduces in slices, divided by the rates of the ports
 _transfer              handles of posted operations, and waits for many of them
@@ -13,8 +12,7 @@ from typing import TYPE_CHECKING
 from slackline._lazy import lazily
 
 if TYPE_CHECKING:
-    from slackline.nic.collectives._calibration import measure
-    from slackline.nic.collectives._known_times import KnownTimes
+    from slackline.nic.collectives._calibration import KnownTimes, measure
     from slackline.nic.collectives._operations import Operations, Poster
     from slackline.nic.collectives._plans import (
         CHAIN,
@@ -37,8 +35,7 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "_calibration": "measure",
-            "_known_times": "KnownTimes",
+            "_calibration": "KnownTimes measure",
             "_operations": "Operations Poster",
             "_plans": "CHAIN DIRECT STAR PlanBook Selected connects_later first_peers",
             "_programs": "compile_program plan_number starts",

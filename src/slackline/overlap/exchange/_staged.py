@@ -26,7 +26,7 @@ from slackline.overlap.exchange._layout import laid_out, layout, on, spanned
 from slackline.overlap.exchange._pending import Pending
 
 if TYPE_CHECKING:
-    from slackline.backend.operations._staging import GroupStaging
+    from slackline.backend.operations import GroupStaging
     from slackline.backend.staging import Device, Event
     from slackline.nic import Group, Transfer
 
