@@ -200,17 +200,17 @@ class NativeGroup(Operations):
         self._opening_ends_ns = int(deadline_s * 1e9)
 
     def calibrate(
-        self, known: KnownTimes | None, links: Sequence[int] | None = None, *, anew: bool
+        self, known: KnownTimes, links: Sequence[int] | None = None, *, anew: bool
     ) -> None:
         """Time the candidate plans, to use the fastest from now on; every rank must call this once.
 
         `known` has the times that earlier groups of the engine have measured, and gets those of
-        this group; a rank alone needs none. The group uses the former if it need not time the plans
-        `anew`, and if any rank knows times. `links` are the engine's numbers of the group's links.
-        If `links` is given, each rank's share of the work in long all_reduces follows the rate of
-        its port; see `Sharing`.
+        this group. The group uses the former if it need not time the plans `anew`, and if any rank
+        knows times. `links` are the engine's numbers of the group's links. If `links` is given,
+        each rank's share of the work in long all_reduces follows the rate of its port; see
+        `Sharing`.
         """
-        if known is not None:
+        if self.size > 1:
             if anew or not known.teach(self._book, self._largest):
                 from slackline.nic.collectives import measure  # A rank alone measures nothing.
 

@@ -24,6 +24,7 @@ from slackline.nic._numa import SYSFS, on_the_nodes_processors
 from slackline.nic._options import NicOptions
 from slackline.nic.collectives import (
     Completions,
+    KnownTimes,
     PlanBook,
     first_peers,
     plan_number,
@@ -42,7 +43,6 @@ from slackline.units import show_bytes
 if TYPE_CHECKING:
     from slackline.nic._records import Records
     from slackline.nic._reports import Reports
-    from slackline.nic.collectives import KnownTimes
     from slackline.nic.offload import Devices, DeviceThread
 
 __all__ = ["NativeNic"]
@@ -99,8 +99,7 @@ class NativeNic:
         self._running: _Running | None = None
         self._groups: set[NativeGroup] = set()
         self._epochs = Epochs()
-        self._times: KnownTimes | None = None
-        """The times of plans that the groups have measured; None before the first group of two."""
+        self._times = KnownTimes()
         environment = Environment.read()
         self._records = _records(environment, self.options)
         self._monitors = Monitors(None if self._records is None else self._records.write)
@@ -140,7 +139,7 @@ class NativeNic:
                 if self.options.aggregator and size > 1:
                     self._reach_aggregator(group, met, meeting)
                 links = met.links if met.book.shares_ports else None
-                group.calibrate(self._known_times() if size > 1 else None, links, anew=anew)
+                group.calibrate(self._times, links, anew=anew)
         except BaseException as error:
             if group is not None:  # The others know the reason; now the links may end.
                 clean_up(error, partial(group.close, timedelta(0)))
@@ -228,14 +227,6 @@ class NativeNic:
             )
             self._groups.add(group)
         return group
-
-    def _known_times(self) -> KnownTimes:
-        from slackline.nic.collectives import KnownTimes  # A rank alone measures nothing.
-
-        with self._lock:
-            if self._times is None:
-                self._times = KnownTimes()
-            return self._times
 
     def _reach_aggregator(self, group: NativeGroup, met: _Met, meeting: OpeningStore) -> None:
         """Connect a new group to the aggregator, if all ranks can reach it."""

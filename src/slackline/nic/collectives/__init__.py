@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from slackline._lazy import lazily
 
 if TYPE_CHECKING:
-    from slackline.nic.collectives._calibration import KnownTimes, measure
+    from slackline.nic.collectives._calibration import measure
     from slackline.nic.collectives._operations import Operations, Poster
     from slackline.nic.collectives._plans import (
         CHAIN,
         DIRECT,
         STAR,
+        KnownTimes,
         PlanBook,
         Selected,
         connects_later,
@@ -35,9 +36,9 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "_calibration": "KnownTimes measure",
+            "_calibration": "measure",
             "_operations": "Operations Poster",
-            "_plans": "CHAIN DIRECT STAR PlanBook Selected connects_later first_peers",
+            "_plans": "CHAIN DIRECT STAR KnownTimes PlanBook Selected connects_later first_peers",
             "_programs": "compile_program plan_number starts",
             "_shares": "Sharing",
             "_transfer": "DONE Completions NativeCompletionQueue NativeTransfer",
