@@ -39,4 +39,9 @@ struct Failure {
   explicit operator bool() const { return fault != Fault::kNone; }
 };
 
+// Return whether the failure is that of a member that has ended without a word.
+inline bool is_loss(const Failure& failure) {
+  return failure.fault == Fault::kPeer && failure.departure == Departure::kNone;
+}
+
 }  // namespace slackline

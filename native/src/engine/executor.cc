@@ -111,9 +111,10 @@ void Executor::share(const Shares& shares) {
 bool Executor::refused(Request& request) {
   const Group& group = *request.group;
   if (group.broken && !may_outlive_loss(request)) {
-    // Members that have had all data of a lost member still wait for this rank, and the other end
-    // of a message may wait whatever has ended the group: tell them.
-    const bool loss = !group.lost.empty() || !group.told_losses.empty();
+    // Members that have had all data of a lost member still wait for this rank, even if that member
+    // has left here in good order. The other end of a message may wait whatever has ended the
+    // group. Tell them.
+    const bool loss = !group.lost.empty() || !group.told_losses.empty() || is_loss(group.broken);
     const bool message = request.key.role != kRoleCollective;
     uses_.endings.fail(request, Failure(group.broken), loss || message);
     return true;

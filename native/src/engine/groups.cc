@@ -185,13 +185,15 @@ void Groups::left(Group& group, int rank, const Failure& failure, Leave how) {
     std::ranges::move(uses_.operations.receives_in(group), std::back_inserter(victims));
   // Every rank owns a share, so an operation without shares needs each rank, as a barrier does.
   std::ranges::move(uses_.operations.held_in(group), std::back_inserter(victims));
+  // Tell the peers, because a peer that waits for this rank does not see the cause. The workers of
+  // an aggregator repeat their operations without it.
+  const bool tells = how != Leave::kBroken || (is_loss(failure) && !group.has_aggregator());
   for (const auto& request : victims) {
     Failure each = consequence ? group.broken : failure;
     each.rank = group.rank;
     if (!consequence) each.peer = rank;
     each.message += " (during " + describe(*request) + " " + number_words(request->key.tag) + ")";
-    // Tell the peers, because a peer that waits for this rank does not see the cause.
-    uses_.endings.fail(*request, std::move(each), how != Leave::kBroken);
+    uses_.endings.fail(*request, std::move(each), tells);
   }
 }
 

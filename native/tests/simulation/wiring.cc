@@ -183,6 +183,8 @@ void Wiring::begin_on(Line& line, const Fault& fault) {
       end([&connection, to] { connection.refuses[to] = false; });
       break;
     case Trouble::kSlow:
+      // Three such faults at once would leave some hundred bytes a second.
+      if (direction.bytes_per_ns < 0.9 * schedule_.line.bytes_per_ns) break;
       direction.bytes_per_ns *= fault.factor;
       end([&direction, factor = fault.factor] { direction.bytes_per_ns /= factor; });
       break;
