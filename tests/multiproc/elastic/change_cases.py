@@ -76,7 +76,7 @@ _HARMLESS = ("pauses", "muffled", "cut", "aborts")
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What happens to one process, and when."""
+    """A fault of one process: its kind, and the step of the change at which it occurs."""
 
     process: int
     kind: str
@@ -132,7 +132,7 @@ class End:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One change with its faults."""
+    """A change of members in a test: the old groups, the new members, and the faults."""
 
     seed: int
     count: int

@@ -109,7 +109,7 @@ class Use:
 
 
 class Member:
-    """One process that makes the change."""
+    """The part of one process in a drawn change of members, and its checks."""
 
     def __init__(self, case: Case, me: int, path: str, *, torchs_group: bool) -> None:
         """Create the process `me` of a case; its notes are in the file `path`.

@@ -49,6 +49,15 @@ def device_ranks(size, function):
     return results
 
 
+def rank_1_aborts(group, past):
+    """On rank 1, abort the group when `past` is set; return whether this is rank 1."""
+    if group.rank() != 1:
+        return False
+    assert past.wait(60)
+    group.abort()
+    return True
+
+
 def test_copies_follow_the_kernels_before_the_call_and_precede_those_after_the_wait():
     def rank_main(group, device):
         me, hold = group.rank(), threading.Event()
@@ -231,9 +240,7 @@ def test_a_failure_opens_the_gate_of_an_inference_tensor_of_any_type(kind):
     past = threading.Event()
 
     def rank_main(group, device):
-        if group.rank() == 1:
-            assert past.wait(60)
-            group.abort()
+        if rank_1_aborts(group, past):
             return None
         with torch.inference_mode():
             tensor = torch.zeros(16, dtype=torch.uint8).view(kind)
@@ -339,9 +346,7 @@ def test_an_error_after_the_wait_is_raised_by_the_next_call_and_the_results_are_
     past = threading.Event()
 
     def rank_main(group, device):
-        if group.rank() == 1:
-            assert past.wait(60)
-            group.abort()
+        if rank_1_aborts(group, past):
             return None
         floats, integers = torch.ones(3), torch.ones(3, dtype=torch.int32)
         works = [
@@ -367,14 +372,13 @@ def test_the_end_of_a_group_that_is_replaced_only_logs_late_errors(caplog):
     past = threading.Event()
 
     def rank_main(group, device):
-        if group.rank() == 1:
-            assert past.wait(60)
-            group.abort()
+        if rank_1_aborts(group, past):
             return
         dist.all_reduce(torch.ones(3), group=group, async_op=True).wait()
         past.set()
         device.synchronize()
-        group.errors_are_known()
+        context.create._made.add(group)
+        context.create.errors_are_known()
         group.shutdown()
 
     device_ranks(2, rank_main)
@@ -385,9 +389,7 @@ def test_the_end_of_a_group_raises_an_error_that_no_call_has_raised():
     past = threading.Event()
 
     def rank_main(group, device):
-        if group.rank() == 1:
-            assert past.wait(60)
-            group.abort()
+        if rank_1_aborts(group, past):
             return
         dist.all_reduce(torch.ones(3), group=group)
         past.set()
@@ -403,9 +405,7 @@ def test_an_elastic_state_begins_no_step_on_gradients_that_failed_after_the_wait
     past = threading.Event()
 
     def rank_main(group, device):
-        if group.rank() == 1:
-            assert past.wait(60)
-            group.abort()
+        if rank_1_aborts(group, past):
             return None
         context.create._made.add(group)
         model = nn.Linear(2, 1)

@@ -8,7 +8,7 @@ import torch
 from torch import distributed as dist
 
 from slackline.backend._torch import reduction_number
-from slackline.backend.staging import Buffers
+from slackline.backend.staging import Buffers, flat, is_plain
 from slackline.errors import UsageError
 from slackline.wire import DType, ReduceOp
 
@@ -17,13 +17,13 @@ __all__ = [
     "apart",
     "are_separate",
     "check_alike",
-    "dense_like",
     "first_of",
     "moved_as",
     "only_list",
     "only_tensor",
     "premultiplier",
     "reduced_as",
+    "whole_target",
 ]
 
 
@@ -93,9 +93,17 @@ def apart(
     return begin
 
 
-def dense_like(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a new flat tensor with as many elements."""
-    return torch.empty(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+def whole_target(
+    target: torch.Tensor,
+) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor] | None]:
+    """Return a flat tensor for the results of an operation, and None if it is the target itself.
+
+    For a target with gaps return a new tensor, and with it the pair of the target and this tensor.
+    """
+    if is_plain(target):
+        return flat(target), None
+    made = torch.empty(target.numel(), dtype=target.dtype, device=target.device)
+    return made, (target, made)
 
 
 def are_separate(whole: torch.Tensor, part: torch.Tensor, rank: int) -> bool:

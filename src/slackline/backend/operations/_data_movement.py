@@ -13,24 +13,16 @@ from slackline.backend.operations._arguments import (
     apart,
     are_separate,
     check_alike,
-    dense_like,
     first_of,
     moved_as,
     only_list,
     only_tensor,
+    whole_target,
 )
-from slackline.backend.operations._callbacks import Order, tags_here
 from slackline.backend.operations._posting import Poster, check_modes
-from slackline.backend.staging import (
-    PIECE_BYTES,
-    Buffers,
-    HostBuffers,
-    check_on,
-    flat,
-    is_plain,
-)
+from slackline.backend.staging import PIECE_BYTES, Buffers, HostBuffers, check_on, flat
 from slackline.errors import TimeoutError, UsageError
-from slackline.nic import Operation, Transfer
+from slackline.nic import Operation
 from slackline.wire import DType
 
 if TYPE_CHECKING:
@@ -113,32 +105,24 @@ class DataMovement(Poster):
         options: Any,
         timeout: timedelta | None,
     ) -> dist.Work:
+        from slackline.backend.staging import gathered_pieces  # Only tensors on a device need it.
+
         check_alike([target], source.dtype)
         code, width = moved_as(source.dtype)
         self._check_gathered(target, source)
-        staging = self.staging()
-        staging.admit()
-        from slackline.backend.staging import gathered_pieces  # Only tensors on a device need it.
-
         check_on(source.device, target)
-        dense = flat(target) if is_plain(target) else dense_like(target)
+        whole, home = whole_target(target)
         part = flat(source)
-        if not are_separate(dense, part, self._me):
+        if not are_separate(whole, part, self._me):
             part = part.clone()
-        pieces = gathered_pieces(part, list(dense.view(self._ranks, -1)), self._me, PIECE_BYTES)
-        home = None if is_plain(target) else (target, dense)
-        tags = tags_here(self._callbacks.identity)
+        rows = whole.view(self._ranks, -1).unbind()
+        pieces = gathered_pieces(part, rows, self._me, PIECE_BYTES)
 
-        def post(timeout: timedelta | None) -> dist.Work:
-            def post_piece(host: torch.Tensor) -> Transfer:
-                places = [row.data_ptr() for row in host.view(self._ranks, -1)]
-                counts = [host.numel() // self._ranks * width] * self._ranks
-                piece = Operation.all_gather(places[self._me], places, counts, code, tag=next(tags))
-                return self._nic.post(piece, timeout=timeout)
+        def piece_of(places: Sequence[int], count: int, tag: int | None) -> Operation:
+            counts = [count * width] * self._ranks
+            return Operation.all_gather(places[self._me], places, counts, code, tag=tag)
 
-            transfer = staging.post_pieces(device, pieces, post_piece, home=home)
-            return self._staged_work(transfer, [target], Order.COLLECTIVE)
-
+        post = self._posting_of_rows(device, pieces, piece_of, target, home)
         return self._run_in_pieces("all_gather", post, [target], options, timeout)
 
     _allgather_base = all_gather_single

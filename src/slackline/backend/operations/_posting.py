@@ -16,7 +16,14 @@ from torch import distributed as dist
 
 from slackline.backend._identity import Identity
 from slackline.backend._torch import UNSET, Store, excluded_from_compile, time_limit
-from slackline.backend.operations._callbacks import GroupCallbacks, Number, Order, current, placed
+from slackline.backend.operations._callbacks import (
+    GroupCallbacks,
+    Number,
+    Order,
+    current,
+    placed,
+    tags_here,
+)
 from slackline.backend.operations._work import (
     CoalescedWork,
     CompletedWork,
@@ -29,7 +36,7 @@ from slackline.nic import Group, Kind, Operation, Prepared, Transfer
 
 if TYPE_CHECKING:
     from slackline.backend.operations._staging import GroupStaging
-    from slackline.backend.staging import Device, DeviceBuffers, StagedTransfer
+    from slackline.backend.staging import Device, DeviceBuffers, Piece, StagedTransfer
 
 
 @dataclass(slots=True)
@@ -218,6 +225,35 @@ class Poster(Identity):
             return post(limit)
         blocking = opts is not None and not opts.asyncOp
         return recorded_work(name, lambda: post(limit), blocking, results, self._facts(None))
+
+    def _posting_of_rows(
+        self,
+        device: Device,
+        pieces: Sequence[Piece],
+        piece_of: Callable[[Sequence[int], int, int | None], Operation],
+        target: torch.Tensor,
+        home: tuple[torch.Tensor, torch.Tensor] | None,
+    ) -> Callable[[timedelta | None], dist.Work]:
+        """Return a function of the timeout that posts the pieces of a collective on a device.
+
+        A piece has a row of host memory for each rank. `piece_of` returns its operation, from the
+        rows' addresses, the elements of a row, and a tag. The Work has the result `target`; `home`
+        is as in `GroupStaging.post_pieces`.
+        """
+        staging = self.staging()
+        staging.admit()
+        tags = tags_here(self._callbacks.identity)
+
+        def post(timeout: timedelta | None) -> dist.Work:
+            def post_piece(host: torch.Tensor) -> Transfer:
+                rows = host.view(self._ranks, -1)
+                places = [row.data_ptr() for row in rows]
+                return self._nic.post(piece_of(places, rows.shape[1], next(tags)), timeout=timeout)
+
+            transfer = staging.post_pieces(device, pieces, post_piece, home=home)
+            return self._staged_work(transfer, [target], Order.COLLECTIVE)
+
+        return post
 
     def _facts(self, message: Facts | None) -> Facts:
         callback = current()

@@ -22,26 +22,19 @@ from slackline.backend.operations._arguments import (
     apart,
     are_separate,
     check_alike,
-    dense_like,
     first_of,
     moved_as,
     only_list,
     only_tensor,
     premultiplier,
     reduced_as,
+    whole_target,
 )
 from slackline.backend.operations._callbacks import Order, current, running, tags_here
 from slackline.backend.operations._posting import Poster, check_modes
 from slackline.backend.operations._work import CompletedWork, TransferWork
 from slackline.backend.profiling import observed
-from slackline.backend.staging import (
-    PIECE_BYTES,
-    HostBuffers,
-    NeedsDispatcher,
-    check_on,
-    flat,
-    is_plain,
-)
+from slackline.backend.staging import PIECE_BYTES, HostBuffers, NeedsDispatcher, check_on, flat
 from slackline.errors import UsageError
 from slackline.nic import Operation
 
@@ -213,35 +206,25 @@ class Reductions(Poster):
         options: Any,
         timeout: timedelta | None,
     ) -> dist.Work:
+        from slackline.backend.staging import scattered_pieces  # Only tensors on a device need it.
+
         check_alike([source], target.dtype)
         code, width, reduction = reduced_as(target.dtype, op)
         _check_count("input of reduce_scatter", source, target.numel() * self._ranks)
-        staging = self.staging()
-        staging.admit()
-        from slackline.backend.staging import scattered_pieces  # Only tensors on a device need it.
-
         check_on(target.device, source)
-        dense = flat(target) if is_plain(target) else dense_like(target)
+        part, home = whole_target(target)
         whole = flat(source)
-        if not are_separate(whole, dense, self._me):
+        if not are_separate(whole, part, self._me):
             whole = whole.clone()
-        rows = list(whole.view(self._ranks, -1))
-        pieces = scattered_pieces(rows, dense, self._me, PIECE_BYTES)
-        home = None if is_plain(target) else (target, dense)
-        tags = tags_here(self._callbacks.identity)
+        rows = whole.view(self._ranks, -1).unbind()
+        pieces = scattered_pieces(rows, part, self._me, PIECE_BYTES)
 
-        def post(timeout: timedelta | None) -> dist.Work:
-            def post_piece(host: torch.Tensor) -> Transfer:
-                places = [row.data_ptr() for row in host.view(self._ranks, -1)]
-                counts = [host.numel() // self._ranks * width] * self._ranks
-                piece = Operation.reduce_scatter(
-                    places, counts, places[self._me], code, reduction, tag=next(tags)
-                )
-                return self._nic.post(piece, timeout=timeout)
+        def piece_of(places: Sequence[int], count: int, tag: int | None) -> Operation:
+            counts = [count * width] * self._ranks
+            own = places[self._me]
+            return Operation.reduce_scatter(places, counts, own, code, reduction, tag=tag)
 
-            transfer = staging.post_pieces(device, pieces, post_piece, home=home)
-            return self._staged_work(transfer, [target], Order.COLLECTIVE)
-
+        post = self._posting_of_rows(device, pieces, piece_of, target, home)
         return self._run_in_pieces("reduce_scatter", post, [target], options, timeout)
 
     def allreduce_coalesced(

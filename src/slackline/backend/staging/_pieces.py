@@ -83,9 +83,8 @@ class BlockRing:
         """Post the transfers of all pieces, in order; return one Transfer for all pieces.
 
         `post` starts the transfer of a piece whose rows lie in host memory, in one flat tensor. The
-        call blocks until the
-        last piece is posted. The copies of the results to the device are appended to `landings`,
-        and launched when the pieces' transfers end.
+        call blocks until the last piece is posted. The copies of the results to the device are
+        appended to `landings`, and launched when the pieces' transfers end.
         """
         transfers: list[Transfer] = []
         copied: deque[tuple[_Block, torch.Tensor, Piece, Event]] = deque()

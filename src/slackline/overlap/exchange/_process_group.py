@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from slackline.overlap.exchange._layout import laid_out, layout, on, spanned
+from slackline.overlap.exchange._layout import laid_out, spanned, zeros
 from slackline.overlap.exchange._pending import Pending
 
 __all__ = ["ProcessGroupExchange"]
@@ -63,12 +63,7 @@ class ProcessGroupExchange:
         self._root = dist.get_global_rank(group, 0) if group is not None else 0
 
     def allocate(self, requests: Sequence[tuple[int, torch.dtype]]) -> list[Tensor]:
-        offsets, total = layout([count * dtype.itemsize for count, dtype in requests])
-        storage = torch.zeros(total, dtype=torch.uint8, device=self._device).untyped_storage()
-        return [
-            on(storage, offset, count, dtype)
-            for offset, (count, dtype) in zip(offsets, requests, strict=True)
-        ]
+        return zeros(requests, self._device)
 
     def span(self, first: Tensor, last: Tensor) -> Tensor:
         return spanned(first, last)

@@ -22,7 +22,7 @@ from torch import Tensor
 from slackline.backend.operations import Order
 from slackline.backend.staging import Landing, StagedTransfer
 from slackline.overlap.exchange._interface import NicExchange, tensor_at
-from slackline.overlap.exchange._layout import laid_out, layout, on, spanned
+from slackline.overlap.exchange._layout import laid_out, spanned, zeros
 from slackline.overlap.exchange._pending import Pending
 
 if TYPE_CHECKING:
@@ -64,14 +64,10 @@ class StagedExchange(NicExchange):
         if not super().allocate(requests):
             return []
         block = next(reversed(self._blocks))
-        offsets, total = layout([count * dtype.itemsize for count, dtype in requests])
-        memory = torch.zeros(total, dtype=torch.uint8, device=self._device.device)
-        storage = memory.untyped_storage()
+        flats = zeros(requests, self._device.device)  # laid out as the block is
+        storage = flats[0].untyped_storage()
         self._storages[storage.data_ptr()] = storage, block
-        return [
-            on(storage, offset, count, dtype)
-            for offset, (count, dtype) in zip(offsets, requests, strict=True)
-        ]
+        return flats
 
     def span(self, first: Tensor, last: Tensor) -> Tensor:
         return spanned(first, last)
