@@ -29,7 +29,7 @@ from slackline.backend._store_prefix import (
 from slackline.backend._torch import BackendOptions, PrefixStore, Store, renumber, time_limit
 from slackline.env import Environment
 from slackline.errors import SlacklineError, UsageError
-from slackline.nic import Group, NativeNic, Nic, NicOptions, clean_up, limits_named
+from slackline.nic import Group, Introduction, NativeNic, Nic, NicOptions, clean_up, limits_named
 from slackline.nic import Store as NicStore
 from slackline.nic.connect import tell_failure
 
@@ -137,9 +137,12 @@ class Context:
         *,
         timeout: timedelta,
         opening: timedelta,
+        introduction: Introduction,
         options: NicOptions | None = None,
     ) -> Group:
         """Open a group beside those that are open; the first call opens the engine with `options`.
+
+        `introduction` is what the ranks say of themselves; see `Nic.open_group`.
 
         The plans of its collectives are those of earlier groups of the ranks' engines, which have
         timed them; see `Nic.open_group`.
@@ -150,7 +153,15 @@ class Context:
         with limits_named(rank):
             nic = self._acquire(options)
         try:
-            group = nic.open_group(store, rank, size, timeout=timeout, opening=opening, anew=False)
+            group = nic.open_group(
+                store,
+                rank,
+                size,
+                timeout=timeout,
+                opening=opening,
+                anew=False,
+                introduction=introduction,
+            )
         except BaseException as error:
             clean_up(error, partial(self._opened, None))
             raise

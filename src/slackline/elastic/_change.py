@@ -2,8 +2,9 @@
 
 Every new member makes the call with the same list of handles, and
 
-1. meets the others at the door of the first handle, and proves that its handle is its own;
-2. opens the new group, beside the old one, on the links that exist;
+1. connects to the door of the first handle;
+2. opens the new group, beside the old one, on the links that exist; with its addresses it publishes
+   its list, and the proof that its handle is its own;
 3. says that it is ready; the first word in the store decides for all: done, or given up.
 4. If it was given up, closes the new group. If it is done, the caller closes the old group.
 """
@@ -25,7 +26,7 @@ from slackline.backend import Membership, create
 from slackline.elastic._handle import Door, Handle, open_door
 from slackline.elastic._meeting import Meeting
 from slackline.errors import MismatchError, PeerError, SlacklineError, UsageError
-from slackline.nic import Group, NicOptions, clean_up
+from slackline.nic import Group, Introduction, NicOptions, clean_up
 from slackline.nic.connect import OpeningStore
 
 __all__ = ["changing"]
@@ -137,13 +138,13 @@ class _Change:
         opened: Group | None = None
         try:
             with opening.telling():
-                self._meet(opening)
                 opened = create.open_beside(
-                    _Prefixed(self._meeting, f"{self._prefix}/group"),
+                    store,
                     self._rank,
                     len(self._handles),
                     timeout=limit,
                     opening=timedelta(seconds=opening.left_s),
+                    introduction=self._introduction(names),
                     options=options,
                 )
                 opening.set(f"ready/{self._rank}", "")
@@ -165,16 +166,15 @@ class _Change:
         clean_up(given_up, partial(create.drop, opened))
         raise given_up
 
-    def _meet(self, opening: OpeningStore) -> None:
-        """Wait for the other members, and check their lists and their proofs."""
-        size = len(self._handles)
-        names = [handle.name for handle in self._handles]
+    def _introduction(self, names: list[str]) -> Introduction:
+        """Return what this rank says to the other members, and how it checks what they say.
+
+        Each says which list it has, whose `names` it knows, and shows its secret.
+        """
         digest = hashlib.sha256(json.dumps(names).encode()).hexdigest()
-        told = json.dumps({"list": digest, "secret": self._door.secret})
-        opening.set(f"member/{self._rank}", told)
-        members = {rank: f"member/{rank}" for rank in range(size)}
-        for rank, text in enumerate(opening.get_all(members, "the meeting of the new members")):
-            other = json.loads(text)
+
+        def check(rank: int, said: str) -> None:
+            other = json.loads(said)
             if other["list"] != digest:
                 raise MismatchError(
                     f"rank {rank} calls the change {self._number!r} with another list of handles",
@@ -188,6 +188,12 @@ class _Change:
                     rank=self._rank,
                     peer=rank,
                 )
+
+        return Introduction(
+            opening=f"{self._number} {digest}",
+            said=json.dumps({"list": digest, "secret": self._door.secret}),
+            check=check,
+        )
 
     def _gave_up(self, store: _Prefixed, error: BaseException) -> bool:
         """Give the change up after `error`; return False if the others go on with it."""

@@ -29,7 +29,7 @@ from slackline._lazy import record
 from slackline.env import Environment
 from slackline.errors import UsageError
 from slackline.nic import NicOptions
-from slackline.nic.connect import host_identity, local_interfaces, read_key
+from slackline.nic.connect import host_identity, load_links, local_interfaces, read_key
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import TCPStore
@@ -259,4 +259,5 @@ def open_door() -> Door:
         if door is None:
             # The door of a parent process stays in the table: to end it is the parent's business.
             door = _doors[os.getpid()] = Door(NicOptions.from_env(Environment.read()))
+            load_links()  # Else the others would wait for it in this process's first change.
         return door

@@ -58,8 +58,8 @@ class Meeting:
         self._told = dict[str, str]()
         threading.Thread(target=self._serve, name="slackline meeting", daemon=True).start()
         try:
-            connect = partial(self._connect, deadline_s)
-            self._to = door.connections if rank == 0 else self._call(connect)
+            kept = door.connections if rank == 0 else door.kept.get(self._leader.name)
+            self._to = kept or self._call(partial(self._connect, deadline_s))
         except BaseException:
             self._calls.put(None)
             raise
@@ -150,16 +150,13 @@ class Meeting:
             del call, called, function  # As above: the connections end without a collection.
 
     def _connect(self, until_s: float) -> Connections:
-        """Return connections to the door of the first rank: those of an earlier change or new ones.
+        """Return new connections to the door of the first rank.
 
         A door is open for as long as its process lives. Where an address refuses connections, the
         process has ended, and waiting does not help; a network that does not answer may do so
         later, until the time `until_s` of time.monotonic().
         """
         handle, reasons, refused = self._leader, list[str](), False
-        kept = self._door.kept.get(handle.name)
-        if kept is not None and _leads_to(kept, handle):
-            return kept
         while not refused and time.monotonic() < until_s:
             reasons = []
             for address in handle.reached_from(self._door.handle):
@@ -208,10 +205,3 @@ class Meeting:
             rank=self._rank,
             peer=0,
         )
-
-
-def _leads_to(connections: Connections, handle: Handle) -> bool:
-    try:
-        return bool(connections.meetings.check([handle.door_key()]))
-    except (RuntimeError, OSError):  # The network has cut them.
-        return False

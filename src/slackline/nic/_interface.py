@@ -40,6 +40,19 @@ class BatchStore(Store, Protocol):
         """Return the values under `keys`, of which `check` has said that they are there."""
 
 
+@record(frozen=True, kw_only=True)
+class Introduction:
+    """What the ranks of a new group say of themselves when they meet, beside their addresses."""
+
+    opening: str
+    """The name of the opening, which all its ranks know and which no other opening has."""
+    said: str
+    """What this rank says."""
+    check: Callable[[int, str], None]
+    """A function that gets each rank, with what it has said, and raises an error to end the
+    opening."""
+
+
 @runtime_checkable
 class Transfer(Protocol):
     """The handle of a posted operation."""
@@ -223,6 +236,7 @@ class Nic(Protocol):
         opening: timedelta | None = None,
         members: Sequence[int] | None = None,
         anew: bool = True,
+        introduction: Introduction | None = None,
     ) -> Group:
         """Perform the rendezvous with the other ranks through `store` and return the group.
 
@@ -230,7 +244,8 @@ class Nic(Protocol):
         takes `timeout`. `members[i]` is the rank in the job of the group's rank i, which telemetry
         and verdicts name; if `members` is None, the two are equal. The plans of collectives are
         timed `anew`, or the group uses the times of earlier groups of the ranks' engines, if there
-        are any; all ranks must ask for the same.
+        are any; all ranks must ask for the same. If they all have an `introduction`, they meet in
+        one exchange with the store.
         """
 
     def stepped(self, optimizer: int) -> None:

@@ -17,7 +17,7 @@ from slackline._process_end import process_end
 from slackline.env import Environment
 from slackline.errors import ClosedError, UsageError
 from slackline.nic._group import Epochs, NativeGroup, release_native_objects
-from slackline.nic._interface import Store
+from slackline.nic._interface import Introduction, Store
 from slackline.nic._limits import clean_up, limits_named, require_descriptors, run_all
 from slackline.nic._monitors import Monitors, Watch
 from slackline.nic._numa import SYSFS, on_the_nodes_processors
@@ -120,6 +120,7 @@ class NativeNic:
         opening: timedelta | None = None,
         members: Sequence[int] | None = None,
         anew: bool = True,
+        introduction: Introduction | None = None,
     ) -> NativeGroup:
         if os.getpid() != self._process:
             raise UsageError("this process was forked from the one whose nic it is", rank=rank)
@@ -132,10 +133,12 @@ class NativeNic:
         try:
             with meeting.telling(), limits_named(rank):
                 with self._epochs.opening() as reserve:
-                    met = self._meet(meeting, tuple(members or range(size)), reserve)
+                    job = tuple(members or range(size))
+                    met = self._meet(meeting, job, reserve, introduction)
                     group = self._made(met, self.options.timeout or timeout)
                 group.opens_until(meeting.deadline_s)
-                group.barrier(blocking=True, timeout=timedelta(seconds=meeting.left_s))
+                if anew:
+                    group.barrier(blocking=True, timeout=timedelta(seconds=meeting.left_s))
                 if self.options.aggregator and size > 1:
                     self._reach_aggregator(group, met, meeting)
                 links = met.links if met.book.shares_ports else None
@@ -149,7 +152,11 @@ class NativeNic:
         return group
 
     def _meet(
-        self, meeting: OpeningStore, job: tuple[int, ...], reserve: Callable[[Sequence[int]], int]
+        self,
+        meeting: OpeningStore,
+        job: tuple[int, ...],
+        reserve: Callable[[Sequence[int]], int],
+        introduction: Introduction | None,
     ) -> _Met:
         """Meet the other ranks of a new group and connect its first links.
 
@@ -166,7 +173,9 @@ class NativeNic:
             device_bytes = self._devices.payload_bytes if self._devices and size > 1 else 0
             arena_bytes = 0 if self._running is None else self._running.engine.arena_bytes
             descriptor = self._network.descriptor(device_bytes, arena_bytes)
-        rendezvous = exchange_descriptors(meeting, descriptor, self._network.key, reserve=reserve)
+        rendezvous = exchange_descriptors(
+            meeting, descriptor, self._network.key, reserve=reserve, introduction=introduction
+        )
         with self._lock:
             self._require_open(rank)
             running = self._start(rendezvous, rank)

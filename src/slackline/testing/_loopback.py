@@ -13,6 +13,7 @@ from typing import Any
 from slackline.errors import ClosedError, PeerError, UsageError
 from slackline.nic import (
     Completion,
+    Introduction,
     Kind,
     Operation,
     Posts,
@@ -229,6 +230,7 @@ class LoopbackNic:
         opening: timedelta | None = None,
         members: Sequence[int] | None = None,
         anew: bool = True,
+        introduction: Introduction | None = None,
     ) -> LoopbackGroup:
         if self.closed:
             raise ClosedError("the nic is closed", rank=rank)

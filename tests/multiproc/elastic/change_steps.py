@@ -12,6 +12,7 @@ import pytest
 from change_cases import DONE
 
 from slackline.elastic import _change
+from slackline.nic.connect import Network
 
 __all__ = ["at_steps"]
 
@@ -23,19 +24,22 @@ def at_steps(act: Callable[[str], None], hear: Callable[[str], None]) -> Iterato
     Calls `hear` with each answer of the store to the question for the decision.
     """
     change, prefixed = _change._Change, _change._Prefixed
-    real_meet, real_set, real_compare = change._meet, prefixed.set, prefixed.compare_set
+    real_run, real_set, real_compare = change.run, prefixed.set, prefixed.compare_set
+    real_connect = Network.connect
 
-    def meet(self: Any, opening: Any) -> None:
+    def run(self: Any, *given: Any) -> Any:
         act("after it connected")
-        real_meet(self, opening)
+        return real_run(self, *given)
+
+    def connect(self: Any, *given: Any, **named: Any) -> Any:
+        act("while the group opens")
+        return real_connect(self, *given, **named)
 
     def set_key(self: Any, key: str, value: str, /) -> None:
         if key.startswith("ready/"):
             act("after the group is open")
         real_set(self, key, value)
-        if self._prefix.endswith("/group"):
-            act("while the group opens")
-        elif key.startswith("member/"):
+        if key.startswith("slackline/rank/"):
             act("after it told its list")
         elif key.startswith("ready/"):
             act("after it said ready")
@@ -51,7 +55,8 @@ def at_steps(act: Callable[[str], None], hear: Callable[[str], None]) -> Iterato
         return decided
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(change, "_meet", meet)
+        patch.setattr(change, "run", run)
+        patch.setattr(Network, "connect", connect)
         patch.setattr(prefixed, "set", set_key)
         patch.setattr(prefixed, "compare_set", compare_set)
         yield

@@ -198,7 +198,7 @@ def two_at_once(rank, size):
     if rank == 0:
         first = threading.Thread(target=elastic.reconfigure, args=("first", ranks.handles))
         first.start()
-        open_door().connections.groups.wait(["slackline/change/first/member/0"])
+        open_door().connections.groups.wait(["slackline/change/first/slackline/rank/0"])
         with pytest.raises(UsageError, match="'second' begins while another one goes on"):
             elastic.reconfigure("second", ranks.handles)
         ranks.meet()
@@ -310,7 +310,9 @@ def tidy(rank, size):
         """Check which changes have keys, while no rank makes a change."""
         ranks.meet()
         if rank == 0:
-            kept = [each for each in begun if store.check([f"slackline/change/{each}/member/0"])]
+            kept = [
+                each for each in begun if store.check([f"slackline/change/{each}/slackline/rank/0"])
+            ]
             assert kept == list(numbers)
             counts.append(store.num_keys())
         ranks.meet()

@@ -13,6 +13,7 @@ from slackline.errors import MismatchError, SlacklineError, UsageError
 from slackline.nic import (
     CompletionQueue,
     Group,
+    Introduction,
     Kind,
     Nic,
     Operation,
@@ -49,9 +50,17 @@ class RecordedNic:
         opening: timedelta | None = None,
         members: Sequence[int] | None = None,
         anew: bool = True,
+        introduction: Introduction | None = None,
     ) -> Group:
         group = self._nic.open_group(
-            store, rank, size, timeout=timeout, opening=opening, members=members, anew=anew
+            store,
+            rank,
+            size,
+            timeout=timeout,
+            opening=opening,
+            members=members,
+            anew=anew,
+            introduction=introduction,
         )
         names = tuple(range(size) if members is None else members)
         record = GroupRecord(rank, names)

@@ -353,23 +353,53 @@ class PlanBook:
             name, reason = self._choose_ordered(size_class)
         else:
             name, reason = self._choose(collective, size_class, wide, root, early=early)
-        program = self.program(collective, name, root)
-        selected = self._selected[key] = Selected(name, reason, program)
-        _log.debug("%s of %d bytes: %s", collective.label, size_class, reason)
+        return self._use(key, Selected(name, reason, self.program(collective, name, root)))
+
+    def _use(self, key: _Shape, selected: Selected) -> Selected:
+        collective, size_class = key[:2]
+        self._selected[key] = selected
+        _log.debug("%s of %d bytes: %s", collective.label, size_class, selected.reason)
         if self.decide is not None:
-            made = f"{name} for {collective.label} of at most {show_bytes(size_class)}"
-            self.decide("plan", made, reason)
+            made = f"{selected.name} for {collective.label} of at most {show_bytes(size_class)}"
+            self.decide("plan", made, selected.reason)
         return selected
 
     def follow(self, earlier: PlanBook) -> None:
         """Choose the plans for all shapes of operations that an earlier group has run.
 
         So the first operations of this group do not wait for a choice. Operations with a root are
-        left out, since ranks may have other numbers now.
+        left out, since ranks may have other numbers now. The choices and the compiled plans of a
+        group for which all was the same are taken over.
         """
-        for key in list(earlier._selected):
+        same = earlier._grounds() == self._grounds()
+        if same:
+            self._plans.update(earlier._plans)
+            self._programs.update(earlier._programs)
+        for key, selected in list(earlier._selected.items()):
             if key[3] is None and key not in self._selected:
-                self._select(key)
+                if same:
+                    self._use(key, selected)
+                else:
+                    self._select(key)
+
+    def _grounds(self) -> tuple[object, ...]:
+        """Return all that the choice and the compilation of a plan rest on.
+
+        Options are left out: all groups of an engine have the same.
+        """
+        return (
+            self.rank,
+            self.ranks,
+            self.order,
+            self.all_shared,
+            self._ranks_per_host,
+            self._ranks_per_processor,
+            self._device_bytes,
+            self._star_limit,
+            self._timings,
+            self._parameters,
+            self._modelled,
+        )
 
     def program(
         self, collective: Collective, name: str, root: int | None = None
@@ -474,6 +504,8 @@ class KnownTimes:
     def __init__(self) -> None:
         self._times: dict[tuple[int, bool, tuple[str, ...]], tuple[int, ...]] = {}
         """The times by the number of ranks, whether they share memory, and the timed plans."""
+        self._books: dict[tuple[int, bool, tuple[str, ...]], PlanBook] = {}
+        """The last book of each key of `_times`; it may have expected times."""
         self._last: PlanBook | None = None
         """The book of the group that has learned times last."""
         self._costs: dict[bool, tuple[int, int]] = {}
@@ -484,7 +516,7 @@ class KnownTimes:
         self._times[_key(book)] = tuple(measured)
         latency_ns, bytes_per_second = book.costs
         self._costs[book.all_shared] = latency_ns, max(1, round(1e18 / bytes_per_second))
-        self._last = book
+        self._books[_key(book)] = self._last = book
 
     def teach(self, book: PlanBook, agree: Agree) -> bool:
         """Have `book` choose by known times; return False if no rank knows any.
@@ -497,17 +529,19 @@ class KnownTimes:
         mine = self._times.get(_key(book), (0,) * count)
         agreed = tuple(agree([*mine, *self._costs.get(book.all_shared, (0, 0))]))
         times, (latency_ns, ns_per_gb) = agreed[:count], agreed[count:]
-        last = self._last
+        earlier = self._books.get(_key(book)), self._last
         if all(times):
             book.learn_timed(times)
             self.note(book, times)
         elif latency_ns:
             book.expect(latency_ns, 1e18 / ns_per_gb)
-            self._costs[book.all_shared], self._last = (latency_ns, ns_per_gb), book
+            self._costs[book.all_shared] = latency_ns, ns_per_gb
+            self._books[_key(book)] = self._last = book
         else:
             return False
-        if last is not None:
-            book.follow(last)
+        for each in earlier:
+            if each is not None:
+                book.follow(each)
         return True
 
 

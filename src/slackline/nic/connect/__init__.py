@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from slackline.nic.connect._handshake import HandshakeMessage, fresh_nonce
     from slackline.nic.connect._handshake_channel import HandshakeChannel, dial
     from slackline.nic.connect._messages import MAC_BYTES, MAX_PAYLOAD
-    from slackline.nic.connect._network import Network
+    from slackline.nic.connect._network import Network, load_links
     from slackline.nic.connect._opening_store import (
         OpeningStore,
         absent_keys,
@@ -72,7 +72,7 @@ else:
             "_handshake": "HandshakeMessage fresh_nonce",
             "_handshake_channel": "HandshakeChannel dial",
             "_messages": "MAC_BYTES MAX_PAYLOAD",
-            "_network": "Network",
+            "_network": "Network load_links",
             "_opening_store": (
                 "OpeningStore absent_keys answering ranks_text tell_failure wait_until"
             ),
@@ -114,6 +114,7 @@ __all__ = [
     "fresh_nonce",
     "host_identity",
     "is_named",
+    "load_links",
     "local_interfaces",
     "port_range",
     "port_range_text",

@@ -42,12 +42,19 @@ if TYPE_CHECKING:
     from slackline.nic.connect._tls import Identity
     from slackline.nic.connect._tls_proxy import TlsProxy
 
-__all__ = ["Network"]
+__all__ = ["Network", "load_links"]
 
 _log = logging.getLogger("slackline.nic")
 
 _SETTLE_S = 0.1
 _MESSAGE_BYTES = 1 << 16
+
+
+def load_links() -> None:
+    """Import all modules that links need, so that neither the first link nor a failure waits."""
+    with collection_paused():
+        import slackline.nic.connect._links
+        import slackline.nic.connect._rail_handle  # noqa: F401
 
 
 class Network:
@@ -144,10 +151,10 @@ class Network:
 
     def _new_links(self, engine: _native.Engine) -> Links:
         # Here and not above: a group of one rank needs no links, and their modules take long to
-        # import. They are all imported now, so that no failure of a link waits for an import.
-        with collection_paused():
-            from slackline.nic.connect._links import Links
-            from slackline.nic.connect._rail_handle import LocalContext
+        # import.
+        load_links()
+        from slackline.nic.connect._links import Links
+        from slackline.nic.connect._rail_handle import LocalContext
 
         if self._identity is not None:
             from slackline.nic.connect._tls_proxy import TlsProxy  # Most jobs do not encrypt.

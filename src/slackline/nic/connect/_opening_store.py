@@ -68,9 +68,12 @@ class OpeningStore:
         `closed` returns whether the engine has been closed, which ends every wait with ClosedError.
         """
         self._store, self.rank, self.size = store, rank, size
+        self._batch = store if isinstance(store, BatchStore) else None
+        self.reads_together = self._batch is not None
+        """Whether the store returns several values for the price of one."""
         self._limit_s, self.deadline_s = limit_s, time.monotonic() + limit_s
         self._closed = closed
-        self._glance_at_s = 0.0
+        self._glance_at_s = time.monotonic() + _GLANCE_S
         self._heard: PeerError | TimeoutError | None = None
 
     @property
@@ -102,8 +105,8 @@ class OpeningStore:
         self.wait_all(keys, step, needs)
         names = list(keys.values())
         with answering(self.rank):
-            if isinstance(self._store, BatchStore):
-                return self._store.get_together(names)
+            if self._batch is not None:
+                return self._batch.get_together(names)
             return [self._store.get(name) for name in names]
 
     def wait_all(

@@ -16,7 +16,7 @@ import os
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from functools import cache, reduce
+from functools import cache, lru_cache, reduce
 from operator import or_
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from typing import Any
 import slackline._native as _native
 from slackline._lazy import record
 from slackline.errors import UsageError
+from slackline.nic._interface import Introduction
 from slackline.nic._options import LIMITS, variable_of
 from slackline.nic.connect._address_space import Mapper, new_arena
 from slackline.nic.connect._addresses import Interface, devices, from_rows, to_rows
@@ -89,7 +90,7 @@ def _differing(one: str, other: str) -> list[tuple[int, int]]:
     return [pair for pair, place in zip(pairs, places, strict=True) if one[place] != other[place]]
 
 
-_PROTOCOL = 10
+_PROTOCOL = 11
 _SHORTEST_KEY = 16
 _TYPES = {
     "engine": str,
@@ -114,6 +115,11 @@ _READ_BY_ALL = 4
 """The largest group in which every rank reads every descriptor from the store. In a larger group
 rank 0 reads the descriptors and publishes them together: n ranks then make 3 n accesses instead of
 n * n."""
+_READ_TOGETHER = 16
+"""The same for a store that returns several values for the price of one."""
+
+_MOST_DECODED = 64
+"""The number of descriptors that are not decoded again when their engines meet again."""
 
 
 @record(frozen=True, kw_only=True)
@@ -188,6 +194,8 @@ class Rendezvous:
     descriptors: tuple[EndpointDescriptor, ...]
     draw: int = 0
     """The first draw of the group's epochs that all ranks can use."""
+    opening: str = ""
+    """The name of the opening, of which its epochs are made; if empty, of the secret."""
 
     @property
     def device_bytes(self) -> int:
@@ -236,21 +244,23 @@ class Rendezvous:
     def epochs(self, draw: int) -> tuple[int, int]:
         """Return the epochs of the group and of its fallback group in a draw."""
         again = f" {draw}" if draw else ""
-        return self._code(f"epoch{again}") or 1, self._code(f"fallback{again}") or 1
+        key = self.opening.encode() or self.secret
+        return _code(key, f"epoch{again}") or 1, _code(key, f"fallback{again}") or 1
 
     @property
     def code(self) -> int:
         """The public number of this rendezvous, by which its members recognize each other."""
-        return self._code("meeting")
+        return _code(self.secret, "meeting")
 
     def key(self, engines: tuple[str, str]) -> bytes:
         """Return the shared key that two engines authenticate with; the key is never sent."""
         text = "rails of " + " and ".join(sorted(engines))
         return hmac.new(self.secret, text.encode(), hashlib.sha256).digest()
 
-    def _code(self, purpose: str) -> int:
-        digest = hmac.new(self.secret, purpose.encode(), hashlib.sha256).digest()
-        return int.from_bytes(digest[:4], "little")
+
+def _code(key: bytes, purpose: str) -> int:
+    digest = hmac.new(key, purpose.encode(), hashlib.sha256).digest()
+    return int.from_bytes(digest[:4], "little")
 
 
 def exchange_descriptors(
@@ -259,47 +269,37 @@ def exchange_descriptors(
     key: bytes = b"",
     *,
     reserve: Callable[[Sequence[int]], int] = lambda epochs: 0,
+    introduction: Introduction | None = None,
 ) -> Rendezvous:
     """Publish this rank's descriptor, read all ranks' descriptors, and check that options agree.
 
     The group's secret is made of a random number that rank 0 stores, and of `key`, which is never
     stored. `reserve` gets the candidates for the group's epochs, two for each draw, and returns a
-    bit mask of those that this engine cannot use. Blocks until all ranks have published, or raises
-    TimeoutError that names those that have not. Raises UsageError that names the rank and the
-    option that differs, the ranks whose kernels give other bits, or the descriptor that is wrong,
-    and PeerError if another rank cannot open the group.
+    bit mask of those that this engine cannot use. With an `introduction`, which all ranks must have
+    or none, the ranks read it with the descriptors, and need not wait for the number of rank 0
+    before: each adds a number of its own, and the epochs are made of the opening's name. Blocks
+    until all ranks have published, or raises TimeoutError that names those that have not. Raises
+    UsageError that names the rank and the option that differs, the ranks whose kernels give other
+    bits, or the descriptor that is wrong, PeerError if another rank cannot open the group, and the
+    errors of the introduction.
     """
     rank = opening.rank
-    if rank == 0:
-        given = secrets.token_bytes(32)
-        opening.set("slackline/secret", given.hex())
+    if introduction is None:
+        secret = hmac.new(key, _number_of_rank_0(opening), hashlib.sha256).digest()
+        drawn = Rendezvous(secret=secret, descriptors=())
     else:
-        given = bytes.fromhex(opening.get("slackline/secret", of=0, step=_STEP).decode())
-    secret = hmac.new(key, given, hashlib.sha256).digest()
-    drawn = Rendezvous(secret=secret, descriptors=())
+        drawn = Rendezvous(secret=b"", descriptors=(), opening=introduction.opening)
     mask = reserve([epoch for draw in range(_DRAWS) for epoch in drawn.epochs(draw)])
     taken = sum(1 << draw for draw in range(_DRAWS) if mask >> 2 * draw & 0b11)
-    descriptor = replace(descriptor, taken=taken)
-    opening.set(f"slackline/rank/{rank}", json.dumps(descriptor.told()))
-    descriptors = []
-    for peer, stored in enumerate(_descriptors(opening)):
-        try:
-            told = json.loads(stored)
-            if not isinstance(told, dict):
-                raise TypeError(f"an object was expected, not {told!r}")
-        except (TypeError, ValueError, RecursionError) as error:
-            raise _wrong(rank, peer, error) from error
-        if told.get("protocol") != _PROTOCOL:
-            raise UsageError(
-                f"rank {peer} speaks protocol {told.get('protocol')}, rank {rank} speaks "
-                f"{_PROTOCOL}: install the same version of slackline everywhere",
-                rank=rank,
-                peer=peer,
-            )
-        try:
-            descriptors.append(to_descriptor(told))
-        except (KeyError, TypeError, ValueError) as error:
-            raise _wrong(rank, peer, error) from error
+    told = json.dumps(replace(descriptor, taken=taken).told())
+    if introduction is not None:
+        told = json.dumps([secrets.token_hex(32), introduction.said, told])
+    opening.set(f"slackline/rank/{rank}", told)
+    published = _descriptors(opening)
+    if introduction is not None:
+        numbers, published = _introduced(published, introduction, rank)
+        drawn = replace(drawn, secret=hmac.new(key, numbers, hashlib.sha256).digest())
+    descriptors = [_read(stored, rank, peer) for peer, stored in enumerate(published)]
     _check_engines(descriptors, rank)
     _check_options(descriptors, rank)
     check_kernels([each.kernels for each in descriptors], rank)
@@ -311,7 +311,36 @@ def exchange_descriptors(
             "the group again",
             rank=rank,
         )
-    return Rendezvous(secret=secret, descriptors=tuple(descriptors), draw=free[0])
+    return replace(drawn, descriptors=tuple(descriptors), draw=free[0])
+
+
+def _number_of_rank_0(opening: OpeningStore) -> bytes:
+    """Return a random number that rank 0 draws and stores; block until it has."""
+    if opening.rank == 0:
+        number = secrets.token_bytes(32)
+        opening.set("slackline/secret", number.hex())
+        return number
+    return bytes.fromhex(opening.get("slackline/secret", of=0, step=_STEP).decode())
+
+
+def _introduced(
+    published: Sequence[bytes], introduction: Introduction, rank: int
+) -> tuple[bytes, list[bytes]]:
+    """Return the random numbers of all ranks, joined, and their descriptors.
+
+    Raises UsageError if another rank has published something else, and the errors of the
+    introduction.
+    """
+    numbers, descriptors = list[bytes](), list[bytes]()
+    for peer, stored in enumerate(published):
+        try:
+            number, said, told = json.loads(stored)
+            numbers.append(bytes.fromhex(number))
+            descriptors.append(told.encode("latin-1"))
+        except (AttributeError, TypeError, ValueError, RecursionError) as error:
+            raise _wrong(rank, peer, error) from error
+        introduction.check(peer, said)
+    return b"".join(numbers), descriptors
 
 
 def _descriptors(opening: OpeningStore) -> list[bytes]:
@@ -321,9 +350,10 @@ def _descriptors(opening: OpeningStore) -> list[bytes]:
     """
     rank, size = opening.rank, opening.size
     keys = {peer: f"slackline/rank/{peer}" for peer in range(size)}
-    if size <= _READ_BY_ALL or rank == 0:
+    most = _READ_TOGETHER if opening.reads_together else _READ_BY_ALL
+    if size <= most or rank == 0:
         stored = opening.get_all(keys, _STEP)
-        if size > _READ_BY_ALL:
+        if size > most:
             opening.set("slackline/ranks", json.dumps([each.decode("latin-1") for each in stored]))
         return stored
     together = opening.get("slackline/ranks", of=0, step=_STEP, needs=keys)
@@ -336,6 +366,44 @@ def _descriptors(opening: OpeningStore) -> list[bytes]:
         raise UsageError(
             f"the list of descriptors in the rendezvous store is wrong: {error}", rank=rank, peer=0
         ) from error
+
+
+def _read(stored: bytes, rank: int, peer: int) -> EndpointDescriptor:
+    """Return the descriptor that `peer` has stored; raise UsageError at `rank` if it is wrong."""
+    try:
+        return _decoded(stored)
+    except _OtherProtocolError as error:
+        raise UsageError(
+            f"rank {peer} speaks protocol {error}, rank {rank} speaks {_PROTOCOL}: install the "
+            "same version of slackline everywhere",
+            rank=rank,
+            peer=peer,
+        ) from None
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise _wrong(rank, peer, error) from error
+
+
+def _wrong(rank: int, peer: int, error: Exception) -> UsageError:
+    return UsageError(
+        f"the descriptor of rank {peer} in the rendezvous store is wrong: {error}",
+        rank=rank,
+        peer=peer,
+    )
+
+
+class _OtherProtocolError(Exception):
+    """A descriptor of an engine that speaks another protocol, which is the error's text."""
+
+
+@lru_cache(maxsize=_MOST_DECODED)
+def _decoded(stored: bytes) -> EndpointDescriptor:
+    """Return the descriptor that is stored; raise _OtherProtocolError, or the error of its JSON."""
+    told = json.loads(stored)
+    if not isinstance(told, dict):
+        raise TypeError(f"an object was expected, not {told!r}")
+    if told.get("protocol") != _PROTOCOL:
+        raise _OtherProtocolError(told.get("protocol"))
+    return to_descriptor(told)
 
 
 def _check_engines(descriptors: Sequence[EndpointDescriptor], rank: int) -> None:
@@ -358,6 +426,8 @@ def _check_options(descriptors: Sequence[EndpointDescriptor], rank: int) -> None
     A rank other than rank 0 warns only of a difference from rank 0, so that one rank with a limit
     of its own leads to two warnings and not to one on every rank.
     """
+    if all(each.options == descriptors[rank].options for each in descriptors):
+        return
     for name, mine in descriptors[rank].options.items():
         variable = variable_of(name)
         called = f"{name} ({variable})" if variable else name
@@ -371,14 +441,6 @@ def _check_options(descriptors: Sequence[EndpointDescriptor], rank: int) -> None
             if rank == 0 or peer == 0:
                 _log.warning("%s: give every rank the same", differs)
                 break
-
-
-def _wrong(rank: int, peer: int, error: Exception) -> UsageError:
-    return UsageError(
-        f"the descriptor of rank {peer} in the rendezvous store is wrong: {error}",
-        rank=rank,
-        peer=peer,
-    )
 
 
 def to_descriptor(told: dict[str, Any]) -> EndpointDescriptor:

@@ -24,7 +24,7 @@ class Fabric:
     def __init__(self, group):
         self.group = group
 
-    def open_group(self, store, rank, size, *, timeout, opening=None, members=None, anew=True):
+    def open_group(self, store, rank, size, **named):
         return self.group
 
     def close(self):

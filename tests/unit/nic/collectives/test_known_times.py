@@ -118,6 +118,25 @@ def test_the_shapes_of_the_last_group_have_their_plans_before_the_first_operatio
     assert len(made) == 2
 
 
+def test_a_group_in_which_all_is_as_before_takes_over_compiled_plans() -> None:
+    known = [KnownTimes() for _ in range(4)]
+    measured(books(3), known[:3], random.Random(1))
+    first = books(3)
+    assert all(taught(known[:3], first))
+    compiled = [book.all_reduce(4 << 10, *SUM).program for book in first]
+    measured(books(4), known, random.Random(2))  # A group of another size in between.
+    again = books(3)
+    assert all(taught(known[:3], again))
+    assert [book.all_reduce(4 << 10, *SUM).program for book in again] == compiled
+    moved = books(3)
+    assert all(taught(known[2::-1], moved))  # The first and the last have changed places.
+    programs = [book.all_reduce(4 << 10, *SUM).program for book in moved]
+    assert programs[1] is compiled[1]
+    assert programs[0] is not compiled[2]
+    assert programs[2] is not compiled[0]
+    assert chosen(moved[0]) == chosen(again[0])
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_ranks_that_know_different_times_choose_equally(seed: int) -> None:
     """Draw a life of groups: members join, leave, and measure now and then."""

@@ -1,5 +1,7 @@
 """Tests of the rendezvous: what all ranks learn, accesses to the store, and wrong descriptors."""
 
+import hashlib
+import hmac
 import json
 import os
 import threading
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from slackline.errors import PeerError, UsageError
-from slackline.nic import NicOptions, Store
+from slackline.nic import Introduction, NicOptions, Store
 from slackline.nic.connect._opening_store import OpeningStore
 from slackline.nic.connect._rendezvous import (
     EndpointDescriptor,
@@ -100,6 +102,75 @@ def test_all_ranks_take_the_first_draw_of_epochs_that_none_of_them_uses() -> Non
     one = found[0]
     assert {each.epoch for each in found.values()} == {one.epochs(2)[0]} != {one.epochs(0)[0]}
     assert len({epoch for draw in range(4) for epoch in one.epochs(draw)}) == 8
+
+
+class TogetherStore(CountingStore):
+    """A store that returns several values in one access."""
+
+    def get_together(self, keys: list[str], /) -> list[bytes]:
+        self.accesses[threading.current_thread().name] += 1
+        return [MemoryStore.get(self, key) for key in keys]
+
+
+def introduction(rank: int, heard: dict[tuple[int, int], str]) -> Introduction:
+    def check(peer: int, said: str) -> None:
+        heard[rank, peer] = said
+
+    return Introduction(opening="first", said=f"I am {rank}", check=check)
+
+
+@pytest.mark.parametrize(
+    ("size", "of_rank_0", "of_another"), [(1, 2, 2), (8, 2, 2), (16, 2, 2), (17, 3, 2)]
+)
+def test_ranks_that_introduce_themselves_meet_in_one_exchange(
+    size: int, of_rank_0: int, of_another: int
+) -> None:
+    store, heard, found = TogetherStore(), dict[tuple[int, int], str](), dict[int, Rendezvous]()
+
+    def join(rank: int) -> None:
+        found[rank] = exchange_descriptors(
+            meeting(store, rank, size),
+            descriptor(rank),
+            b"the key of the job",
+            introduction=introduction(rank, heard),
+        )
+
+    run(size, join)
+    assert store.accesses == {str(rank): of_another if rank else of_rank_0 for rank in range(size)}
+    assert heard == {(me, peer): f"I am {peer}" for me in range(size) for peer in range(size)}
+    assert [found[rank] for rank in range(size)] == [found[0]] * size
+    assert found[0].descriptors == tuple(map(descriptor, range(size)))
+    numbers = [bytes.fromhex(json.loads(store.get(f"slackline/rank/{r}"))[0]) for r in range(size)]
+    mixed = hmac.new(b"the key of the job", b"".join(numbers), hashlib.sha256).digest()
+    assert found[0].secret == mixed
+    assert len(set(numbers)) == size
+
+
+def test_epochs_of_an_opening_with_a_name_differ_from_those_of_another_name() -> None:
+    named = [Rendezvous(secret=b"", descriptors=(), opening=name) for name in ("1", "2")]
+    assert len({epoch for each in named for draw in range(4) for epoch in each.epochs(draw)}) == 16
+
+
+@pytest.mark.parametrize("stored", ["{", "[]", '["x", "", ""]', '["", "", 7]', changed(), "7"])
+def test_a_rank_that_does_not_introduce_itself_is_named(stored: str) -> None:
+    store = TogetherStore()
+    store.set("slackline/rank/1", stored)
+    with pytest.raises(UsageError, match="the descriptor of rank 1 in the rendezvous store") as why:
+        exchange_descriptors(meeting(store, 0, 2), MINE, introduction=introduction(0, {}))
+    assert (why.value.rank, why.value.peer) == (0, 1)
+
+
+def test_a_descriptor_that_comes_again_is_not_decoded_again() -> None:
+    store = MemoryStore()
+    found = list[Rendezvous]()
+
+    def join(rank: int) -> None:
+        for _ in range(2):
+            found.append(exchange_descriptors(meeting(store, rank, 2), descriptor(rank)))
+
+    run(2, join)
+    first, *others = [each.descriptors for each in found]
+    assert all(a is b for each in others for a, b in zip(first, each, strict=True))
 
 
 def test_a_group_whose_every_draw_is_taken_is_refused_on_every_rank() -> None:
