@@ -12,6 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
+import slackline._native as _native
 from slackline.errors import LinkError
 from slackline.nic.connect._addresses import SocketAddress, family_of, socket_address
 from slackline.nic.connect._handshake import Handshake, HandshakeMessage, Session
@@ -25,7 +26,7 @@ from slackline.nic.connect._sockets import (
     ready,
     share_ports,
 )
-from slackline.wire import HEADER_BYTES, crc32c
+from slackline.wire import HEADER_BYTES
 
 if TYPE_CHECKING:
     from slackline.nic.connect._packet_ladder import PacketLadder
@@ -288,7 +289,7 @@ class HandshakeChannel:
         head = await self._read(HEADER_BYTES)
         header = unframe(head, most=most)
         payload = await self._read(header.length)
-        if header.payload_checksum != crc32c(payload):
+        if header.payload_checksum != _native.crc32c(payload):
             raise LinkError("the checksum of a HELLO's payload is wrong")
         return header.job, HandshakeMessage(payload=payload)
 

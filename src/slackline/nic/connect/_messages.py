@@ -11,9 +11,10 @@ import re
 from dataclasses import fields
 from typing import TypeVar
 
+import slackline._native as _native
 from slackline._lazy import record
 from slackline.errors import FrameError, LinkError
-from slackline.wire import HEADER_BYTES, FrameKind, Header, crc32c, decode, encode
+from slackline.wire import HEADER_BYTES, FrameKind, Header, decode, encode
 
 __all__ = [
     "LONGEST_PADDING",
@@ -154,9 +155,9 @@ def text_of(message: Hello | Answer | TransportParameters | Mapped) -> bytes:
 
 def frame(payload: bytes, job: int) -> bytes:
     """Return a HELLO frame with this payload and the number `job` in its header."""
-    header = Header(
-        kind=FrameKind.HELLO, job=job, length=len(payload), payload_checksum=crc32c(payload)
-    )
+    # The first HELLO of a connection may have 5 KB, on which Python would compute for 0.5 ms.
+    checksum = _native.crc32c(payload)
+    header = Header(kind=FrameKind.HELLO, job=job, length=len(payload), payload_checksum=checksum)
     return encode(header) + payload
 
 
