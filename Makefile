@@ -20,7 +20,7 @@ SECONDS ?= 60
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-torch test-native simulate fuzz check bench campaign format generate docs plots wheel clean
+.PHONY: help setup demo test test-full test-torch test-native simulate fuzz check bench campaign format generate docs plots wheel gpu-kit clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -127,6 +127,20 @@ wheel: setup  ## dist/*.whl for this Python, checked by auditwheel, and the sour
 	$(BIN)/python -m build --no-isolation --outdir build/dist .
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/dist/*.whl
 	mv build/dist/*.tar.gz dist
+
+# For a machine with a GPU, Python 3.12 or later, torch and no network: benchmarks/gpu/README.md.
+PYTHON312 ?= $(or $(shell command -v python3.12),$(lastword $(sort $(wildcard $(HOME)/.pyenv/versions/3.12*/bin/python3))))
+GPU_KIT := build/gpu-kit
+GPU_NEEDS := msgspec pydantic rich typer hypothesis numpy pytest pytest-timeout
+gpu-kit: setup  ## build/gpu-kit, the folder to carry to a machine with a GPU; PYTHON312=python3.12
+	@test -n "$(PYTHON312)" || { echo "the kit needs Python 3.12 for its wheel: make gpu-kit PYTHON312=<path>"; exit 1; }
+	rm -rf $(GPU_KIT) && mkdir -p $(GPU_KIT)/wheels $(GPU_KIT)/benchmarks
+	$(PYTHON312) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(GPU_KIT)/wheels .
+	$(PYTHON312) -m pip download --quiet --disable-pip-version-check --only-binary=:all: --dest $(GPU_KIT)/wheels \
+	  --constraint constraints.txt $(GPU_NEEDS)
+	cp -r pyproject.toml tests $(GPU_KIT)
+	cp -r benchmarks/_harness benchmarks/gpu $(GPU_KIT)/benchmarks
+	find $(GPU_KIT) -name __pycache__ -prune -exec rm -r {} +
 
 clean:  ## remove everything that was built, .venv included
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,12 @@ class Options:
     measured: tuple[Path, ...] = ()
     """Files with the JSON of earlier runs, whose measurements take the place of new ones."""
 
+    switches: frozenset[str] = frozenset()
+    """The names of the benchmark's own switches that were given."""
+
+    out: Path | None = None
+    """The folder for what the benchmark writes; None if none was given."""
+
 
 def parse(
     description: str,
@@ -35,12 +42,15 @@ def parse(
     parts: Sequence[str] = (),
     contestants: Sequence[str] = (),
     takes_measured: bool = False,
+    switches: Mapping[str, str] = MappingProxyType({}),
+    writes: str = "",
 ) -> Options:
     """Parse `arguments`, or the process's own if None; a wrong argument ends the process.
 
     `parts` are the names of the parts that can be run alone. `contestants` are the names of the
     contestants that can be measured alone. With `takes_measured`, files of earlier runs
-    can be given in place of new measurements.
+    can be given in place of new measurements. `switches` are the benchmark's own, with their help
+    texts; `writes` is the help text of the option --out, if it is not empty.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
@@ -66,6 +76,10 @@ def parse(
             default=[],
             help="take the measurements of this file, the JSON of an earlier run; may be repeated",
         )
+    for name, text in switches.items():
+        parser.add_argument(f"--{name}", action="store_true", help=text)
+    if writes:
+        parser.add_argument("--out", type=Path, metavar="FOLDER", help=writes)
     known = parser.parse_args(arguments)
     return Options(
         quick=known.quick,
@@ -73,4 +87,6 @@ def parse(
         part=known.part if parts else None,
         contestants=tuple(known.contestant) if contestants else (),
         measured=tuple(known.measured) if takes_measured else (),
+        switches=frozenset(name for name in switches if getattr(known, name)),
+        out=known.out if writes else None,
     )

@@ -15,7 +15,7 @@ from torch.futures import Future
 from slackline.backend.staging import Departures, Event, Gate, Worker
 from slackline.errors import UsageError
 
-__all__ = ["ThreadDevice", "ThreadEvent", "ThreadStream"]
+__all__ = ["HostDevice", "ThreadDevice", "ThreadEvent", "ThreadStream"]
 
 
 class ThreadEvent:
@@ -226,6 +226,15 @@ class ThreadDevice:
         self._worker.close()
         for stream in self._streams:
             stream.close()
+
+
+class HostDevice(ThreadDevice):
+    """A device whose kernels run on the host: the host waits wherever the stream would wait."""
+
+    def follow(self, event: Event) -> None:
+        """Block until the event has happened."""
+        super().follow(event)
+        self.synchronize()
 
 
 def _nothing() -> None:

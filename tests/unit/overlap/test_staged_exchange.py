@@ -15,18 +15,10 @@ from slackline.overlap import DataParallel
 from slackline.overlap.exchange._interface import NicExchange
 from slackline.overlap.exchange._staged import StagedExchange
 from slackline.testing import run_ranks
-from slackline.testing.thread_device import ThreadDevice
+from slackline.testing.thread_device import HostDevice, ThreadDevice
 
 KEYS = 32
 BF16 = torch.bfloat16
-
-
-class HostDevice(ThreadDevice):
-    """A device whose kernels run on the host: the host waits wherever the stream would wait."""
-
-    def follow(self, event):
-        super().follow(event)
-        self.synchronize()
 
 
 def staged(size, body, *, device=ThreadDevice, communicate=None, timeout=20):
