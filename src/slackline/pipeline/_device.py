@@ -2,8 +2,15 @@
 
 The host launches at most one instruction ahead of the device, so that the choice of the next
 instruction takes recent arrivals into account.
+
+The device may begin a step later than the host, since it has to end the step before, and the host
+does not wait for that. Both clocks are compared once, at the end of the step:
+
+    host      begin ─────────────────────────────────────────────── now
+    device         · · · begin event ── instructions ── last event ─┘
 """
 
+import time
 from collections import deque
 
 import torch
@@ -25,14 +32,14 @@ class DeviceThrottle:
         self._open: deque[torch.cuda.Event] = deque()
         self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self._begin: torch.cuda.Event | None = None
-        """The beginning of the step on the device, from which all times are counted."""
+        """The beginning of the step on the device."""
+        self._begin_ns = 0
+        """The beginning of the step by the host's monotonic clock."""
 
     def begin(self) -> None:
-        # The device is idle afterwards, so that its step begins when the host's does.
-        torch.cuda.synchronize(self._device)
         self._open.clear()
         self._events.clear()
-        self._begin = self._record()
+        self._begin, self._begin_ns = self._record(), time.monotonic_ns()
 
     def starting(self) -> None:
         self._events.append((self._record(), self._record()))
@@ -51,9 +58,12 @@ class DeviceThrottle:
         begin = self._begin
         if begin is None or not self._events:
             return None
-        self._events[-1][1].synchronize()
+        last = self._record()
+        last.synchronize()
+        now_ns = time.monotonic_ns() - self._begin_ns
+        late_ns = now_ns - _elapsed_ns(begin, last)
         return [
-            (round(begin.elapsed_time(start) * 1e6), round(begin.elapsed_time(end) * 1e6))
+            (late_ns + _elapsed_ns(begin, start), late_ns + _elapsed_ns(begin, end))
             for start, end in self._events
         ]
 
@@ -61,3 +71,8 @@ class DeviceThrottle:
         event = new_event(blocking=True, timing=True)
         torch.cuda.current_stream(self._device).record_event(event)
         return event
+
+
+def _elapsed_ns(since: torch.cuda.Event, until: torch.cuda.Event) -> int:
+    """Return the nanoseconds between two events that have happened."""
+    return round(float(since.elapsed_time(until)) * 1e6)

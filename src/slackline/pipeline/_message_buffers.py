@@ -90,7 +90,7 @@ class MessageBuffers:
         """
         ready, self._ready = self._ready, None
         if self._device is not None and not inline:
-            transfer = self._queue.post(ready, posting)
+            transfer = self._queue.post(partial(self._depart, self._device, ready, posting))
         else:
             if ready is not None:
                 ready.synchronize()
@@ -99,6 +99,14 @@ class MessageBuffers:
             transfer.wait()
         self._sending.append((transfer, buffer))
         return transfer
+
+    @staticmethod
+    def _depart(device: Device, ready: Event | None, posting: Callable[[], Transfer]) -> Transfer:
+        """Post a message on the thread of the queue, once its copies to the host are done."""
+        device.enter()
+        if ready is not None:
+            ready.synchronize()
+        return posting()
 
     def land(self, buffer: Tensor, start: int, layout: Layout) -> Landed:
         """Copy an arrived message to the stage's device; return a function that gives its tensors.

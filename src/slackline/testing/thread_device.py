@@ -119,10 +119,12 @@ class ThreadDevice:
         self.departures = Departures()
         self._lock = threading.Lock()
         self._streams: list[ThreadStream] = []
-        self._beside: dict[ThreadStream, tuple[ThreadStream, ThreadStream]] = {}
+        self._beside: dict[ThreadStream, tuple[ThreadStream, ThreadStream, ThreadStream]] = {}
         self._own = threading.local()
         self.landing = self.new_stream()
-        """The stream of the copies to the device that wait for nothing but earlier work."""
+        """The stream of new tensors."""
+        self.entered = set[str]()
+        """The names of the threads that have called `enter`."""
         self._worker = Worker("landing")
         self.pinned: dict[int, int] = {}
         """The bytes of each piece of pinned memory, by its address."""
@@ -156,10 +158,21 @@ class ThreadDevice:
         The caller posts the operation now, on the caller's current stream.
         """
         current = self.current
-        if current not in self._beside:
-            self._beside[current] = self.new_stream(), self.new_stream()
-        out, back = self._beside[current]
-        return _ThreadCopies(current.launch(_nothing), out, back, self.landing)
+        return _ThreadCopies(current.launch(_nothing), *self.beside(current))
+
+    def beside(self, stream: ThreadStream) -> tuple[ThreadStream, ThreadStream, ThreadStream]:
+        """Return the streams of copies beside a stream of the caller.
+
+        These are the stream of copies to the host, that of copies to the device behind a gate, and
+        that of copies to the device which wait for nothing but earlier work.
+        """
+        if stream not in self._beside:
+            self._beside[stream] = self.new_stream(), self.new_stream(), self.new_stream()
+        return self._beside[stream]
+
+    def enter(self) -> None:
+        """Note the calling thread."""
+        self.entered.add(threading.current_thread().name)
 
     def bring(self, hosts: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], ThreadEvent]:
         """Copy host tensors to new device tensors, on the stream for incoming data (landing)."""

@@ -101,6 +101,47 @@ def test_every_family_of_operations_takes_tensors_of_the_device():
         assert result == ([1.0] * 3, [[0.0, 2.0], [4.0, 6.0]][rank], crossed, [1.5 - rank] * 4)
 
 
+def test_each_thread_that_uses_the_device_has_entered_it_before():
+    def rank_main(group, device):
+        me = group.rank()
+        long, short = torch.ones(LONG), torch.full((3,), float(me))
+        works = [dist.all_reduce(long, group=group, async_op=True)]
+        works += [group.send([short], 1 - me), group.recv([torch.empty(3)], 1 - me)]
+        for work in works:
+            work.wait(LIMIT)
+        return device.entered
+
+    assert device_ranks(2, rank_main) == [{"slackline-collectives", "slackline-sends"}] * 2
+
+
+def test_a_result_does_not_wait_for_a_slow_computation_of_another_stream():
+    """The computation comes before another operation, whose result is for its stream."""
+
+    def rank_main(group, device):
+        slow, hold = device.new_stream(), threading.Event()
+        late, soon = torch.ones(3), torch.ones(3)
+        if group.rank() == 1:
+            group.send([late], 0).wait(LIMIT)
+            group.send([soon], 0).wait(LIMIT)
+            return None
+        late.zero_()
+        soon.zero_()
+        slow.launch(hold.wait)
+        with device.on(slow):
+            waiting = group.recv([late], 1)
+        first = group.recv([soon], 1)
+        first.wait(LIMIT)
+        device.synchronize()
+        found = soon.tolist(), late.tolist()
+        hold.set()
+        waiting.wait(LIMIT)
+        device.synchronize()
+        return found, late.tolist()
+
+    ones, zeros = [1.0] * 3, [0.0] * 3
+    assert device_ranks(2, rank_main)[0] == ((ones, zeros), ones)
+
+
 @pytest.mark.parametrize("form", ["wait", "synchronize", "block_current_stream", "coalesced"])
 def test_a_wait_for_the_network_holds_the_stream_and_not_the_host(form):
     """Rank 1 calls the operation only when the host of rank 0 is past its wait."""
@@ -135,7 +176,8 @@ def test_an_operation_is_completed_when_its_results_are_on_the_device():
             group.send([tensor], 0).wait(LIMIT)
             return None
         tensor.zero_()
-        device.landing.launch(hold.wait)
+        _, _, landing = device.beside(device.current)
+        landing.launch(hold.wait)
         work = group.recv([tensor], 1)
         work.wait(LIMIT)
         before = work.is_completed(), work.is_success(), tensor.tolist()

@@ -83,18 +83,19 @@ class GroupStaging:
         queue = self._collectives if order is Order.COLLECTIVE else self._sends
         departed = None if buffers is None else buffers.departed()
         if buffers is None or departed is None:
-            return queue.post(None, posting)
-        departures = buffers.device.departures
+            return queue.post(posting)
+        device = buffers.device
 
         def depart() -> Transfer:
             try:
+                device.enter()
                 departed.synchronize()
                 return posting()
             finally:
-                departures.end()
+                device.departures.end()
 
-        departures.begin()
-        return queue.post(None, depart)
+        device.departures.begin()
+        return queue.post(depart)
 
     def follow(self, buffers: StagedBuffers, transfer: Transfer) -> StagedTransfer:
         """Return a Transfer that follows a posted operation on device tensors."""
@@ -137,6 +138,7 @@ class GroupStaging:
 
         def posting() -> Transfer:
             try:
+                device.enter()
                 transfer = self._blocks.pass_through(device, copies, pieces, post, landings)
                 if home is not None:
                     landings.append(
@@ -147,7 +149,7 @@ class GroupStaging:
                 device.departures.end()
 
         device.departures.begin()
-        transfer = self._collectives.post(None, posting)
+        transfer = self._collectives.post(posting)
         return self._running_with(
             StagedTransfer(device, transfer, landings, self._failed.append, pieces)
         )

@@ -6,21 +6,23 @@
     NIC engine                                              └───┐     │
     back stream      gate, if the host went on before the end   └ copy back ─ record
 
-A gate uses the driver's stream memory operations. Each stream of the caller has its own "out"
-stream and its own "back" stream, so that operations of independent streams never wait for each
-other.
+A gate uses the driver's stream memory operations. Each stream of the caller has streams of its own
+beside it, so that operations of independent streams never wait for each other: "out", "back", and
+"landing" for copies back that wait for no gate.
 """
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
 from torch.futures import Future
 
 from slackline.backend.staging._device import Departures, Event, Gate
-from slackline.backend.staging._stream_memory import GateMemory, StreamGate
+from slackline.backend.staging._stream_memory import GateMemory, StreamGate, leave_captures_alone
 from slackline.backend.staging._torch import new_event, new_stream
 from slackline.backend.staging._worker import Worker
 from slackline.errors import UsageError
@@ -110,18 +112,33 @@ class CudaDevice:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.departures = Departures()
-        self._streams: dict[int, tuple[torch.cuda.Stream, torch.cuda.Stream]] = {}
+        self._streams: dict[
+            int, tuple[torch.cuda.Stream, torch.cuda.Stream, torch.cuda.Stream]
+        ] = {}
+        """The streams beside each stream of the caller: out, back, landing."""
         self._landing = new_stream(device)
+        """The stream of new tensors and of completed Futures."""
+        self._threads = threading.local()
         self._gates = GateMemory(self.allocate)
         self._worker = Worker("slackline-landing")
+
+    def enter(self) -> None:
+        if not hasattr(self._threads, "entered"):
+            # Otherwise the thread's first call would make a context on device 0.
+            torch.cuda.set_device(self.device)
+            leave_captures_alone()
+            self._threads.entered = True
 
     def copies(self) -> CudaCopies:
         current = self._current()
         if current.cuda_stream not in self._streams:
-            streams = new_stream(self.device), new_stream(self.device)
-            self._streams[current.cuda_stream] = streams
-        out, back = self._streams[current.cuda_stream]
-        return CudaCopies(CudaEvent(current), out, back, self._landing)
+            device = self.device
+            self._streams[current.cuda_stream] = (
+                new_stream(device),
+                new_stream(device),
+                new_stream(device),
+            )
+        return CudaCopies(CudaEvent(current), *self._streams[current.cuda_stream])
 
     def bring(self, hosts: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], CudaEvent]:
         current = self._current()
@@ -156,7 +173,11 @@ class CudaDevice:
         self._current().wait_event(_raw(event))
 
     def run_later(self, function: Callable[[], None]) -> None:
-        self._worker.run(function)
+        self._worker.run(partial(self._run, function))
+
+    def _run(self, function: Callable[[], None]) -> None:
+        self.enter()
+        function()
 
     def future(self) -> Future[Any]:
         return Future(devices=[self.device])

@@ -65,6 +65,12 @@ class Device(Protocol):
     device: torch.device
     departures: "Departures"
 
+    def enter(self) -> None:
+        """Make the calling thread, one that the backend has started, a thread of this device.
+
+        What such a thread does is no part of a graph that another thread captures meanwhile.
+        """
+
     def copies(self) -> Copies:
         """Return an object that makes the memory copies of an operation.
 

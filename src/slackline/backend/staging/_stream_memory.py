@@ -15,12 +15,14 @@ import torch
 
 from slackline.errors import InternalError, UsageError
 
-__all__ = ["GateMemory", "StreamGate"]
+__all__ = ["GateMemory", "StreamGate", "leave_captures_alone"]
 
 _LIBRARY = "libcuda.so.1"
 _WORDS = 1024
 _GREATER_OR_EQUAL = 0
 """The driver's flag CU_STREAM_WAIT_VALUE_GEQ."""
+_RELAXED = 2
+"""The driver's mode CU_STREAM_CAPTURE_MODE_RELAXED."""
 
 
 @dataclass(slots=True)
@@ -102,6 +104,16 @@ class GateMemory:
         for at in range(0, 4 * _WORDS, 4):
             word = ctypes.c_uint32.from_address(base + at)
             self._free.append(StreamGate(self, word, there + at, 0, opened=True))
+
+
+def leave_captures_alone() -> None:
+    """Allow the calling thread what would else spoil a graph that another thread captures.
+
+    In the usual mode of a capture, no thread may ask for an event or allocate pinned memory.
+    """
+    mode = ctypes.c_uint(_RELAXED)
+    exchange = _driver("cuThreadExchangeStreamCaptureMode")
+    _check(exchange(ctypes.byref(mode)), "cuThreadExchangeStreamCaptureMode")
 
 
 def _device_address(address: int) -> int:

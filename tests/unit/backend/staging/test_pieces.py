@@ -124,7 +124,8 @@ def test_a_block_takes_no_piece_before_its_last_one_is_back_on_the_device(device
     tensor = torch.full((2 * PIECE,), 3, dtype=torch.uint8)
     tensor[PIECE:] = 5
     hold = threading.Event()
-    device.landing.launch(hold.wait)
+    _, _, landing = device.beside(device.current)
+    landing.launch(hold.wait)
     posted, first = [], threading.Event()
 
     def post(host):

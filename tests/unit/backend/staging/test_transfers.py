@@ -24,17 +24,18 @@ class Finished:
         fn(None)
 
 
-def test_the_queue_posts_in_the_order_of_the_calls_each_after_its_event():
+def test_the_queue_posts_in_the_order_of_the_calls():
     queue = PostingQueue("posting")
     order = []
+    event = ThreadEvent()
 
     def posting(name):
+        event.synchronize()
         order.append(name)
         return Finished()
 
-    event = ThreadEvent()
-    first = queue.post(event, lambda: posting("first"))
-    second = queue.post(None, lambda: posting("second"))
+    first = queue.post(lambda: posting("first"))
+    second = queue.post(lambda: posting("second"))
     assert not first.done()
     assert not second.done()
     assert order == []
@@ -48,7 +49,7 @@ def test_the_queue_posts_in_the_order_of_the_calls_each_after_its_event():
 
 def test_the_queue_ends_after_what_was_queued():
     queue = PostingQueue("posting")
-    transfers = [queue.post(None, Finished) for _ in range(5)]
+    transfers = [queue.post(Finished) for _ in range(5)]
     queue.close()
     assert all(transfer.done() for transfer in transfers)
 
