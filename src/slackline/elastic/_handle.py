@@ -38,7 +38,8 @@ __all__ = ["Connections", "Door", "Handle", "Led", "open_door"]
 
 LONGEST_HANDLE = 1024
 """The most bytes of a handle."""
-_VERSION = 1
+_VERSION = 2
+"""The version of handles, and of the way in which the members of a change meet."""
 _PREFIX = "slackline-handle-"
 _SHOWN = 40
 _OWN = {"::": "::1", "0.0.0.0": "127.0.0.1"}

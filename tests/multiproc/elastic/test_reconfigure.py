@@ -135,7 +135,7 @@ def wrong_lists(rank, size):
         "is in the list twice, at 2 and 0": ("3", ranks.list(0, 1, 0)),
         "cut short": ("4", [ranks.handles[0][:-5], ranks.handles[1]]),
         "is no handle": ("5", ["10.0.0.1:29500", ranks.handles[rank]]),
-        "has version '2'": ("6", [ranks.handles[0].replace("-1.", "-2."), ranks.handles[1]]),
+        "has version '1'": ("6", [ranks.handles[0].replace("-2.", "-1."), ranks.handles[1]]),
     }
     for words, (number, handles) in cases.items():
         with pytest.raises(UsageError, match=words):

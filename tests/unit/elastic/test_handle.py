@@ -92,7 +92,7 @@ def sealed(contents):
     """Return a handle of the present version with these contents and the right check."""
     packed = base64.urlsafe_b64encode(contents.encode())
     check = hashlib.sha256(packed).hexdigest()[:8]
-    return f"slackline-handle-1.{packed.decode()}.{check}"
+    return f"slackline-handle-2.{packed.decode()}.{check}"
 
 
 def test_the_error_names_the_version_and_the_text():

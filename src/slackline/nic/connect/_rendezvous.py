@@ -23,7 +23,7 @@ from typing import Any
 
 import slackline._native as _native
 from slackline._lazy import record
-from slackline.errors import UsageError
+from slackline.errors import SlacklineError, UsageError
 from slackline.nic._interface import Introduction
 from slackline.nic._options import LIMITS, variable_of
 from slackline.nic.connect._address_space import Mapper, new_arena
@@ -337,9 +337,11 @@ def _introduced(
             number, said, told = json.loads(stored)
             numbers.append(bytes.fromhex(number))
             descriptors.append(told.encode("latin-1"))
-        except (AttributeError, TypeError, ValueError, RecursionError) as error:
+            introduction.check(peer, said)
+        except SlacklineError:
+            raise
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise _wrong(rank, peer, error) from error
-        introduction.check(peer, said)
     return b"".join(numbers), descriptors
 
 
