@@ -1,7 +1,8 @@
 """Cuts between a process and a store: connections that end, or that carry nothing any more.
 
-No cut needs special rights. The process changes sockets of its own: it ends them, or attaches a
-filter of the kernel to them that drops each packet which arrives.
+The process changes sockets of its own: it ends them, or attaches a filter of the kernel to them
+that drops each packet which arrives. Most systems allow both to everybody; some allow filters to
+root alone.
 """
 
 import ctypes
@@ -11,11 +12,28 @@ import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-__all__ = ["Silence", "end_connections"]
+__all__ = ["Silence", "end_connections", "may_silence"]
 
 _SO_ATTACH_FILTER = 26
 _SO_DETACH_FILTER = 27
 _RETURN = 0x06
+
+
+def may_silence() -> bool:
+    """Return whether this system allows this process to attach filters to its sockets."""
+    with socket.socket() as probe:
+        try:
+            _drop_all(probe)
+        except PermissionError:
+            return False
+    return True
+
+
+def _drop_all(sock: socket.socket) -> None:
+    """Drop each packet that arrives at a socket from now on."""
+    program = ctypes.create_string_buffer(struct.pack("HBBI", _RETURN, 0, 0, 0))
+    filtered = struct.pack("HP", 1, ctypes.addressof(program))
+    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filtered)
 
 
 def end_connections(port: int, *, served: bool) -> None:
@@ -39,10 +57,8 @@ class Silence:
         """
         self._stack = ExitStack()
         self._silent = self._stack.enter_context(_sockets(port, served=served))
-        program = ctypes.create_string_buffer(struct.pack("HBBI", _RETURN, 0, 0, 0))
-        filtered = struct.pack("HP", 1, ctypes.addressof(program))
         for each in self._silent:
-            each.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filtered)
+            _drop_all(each)
 
     def end(self, *, cut: bool) -> None:
         """End the silence; with `cut`, end the connections too."""

@@ -9,6 +9,7 @@ import pytest
 from change_cases import draw_case
 from change_conductor import conduct
 from change_ranks import Member
+from severed_sockets import may_silence
 from torch import distributed as dist
 
 QUICK = (*range(10), 171)
@@ -29,6 +30,8 @@ def play(rank, size, path):
 def run(job, seed, *, torchs_group=False):
     """Run the case of a seed; if it fails, the text begins with its story."""
     case = draw_case(seed)
+    if any(each.kind in ("silent", "muffled") for each in case.faults) and not may_silence():
+        pytest.skip("this system lets only root attach filters to sockets")
     environment = {
         "SLACKLINE_RAILS": case.rails,
         "CHANGE_SEED": str(seed),

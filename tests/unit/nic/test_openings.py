@@ -13,14 +13,15 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+from address_space import vast_bytes
 
 from slackline.nic import Group, NativeNic, NicOptions
 from slackline.testing import MemoryStore
 from slackline.wire import DType, ReduceOp
 
 LIMIT = timedelta(seconds=30)
-SMALL, VAST = 32 << 20, 60 << 40
-"""Sizes of arenas. The second fits once into the address space of this process."""
+SMALL = 32 << 20
+"""The size of an arena."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Way:
     def options(self, rank: int) -> NicOptions:
         """Return the options of a rank's nic."""
         rails = (self.rail,) if self.unmapped < 0 else (self.rail, "tcp")
-        return NicOptions(arena_bytes=VAST if rank == self.unmapped else SMALL, rails=rails)
+        return NicOptions(arena_bytes=vast_bytes() if rank == self.unmapped else SMALL, rails=rails)
 
 
 def check_sum(group: Group) -> None:
