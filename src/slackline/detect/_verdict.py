@@ -146,8 +146,14 @@ def latest(state: DirectionState) -> tuple[str, ...]:
 
 
 def direction_name(state: DirectionState, *, alone: bool, between: str = ">") -> str:
-    """Return the name of a link's direction for sentences, for example "link 2>3"."""
-    link = f"link {state.source}{between}{state.target}"
+    """Return the name of a link's direction for sentences, for example "link 2>3".
+
+    With `between` as "-", which stands for both directions, the lower rank comes first: whichever
+    end notices first, the name is the same.
+    """
+    ranks = state.source, state.target
+    first, second = sorted(ranks) if between == "-" else ranks
+    link = f"link {first}{between}{second}"
     return link if alone else f"{link} on rail {state.rail} ({state.name})"
 
 
