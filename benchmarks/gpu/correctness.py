@@ -93,7 +93,7 @@ def _inference(rank: Rank, dist: Any, checks: _Checks) -> None:
     with torch.inference_mode():
         tensor = torch.ones(1000, device=rank.device)
         work = dist.all_reduce(tensor, async_op=True)
-        while not work.is_completed():
+        while not work.is_completed():  # A thread that is not in this mode copies the results.
             time.sleep(0.001)
         work.wait()
         checks.check("inference mode", bool(tensor.eq(rank.size).all()))

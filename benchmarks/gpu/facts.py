@@ -40,7 +40,6 @@ def run(rank: Rank) -> None:
     if rank.cpu:
         rank.skip("the card", "no device")
         return
-    torch.cuda.init()
     properties = torch.cuda.get_device_properties(rank.device)
     rank.note("the card", name=properties.name, memory_gib=properties.total_memory >> 30)
     driver = ctypes.CDLL("libcuda.so.1")

@@ -1,4 +1,4 @@
-"""What a closed gate holds up: the copy behind it, other streams, launches, and other threads."""
+"""The delays that a closed gate causes: of the copy behind it, other streams, launches, threads."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _latency(rank: Rank) -> None:
         device.follow(end)
         followed.append((time.perf_counter_ns() - begun) / 1e3)
         host.fill_(turn)
-        time.sleep(0.002)  # The stream comes to the gate meanwhile.
+        time.sleep(0.002)  # Else the time of the stream on its way to the gate would count.
         wrong += end.done()
         begun = time.perf_counter_ns()
         gate.open()
@@ -85,7 +85,7 @@ def _held_elsewhere() -> Iterator[Hold]:
         os.truncate(file.fileno(), mmap.PAGESIZE)
         shared = mmap.mmap(file.fileno(), mmap.PAGESIZE)
         words = torch.frombuffer(shared, dtype=torch.uint8)
-        runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        runtime = torch.cuda.cudart()
         torch.cuda.check_error(runtime.cudaHostRegister(words.data_ptr(), words.nbytes, 0))
         memory = GateMemory(lambda nbytes: words[:nbytes])
         command = [sys.executable, str(Path(__file__).with_name("opener.py")), file.name]

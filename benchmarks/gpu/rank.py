@@ -1,4 +1,4 @@
-"""One rank of a stage: its device, its place in the group, and the file that gets its figures."""
+"""A rank of a stage, with its device, its place in the group, and the file of its figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,14 +46,15 @@ class Rank:
         with self.results.open("a") as file:  # One write of one line: ranks write at once.
             file.write(f"{json.dumps({'stage': self.stage, 'rank': self.rank, **fields})}\n")
 
-    @cached_property
+    @property
     def device(self) -> torch.device:
         """The device of the stage's tensors: the only GPU, which all ranks share, or the CPU."""
-        if self.cpu:
-            return torch.device("cpu")
-        # Otherwise init_device_mesh would take the device LOCAL_RANK.
-        torch.cuda.set_device(0)
-        return torch.device("cuda", 0)
+        return torch.device("cpu") if self.cpu else torch.device("cuda", 0)
+
+    def use_device(self) -> None:
+        """Make the device the current one of this thread; init_device_mesh takes it then."""
+        if not self.cpu:
+            torch.cuda.set_device(self.device)
 
     def accelerator(self) -> Device:
         """Return the object that copies tensors of the device; on the CPU one made of threads."""
@@ -96,7 +96,6 @@ class Rank:
 
     def join(self, backend: str = "slackline", *, limit_s: float = _LIMIT_S) -> Any:
         """Open the default group of the stage's ranks; return `torch.distributed`."""
-        self.device  # noqa: B018 - The device is set before the group opens.
         dist.init_process_group(
             backend,
             init_method=f"file://{self.folder / 'store'}",

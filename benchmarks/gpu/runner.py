@@ -79,7 +79,7 @@ class Runner:
         waiting = {process.sentinel: process for process in processes}
         while waiting and (left := deadline_s - time.monotonic()) > 0:
             for sentinel in wait(list(waiting), left):
-                process = waiting.pop(int(sentinel))  # type: ignore[call-overload]
+                process = waiting.pop(sentinel)
                 if process.exitcode:
                     deadline_s = min(deadline_s, time.monotonic() + _AFTER_FAILURE_S)
         hung = set(waiting.values())
@@ -112,6 +112,7 @@ def _serve(stage: Stage, place: Rank, log: Path) -> None:
     folder = str(Path(__file__).resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
+    place.use_device()
     importlib.import_module(stage.module).run(place)
 
 

@@ -20,7 +20,8 @@ _ON_DEVICES = (
     "tests/multiproc/pipeline/test_cuda.py",
 )
 _BACKEND = ("tests/unit/backend/test_work.py", "tests/unit/backend/test_reductions.py")
-_LIMIT_S = 40
+_LIMIT_S = 30
+"""The limit of each run of pytest; all four end within the limit of the stage."""
 
 
 def run(rank: Rank) -> None:

@@ -142,10 +142,8 @@ class Context:
     ) -> Group:
         """Open a group beside those that are open; the first call opens the engine with `options`.
 
-        `introduction` is what the ranks say of themselves; see `Nic.open_group`.
-
         The plans of its collectives are those of earlier groups of the ranks' engines, which have
-        timed them; see `Nic.open_group`.
+        timed them; for this and for `introduction` see `Nic.open_group`.
 
         The other arguments are as in `reopen`. Torch gets the group by `handing_over` or
         `hand_over`; see `drop`.

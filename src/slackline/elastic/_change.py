@@ -1,4 +1,4 @@
-"""One change of a group's members: ranks leave, join, split and merge.
+"""A change of a group's members, by which ranks leave, join, split and merge.
 
 Every new member makes the call with the same list of handles, and
 

@@ -42,7 +42,7 @@ class BatchStore(Store, Protocol):
 
 @record(frozen=True, kw_only=True)
 class Introduction:
-    """What the ranks of a new group say of themselves when they meet, beside their addresses."""
+    """The words that the ranks of a new group exchange when they meet, beside their addresses."""
 
     opening: str
     """The name of the opening, which all its ranks know and which no other opening has."""

@@ -115,7 +115,7 @@ def test_each_thread_that_uses_the_device_has_entered_it_before():
 
 
 def test_a_result_does_not_wait_for_a_slow_computation_of_another_stream():
-    """The computation comes before another operation, whose result is for its stream."""
+    """Check that an operation ends while a computation holds up one on another stream."""
 
     def rank_main(group, device):
         slow, hold = device.new_stream(), threading.Event()

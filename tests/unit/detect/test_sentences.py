@@ -87,3 +87,11 @@ def test_a_wrong_option_is_named(option: str, value: float, message: str) -> Non
     with pytest.raises(UsageError) as error:
         HealthOptions(**{option: value})  # type: ignore[arg-type]
     assert str(error.value) == message
+
+
+def test_a_silent_link_has_one_name_whichever_end_notices_first() -> None:
+    ends = [
+        DirectionState(source=source, target=5 - source, silent_since_ns=START) for source in (2, 3)
+    ]
+    sentences = {judge(NOW, end, start_ns=START).reason for end in ends}
+    assert sentences == {"link 2-3 is silent since 0.0 s: no answer for 15 s"}

@@ -1,5 +1,7 @@
 """The times of instructions on a device, from events that the device passes later than the host."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -12,8 +14,10 @@ class Device:
     def __init__(self, monkeypatch):
         self.now_ns, self.passes_ns = 0, []
         monkeypatch.setattr(_device, "new_event", lambda **named: Event(self))
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: self)
-        monkeypatch.setattr(_device.time, "monotonic_ns", lambda: self.now_ns)
+        # Names of the module alone: other threads of this process need the real ones.
+        cuda = SimpleNamespace(current_stream=lambda device: self)
+        monkeypatch.setattr(_device, "torch", SimpleNamespace(cuda=cuda))
+        monkeypatch.setattr(_device, "time", SimpleNamespace(monotonic_ns=lambda: self.now_ns))
 
     def record_event(self, event):
         event.at_ns = self.passes_ns.pop(0)

@@ -53,6 +53,7 @@ def test_a_message_is_stamped_when_it_is_computed_and_copied_not_when_it_is_laun
         (received,) = receiver.take(FORWARD)
         both[1]._device.synchronize()
         assert received.tolist() == [3.0] * 5
+    assert device.entered == {"slackline-messages"}, "the thread that posts uses the device"
     for buffers in both:
         buffers.close()
     both[1]._device.close()

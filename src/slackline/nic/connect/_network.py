@@ -39,6 +39,7 @@ from slackline.nic.connect._sockets import check_congestion, ready
 if TYPE_CHECKING:
     from slackline.nic.connect._injector import Injector
     from slackline.nic.connect._links import Links
+    from slackline.nic.connect._rail_handle import LocalContext
     from slackline.nic.connect._tls import Identity
     from slackline.nic.connect._tls_proxy import TlsProxy
 
@@ -50,11 +51,12 @@ _SETTLE_S = 0.1
 _MESSAGE_BYTES = 1 << 16
 
 
-def load_links() -> None:
+def load_links() -> tuple[type[Links], type[LocalContext]]:
     """Import all modules that links need, so that neither the first link nor a failure waits."""
     with collection_paused():
-        import slackline.nic.connect._links
-        import slackline.nic.connect._rail_handle  # noqa: F401
+        from slackline.nic.connect._links import Links
+        from slackline.nic.connect._rail_handle import LocalContext
+    return Links, LocalContext
 
 
 class Network:
@@ -150,17 +152,13 @@ class Network:
             return self._links
 
     def _new_links(self, engine: _native.Engine) -> Links:
-        # Here and not above: a group of one rank needs no links, and their modules take long to
-        # import.
-        load_links()
-        from slackline.nic.connect._links import Links
-        from slackline.nic.connect._rail_handle import LocalContext
-
+        # A group of one rank needs no links, and their modules take long to import.
+        links, local_context = load_links()
         if self._identity is not None:
             from slackline.nic.connect._tls_proxy import TlsProxy  # Most jobs do not encrypt.
 
             self._tls_proxy = TlsProxy()
-        context = LocalContext(
+        context = local_context(
             engine_name=self._name,
             engine=engine,
             manager=self._manager,
@@ -171,7 +169,7 @@ class Network:
             anywhere=self._anywhere,
         )
         injector = _injector(self._options.faults, engine)
-        return Links(context, self.host, self._options, self._listener, injector)
+        return links(context, self.host, self._options, self._listener, injector)
 
     def connect(
         self,
