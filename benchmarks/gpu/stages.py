@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 __all__ = ["STAGES", "Stage"]
 
-_MOST_DELAY_ON_CPU_MS = 20
+_MOST_DELAY_ON_CPU_MS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Stage:
     """What a run on the CPU shows; empty if it shows nothing but that the code runs."""
     environment: Mapping[str, str] = field(default_factory=dict)
     delay_ms: int = 0
-    """The delay of the link between ranks 0 and 1, in each direction; on the CPU at most 20 ms."""
+    """The delay of the link between ranks 0 and 1, in each direction; on the CPU at most 5 ms."""
     also_on_cpu: bool = True
     """Whether a run on the CPU has the stage; it leaves out what another stage shows too."""
 

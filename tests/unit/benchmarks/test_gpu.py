@@ -57,7 +57,7 @@ def test_a_stage_that_hangs_is_aborted_with_its_stacks_and_the_next_ones_run(
 def test_delays_are_shorter_on_the_cpu(gpu: Any) -> None:
     blocked = next(each for each in gpu.stages.STAGES if each.name == "blocked link")
     assert blocked.variables(cpu=False)["SLACKLINE_FAULTS"] == "link 0-1 delay 200ms"
-    assert blocked.variables(cpu=True)["SLACKLINE_FAULTS"] == "link 0-1 delay 20ms"
+    assert blocked.variables(cpu=True)["SLACKLINE_FAULTS"] == "link 0-1 delay 5ms"
 
 
 def benchmark(*options: str) -> subprocess.CompletedProcess[str]:
