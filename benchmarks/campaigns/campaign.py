@@ -84,7 +84,7 @@ class Models:
 class SlowFromTheStart:
     """Training jobs on labs that are slow before the job begins: benchmarks/diagnosis/start.py."""
 
-    total = 260
+    total = 200
     at_once = 1
     folder = None
     without = ()

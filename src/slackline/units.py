@@ -219,8 +219,9 @@ def _show(value: float, units: Mapping[str, tuple[float, float]]) -> str:
     """Return a value in the first unit in which it is less than the unit's limit when rounded."""
     if not math.isfinite(value):
         return f"{value} {next(iter(units))}"
-    shown = ((show_number(value / size), unit, limit) for unit, (size, limit) in units.items())
-    return next(f"{text} {unit}" for text, unit, limit in shown if abs(Decimal(text)) < limit)
+    likely = (each for each in units.items() if abs(value) < each[1][0] * each[1][1])
+    shown = ((show_number(value / size), unit, limit) for unit, (size, limit) in likely)
+    return next(f"{text} {unit}" for text, unit, limit in shown if abs(float(text)) < limit)
 
 
 def _plain(value: Decimal) -> str:

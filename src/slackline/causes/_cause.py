@@ -67,6 +67,11 @@ class Cause:
     """The sentence that names the cause and the evidence."""
 
     @property
+    def proven(self) -> bool:
+        """Whether the evidence needs no more time: several steps of a rank have proven it."""
+        return self.at_once or (self.by_peers and self.kind in (Kind.RANK, Kind.LOADER))
+
+    @property
     def look_at(self) -> str:
         """The parts to look at next and the commands that show them, to follow "Look at"."""
         return _LOOK_AT[self.kind]

@@ -22,15 +22,15 @@ __all__ = ["Cycles"]
 _LONGEST = 256
 """The largest number of collectives in a step that are recognised by their sizes."""
 
-_LEAST = 24
+_LEAST = 12
 """The number of collectives over which sizes must repeat."""
 
 _GAP = 0.4
 """The part of the long recent own times from which on a collective of equal ones begins a step."""
 
-_RECENT, _LEARN, _EVERY, _STALLS = 128, 64, 16, 3
+_RECENT, _LEARN, _EVERY, _STALLS = 128, 12, 8, 3
 """The long own time is the third longest of 128 collectives, since one or two may be stalls. The
-time is known from 64 collectives on, and found anew after 16."""
+time is known from 12 collectives on, and found anew after 8."""
 
 
 class Cycles:
@@ -62,7 +62,7 @@ class Cycles:
             own_ns = call.posted_ns - from_ns if self._posted_ns else 0
             self._recent.append(own_ns)
             self._taken += 1
-            if self._taken >= _LEARN and self._taken % _EVERY == 0:
+            if self._taken >= _LEARN and (self._taken - _LEARN) % _EVERY == 0:
                 self._long_ns = nlargest(_STALLS, self._recent)[-1]
             repeats = self._repeats(call)
             if repeats and self._period > 1 and self._aligned:

@@ -6,6 +6,7 @@ from typing import TypeVar
 from slackline.causes._cause import Cause, Kind
 from slackline.causes._cycles import Cycles
 from slackline.causes._deaths import dead_ranks
+from slackline.causes._dropping import loses_as_its_peers
 from slackline.causes._hosts import Direction, Layout, layout
 from slackline.causes._network import explain
 from slackline.causes._pace import Pace
@@ -13,7 +14,7 @@ from slackline.causes._peers import REPORTED_NS, Peers
 from slackline.causes._ranks import changed_together, slow_ranks
 from slackline.causes._round_trips import RoundTrips
 from slackline.causes._spells import Spell
-from slackline.detect import Episode
+from slackline.detect import Condition, Episode
 from slackline.history import Job, Rank
 from slackline.records import PipelineStep, StepSummary
 
@@ -87,7 +88,7 @@ class Diagnosis:
             self._present_ns[place] = self._present_ns.get(place, 0) + lasted_ns
             self._seen_ns[place] = now_ns
             if place not in self._named:
-                if self._present_ns[place] < _HOLD_NS and not cause.at_once:
+                if self._present_ns[place] < _HOLD_NS and not cause.proven:
                     continue
                 fresh.append(cause)
                 self._named[place] = Spell(cause=cause, named_ns=now_ns)
@@ -184,9 +185,13 @@ class Diagnosis:
         """Return whether a part that has always been worse than its peers explains an episode.
 
         Such a part varies more than its peers, and makes the traffic of other links come in bursts.
+        A UDP rail that loses packets as others do needs no explanation either.
         """
-        peers = self._peers
-        return _direction(episode) in peers.covered or episode.over_ns < peers.bursts_ns
+        peers, direction = self._peers, _direction(episode)
+        if direction in peers.covered or episode.over_ns < peers.bursts_ns:
+            return True
+        losing = episode.condition is Condition.LOSING
+        return losing and loses_as_its_peers(self._job, direction, episode.since_ns)
 
     def _alike(self, gone: Collection[int]) -> bool:
         """Return whether all ranks have the same part in a step, as far as their operations tell.

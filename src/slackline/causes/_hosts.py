@@ -80,13 +80,11 @@ def _used(job: Job, now_ns: int) -> frozenset[Direction]:
     The age of a report is relative to the latest report of any link: after the end of all traffic,
     the links that were in use stay in use.
     """
-    latest_ns = max((link.reports[-1][0] for link in job.links.values()), default=now_ns)
-    since_ns = min(now_ns, latest_ns) - _IN_USE_NS
-    used = set()
+    latest_ns = max((link.latest_ns for link in job.links.values()), default=now_ns)
+    since_ns = max(1, min(now_ns, latest_ns) - _IN_USE_NS)
+    used = {place for place, link in job.links.items() if link.sending_ns >= since_ns}
     for (rank, peer, rail), link in job.links.items():
-        if link.sending_ns >= max(since_ns, 1):
-            used.add((rank, peer, rail))
-        if link.receiving_ns >= max(since_ns, 1):
+        if link.receiving_ns >= since_ns:
             used.add((peer, rank, rail))
     return frozenset(used)
 

@@ -10,6 +10,7 @@ and the records of operations also those of the script's own collectives:
 
 from collections import deque
 from collections.abc import Iterable
+from statistics import median
 
 from slackline.causes._core_waits import CoreWaits
 from slackline.detect import Baseline, Cusum, Runs
@@ -32,8 +33,8 @@ _EVIDENCE, _RECOVERY = 4.0, 8.0
 _MEMORY, _EVERY, _NOISE_FACTOR = 128, 4, 3.0
 _SURE, _MOST_EVIDENCE = 64, 16.0
 _LEVEL_GAIN = 0.3
-_RECENT = 16
-"""The number of latest steps that give the present duration of a step."""
+_RECENT, _LEAST_RECENT = 16, 4
+"""The number of latest steps that give the present times, and the least number of them."""
 
 _BEYOND = 2.0
 """The least ratio of a rank's waits for a core to those of other hosts, on one busy machine."""
@@ -54,6 +55,7 @@ class Quantity:
         self.excess_ns = 0.0
         """The smoothed excess over the usual duration while a change is active."""
         self._baseline = _baseline()
+        self._recent: deque[int] = deque(maxlen=_RECENT)
         self._runs = Runs(_EVIDENCE, sure=_SURE, most=_MOST_EVIDENCE)
 
     @property
@@ -63,12 +65,18 @@ class Quantity:
 
     @property
     def present_ns(self) -> float | None:
-        """The present duration; None before the usual one is learned."""
-        return self.usual_ns + self.excess_ns if self._baseline.known else None
+        """The median of the latest steps; None before there are enough of them."""
+        return median(self._recent) if len(self._recent) >= _LEAST_RECENT else None
+
+    @property
+    def short_ns(self) -> int:
+        """The duration below which a quarter of the latest steps are; call it after a step."""
+        return sorted(self._recent)[len(self._recent) // 4]
 
     def take(self, began_ns: int, value_ns: int, usual_step_ns: float) -> None:
         """Add the duration of the step that began at the Unix time `began_ns`."""
         baseline, cusum = self._baseline, self.cusum
+        self._recent.append(value_ns)
         excess_ns = value_ns - baseline.middle
         if baseline.known:
             threshold = max(_LEAST_NS, _LEAST_SHARE * usual_step_ns, baseline.scatter)
@@ -120,6 +128,14 @@ class Pace:
         if self._staged or present_ns is None or waits_ns > _MOST_WAITS * present_ns:
             return None
         return present_ns - waits_ns
+
+    @property
+    def short_own_ns(self) -> float | None:
+        """The same of the shorter steps: a quarter of the latest ones take less."""
+        own_ns, present_ns = self.own_ns, self.compute.present_ns
+        if own_ns is None or present_ns is None:
+            return None
+        return max(0.0, own_ns - present_ns + self.compute.short_ns)
 
     @property
     def pause_ns(self) -> float | None:

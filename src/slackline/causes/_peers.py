@@ -35,10 +35,14 @@ from slackline.units import show_time
 
 __all__ = ["REPORTED_NS", "Peers", "compare_links", "sites_of"]
 
-_OWN, _OWN_NS, _OWN_SHARE = 1.45, 1_000_000, 0.03
-_FAR_SLOWER = 1.8
+_OWN, _OWN_NS, _OWN_SHARE = 1.25, 1_000_000, 0.03
+_SLOWER, _FAR_SLOWER = 1.45, 1.8
 """A rank is slower than its peers if its own time is so many times theirs, and longer by this time
 and this share of a step at least."""
+
+_SHORT = 1.1
+"""If the factor is less than `_SLOWER`, the rank's shorter steps must be longer than the usual ones
+of the others too, by this factor."""
 
 _PAUSE_NS, _PAUSE_SHARE = 5_000_000, 0.1
 """The same for the time between two steps, in which one rank may also print and save."""
@@ -56,6 +60,10 @@ _HOLD_NS = 2_000_000_000
 _START_NS = 15_000_000_000
 """The time within which a difference must show to hold since the start. It begins when there is
 anything to compare: a job may load data for minutes before its first step."""
+
+_LATE_NS = 6_000_000_000
+"""The time for which a finding about a UDP rail, which a late process would explain, waits for the
+ranks' own times. It begins when there is anything to compare."""
 
 REPORTED_NS = 15_000_000_000
 """The time for which the reports that are compared may still tell of a cause that is over."""
@@ -107,10 +115,13 @@ class Peers:
             readings = readings_of(self._job, plan, silent, gone)
             if not self._began_ns and _comparable(readings, paces):
                 self._began_ns = now_ns
-            self._found = _of_all(of_links(self._job, plan, readings), paces)
+            told = [each for each in self._told.values() if each.kind is Kind.RANK]
+            self._found = _of_all(of_links(self._job, plan, readings), paces, told)
         parts = {(each.kind, each.ranks, each.rail): each for each in self._found}
         self._seen_ns = {part: self._seen_ns.get(part, now_ns) for part in parts}
         known = {rank for cause in others for rank in cause.ranks}
+        unknown = any(pace.own_ns is None for pace in paces.values())
+        waiting = unknown and now_ns - self._began_ns < _LATE_NS
         causes = []
         self.bursts_ns = 0
         for part, found in parts.items():
@@ -118,7 +129,7 @@ class Peers:
             seen_ns = self._seen_ns[part]
             if now_ns - seen_ns < _HOLD_NS:
                 continue
-            if part not in self._told and known & set(each.ranks):
+            if part not in self._told and (known & set(each.ranks) or (each.udp and waiting)):
                 continue
             self._told[part] = each
             if each.links:
@@ -184,19 +195,26 @@ def _comparable(readings: Readings, paces: Mapping[int, Pace]) -> bool:
     return busy or any(pace.own_ns is not None for pace in paces.values())
 
 
-def _of_all(links: list[Found], paces: Mapping[int, Pace]) -> list[Found]:
+def _of_all(links: list[Found], paces: Mapping[int, Pace], told: Iterable[Found]) -> list[Found]:
     """Return the findings about links and NICs, or else those about ranks.
 
     Work for a slow link takes the cores of its ranks, so links are asked first. A process that is
-    slow by far is late for its UDP rails too, whose packets the kernel then drops.
+    slow by far is late for its rails too: they carry less, and the kernel drops packets of UDP. So
+    is one of the findings `told`, as long as it is slow at all.
     """
     if not links:
         return _of_ranks(paces)
     slow = {each.ranks for each in _of_ranks(paces, _FAR_SLOWER)}
-    late = [each for each in links if each.udp and any(set(each.ranks) >= set(s) for s in slow)]
+    known = {each.ranks for each in told}
+    slow |= {each.ranks for each in _of_ranks(paces) if each.ranks in known}
+    late = [
+        each
+        for each in links
+        if (each.udp or each.low_rate) and any(set(each.ranks) >= set(ranks) for ranks in slow)
+    ]
     if len(late) < len(links):
         return [each for each in links if each not in late]
-    return _of_ranks(paces, _FAR_SLOWER)
+    return [each for each in _of_ranks(paces) if each.ranks in slow]
 
 
 def _of_ranks(paces: Mapping[int, Pace], factor: float = _OWN) -> list[Found]:
@@ -207,6 +225,9 @@ def _of_ranks(paces: Mapping[int, Pace], factor: float = _OWN) -> list[Found]:
     own = {rank: pace.own_ns for rank, pace in paces.items()}
     found = []
     for rank, own_ns, others_ns in _longer(own, paces, _OWN_NS, _OWN_SHARE, factor):
+        short_ns = paces[rank].short_own_ns or 0.0
+        if own_ns < _SLOWER * others_ns and short_ns < _SHORT * others_ns:
+            continue
         how = "it is slower than the others"
         peers = f"it computes {show_time(own_ns)} a step, the others {show_time(others_ns)}"
         found.append(Found(Kind.RANK, f"rank {rank}", (rank,), None, frozenset(), how, peers))
@@ -235,9 +256,10 @@ def _longer(
     known = {rank: time_ns for rank, time_ns in times.items() if time_ns is not None}
     if len(known) < LEAST_HOSTS or len(known) < len(times):
         return []
+    # Without any one of the longer half, the others have the same median.
+    others_ns = median(sorted(known.values())[:-1])
     found = []
     for rank, time_ns in known.items():
-        others_ns = median(other_ns for other, other_ns in known.items() if other != rank)
         more_ns = max(least_ns, share * paces[rank].step_ns)
         if time_ns >= max(factor * others_ns, others_ns + more_ns):
             found.append((rank, time_ns, others_ns))

@@ -4,6 +4,7 @@ What tells is the first of lost packets, round trips and carried rates that diff
 by all of its links that differ: the NIC of a host, else a link or one direction of it.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -35,12 +36,14 @@ _LOST, _LOST_FACTOR, _RESENT, _FEW_RESENT = 0.003, 5.0, 8, 3
 """Packets are lost if this share and this number were sent again, and the factor times the share of
 the best quarter of the links. Fewer packets count on a NIC some of whose links lose as many."""
 
-_DROPPED, _GAP, _INTERVAL_PACKETS = 0.01, 1.5, 200
+_DROPPED, _GAP, _INTERVAL_PACKETS, _CALM = 0.0025, 0.2, 200, 8
 """The same for UDP rails, which find the rate of their path by filling queues that then drop
-packets: those links lose too much whose loss exceeds that of all others by this factor. The loss is
-that of the median report of so many packets."""
+packets. They do so in some seconds and not in others, while a faulty part loses packets all the
+time: what counts is the loss in the calmest of reports of so many packets, without one in eight.
+Those links lose too much whose loss exceeds that of all others by a factor, which is 1 and so much
+for the square root of the number of directions: 1.7 for four hosts, 2.5 for eight."""
 
-_DROPPED_BESIDE = 0.045
+_DROPPED_BESIDE = 0.03
 """The least loss beside a slow part, for which data come in bursts elsewhere."""
 
 _MOST_DROPPING = 2
@@ -53,6 +56,10 @@ _FAR_NS, _FAR_FACTOR = 2_000_000, 4.0
 _CARRIED, _UDP_CARRIED, _BUSY_NS, _BYTES = 0.8, 0.6, 200_000_000, 20_000
 """A rate is low below this share of the peers' rate; UDP rails, whose shares of a path vary more,
 have their own. Readings need so much busy time and bytes."""
+
+_APART = 0.85
+"""A NIC of UDP rails is slow, too, if all of its links carry less than this share of what the
+slowest of the links between other hosts carries."""
 
 _WAIT_FACTOR, _WAIT_NS, _WAIT_BYTES = 1.25, 3_000_000, 24_000
 """Data behind a low rate wait in its queue: this factor of the others' wait at least, and longer by
@@ -70,6 +77,7 @@ class _Reading:
     """The figures of one direction of a link from its latest reports; None: not known."""
 
     lost: float | None
+    """The share of packets that were sent again; of UDP rails the least share of a report."""
     resent: int
     trip_ns: int | None
     longest_ns: int | None
@@ -99,6 +107,8 @@ class Found:
     """The time of a round trip, if it is longer than on the other links."""
     udp: bool = False
     """Whether the rail is a UDP rail, whose ends do the work that the kernel does for TCP."""
+    low_rate: bool = False
+    """Whether the part carries less than its peers; a late process at one end looks so too."""
 
 
 Readings = Mapping[int, Mapping[_Pair, _Reading]]
@@ -159,7 +169,7 @@ def _read(link: Link, least: int) -> _Reading:
     lost = resent / packets if packets else None
     if latest[0].kind == "udp":
         shares = [r.resent / r.packets for r in latest if r.packets >= _INTERVAL_PACKETS]
-        lost = median(shares) if len(shares) >= least else None
+        lost = sorted(shares)[len(shares) // _CALM] if len(shares) >= least else None
     return _Reading(
         lost=lost,
         resent=resent,
@@ -204,7 +214,8 @@ class _Rail:
         """
         if self._udp:
             return [*self._far(), *self._slow(), *self._losing(dropping=True)]
-        return [*self._losing(dropping=False), *self._far(), *self._slow()]
+        found = [*self._losing(dropping=False), *self._far()]
+        return [*found, *(replace(each, low_rate=True) for each in self._slow())]
 
     def _losing(self, *, dropping: bool) -> list[Found]:
         lost = {
@@ -226,10 +237,12 @@ class _Rail:
         sure = {way for way in losing if resent[way] >= _RESENT}
 
         def how(ways: Collection[_Pair]) -> str:
-            return f"it loses {show_percent(median(lost[way] for way in ways))} of its packets"
+            share = show_percent(median(lost[way] for way in ways))
+            return f"it loses {share} of its packets{' at any time' if dropping else ''}"
 
         rest = [share for way, share in lost.items() if way not in losing]
-        peers = f"the other links lose {show_percent(max(rest, default=0))} at most"
+        most = show_percent(max(rest, default=0))
+        peers = f"the other links lose {most} at most{' in calm times' if dropping else ''}"
         found = self._named(losing, lost, how, lambda _: peers, sure=sure)
         links = [each for each in found if each.kind is Kind.LINK]
         if dropping and len(links) > _MOST_DROPPING:
@@ -320,12 +333,14 @@ class _Rail:
             for each in several:
                 ways = [way for way in each if way in rates]
                 most = max((rates[way] for way in ways), default=fastest)
-                if most >= limit * fastest or len({_ends(*way) for way in ways}) < _LEAST_PAIRS:
+                if most >= fastest or len({_ends(*way) for way in ways}) < _LEAST_PAIRS:
                     continue
                 others = [way for way in rates if host not in self._hosts(way)]
                 rest = [rates[way] for way in others]
-                low = len(rest) >= _LEAST_PAIRS and most < limit * median(rest)
-                if low and self._queued(ways, others):
+                if len(rest) < _LEAST_PAIRS:
+                    continue
+                apart = self._udp and most < _APART * min(rest)
+                if (most < limit * median(rest) or apart) and self._queued(ways, others):
                     peers = f"links between other hosts carry {show_rate(median(rest))}"
                     found.append(self._nic(host, ways, how(ways), peers))
                     self._left -= set(ways)
@@ -416,9 +431,10 @@ class _Rail:
     def _waiting(self, ways: list[_Pair]) -> list[_Pair]:
         """Return the one of a link's two slow directions whose queue the data wait in, or both.
 
-        Acknowledgements of the other direction wait in that queue too: its rate is low as well.
+        Acknowledgements of the other direction wait in that queue too: its rate is low as well. A
+        UDP rail keeps its queues short, so that probes tell nothing there.
         """
-        if len(ways) < 2:
+        if len(ways) < 2 or self._udp:
             return ways
         waits = {way: self._job.queueing_ns(*way) for way in ways}
         if any(wait is None for wait in waits.values()):
@@ -542,13 +558,14 @@ def _above_the_gap(values: Collection[float], least: float) -> float:
     The gap is a ratio, and the values above it are at least `least`; infinity if there is none.
     """
     ordered = sorted(values, reverse=True)
+    enough = 1 + _GAP * math.sqrt(len(ordered))
     gaps = [
-        (above / max(below, least / _GAP), above)
+        (above / max(below, least / enough), above)
         for above, below in pairwise(ordered[: len(ordered) // 2 + 1])
         if above >= least
     ]
     ratio, limit = max(gaps, default=(0.0, 0.0))
-    return limit if ratio >= _GAP else float("inf")
+    return limit if ratio >= enough else math.inf
 
 
 def _best_quarter(values: Collection[float]) -> float:

@@ -36,7 +36,7 @@ def find_stragglers(ranks: int, over_ns: Mapping[tuple[int, int], int]) -> list[
 
     `over_ns` maps each slow direction (source, target) to its excess over the baseline latency.
     """
-    if ranks < _LEAST_RANKS:
+    if ranks < _LEAST_RANKS or len(over_ns) < ranks - 1:
         return []
     found = []
     for rank in range(ranks):

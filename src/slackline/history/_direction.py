@@ -69,8 +69,7 @@ def _direction(
     link = links[place if sends else back]
     report = link.latest
     rate = link.sent_bits_per_second if sends else link.received_bits_per_second
-    written_ns = link.reports[-1][0]
-    stopped = ranks[link.rank].seen_ns - written_ns > _FRESH_NS
+    stopped = ranks[link.rank].seen_ns - link.latest_ns > _FRESH_NS
     episode = lasting.get(place)
     if episode is None and (other := lasting.get(back)) and other.condition in _BOTH_WAYS:
         episode = other

@@ -39,6 +39,8 @@ class Link:
         """The Unix time of the latest report with bytes received; 0 before the first."""
         self.count = 0
         """The number of reports since the beginning."""
+        self.latest_ns = 0
+        """The Unix time of the latest report; 0 before the first."""
 
     def take(self, time_ns: int, report: LinkReport) -> None:
         """Add a report that was written at the Unix time `time_ns`."""
@@ -48,6 +50,7 @@ class Link:
         self.packets += report.packets
         self.resent += report.resent
         self.count += 1
+        self.latest_ns = time_ns
         if report.sent_bytes:
             self.sending_ns = max(self.sending_ns, time_ns)
         if report.received_bytes:

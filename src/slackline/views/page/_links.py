@@ -103,7 +103,7 @@ def _cell(
     direction: _Direction, sides: list[_Side], lasting: list[Episode], latest_ns: int
 ) -> dict[str, Any]:
     worst = min(lasting, key=_severity, default=None)
-    live = [side for side in sides if latest_ns - side.link.reports[-1][0] <= _IDLE_NS]
+    live = [side for side in sides if latest_ns - side.link.latest_ns <= _IDLE_NS]
     trips = [side.link.latest.round_trip_ns for side in sides if side.link.latest.round_trip_ns]
     losses = [loss for side in live if (loss := _loss(side.link.latest)) is not None]
     return {

@@ -1,12 +1,14 @@
 """A view of a job as lines that fit a window."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from rich.text import Text
 
-from slackline.history import Direction, State, common_decisions
+from slackline.causes import Spell
+from slackline.history import CommonDecision, Direction, Finding, State, common_decisions
 from slackline.records import Decision
 from slackline.units import count, show_number, show_percent, show_rate, show_time
 from slackline.views.terminal._lines import Column, cut, lines_of, printable
@@ -54,18 +56,25 @@ class _Table:
     """A table of the screen: its columns and rows, and the style of each row."""
 
     columns: Sequence[Column]
-    rows: Sequence[Sequence[str]]
-    styles: Sequence[str]
+    facts: Sequence[Any]
+    """What the rows are about."""
+    row: Callable[[Any], Sequence[str]]
+    """The function that makes a row; rows that do not fit are not made."""
+    style: Callable[[Any], str] = lambda _: ""
     sentence: str = ""
     """The name of the column of sentences at the end of each line; empty without one."""
 
     def lines(self, width: int, most: int) -> list[Text]:
         """Return the table with at most `most` rows; the last row counts the missing ones."""
-        names, *lines = lines_of(self.columns, self.rows, width, sentence=self.sentence)
-        texts = [Text(line, style=style) for line, style in zip(lines, self.styles, strict=True)]
-        if len(texts) > most:
-            more = f"and {len(texts) - most + 1} more"
-            texts = [*texts[: most - 1], Text(more[:width], style="dim")]
+        missing = len(self.facts) - most + 1 if len(self.facts) > most else 0
+        shown = self.facts[: most - 1] if missing else self.facts
+        names, *lines = lines_of(
+            self.columns, [self.row(each) for each in shown], width, sentence=self.sentence
+        )
+        styles = [self.style(each) for each in shown]
+        texts = [Text(line, style=style) for line, style in zip(lines, styles, strict=True)]
+        if missing:
+            texts.append(Text(f"and {missing} more"[:width], style="dim"))
         return [Text(), Text(names, style="bold"), *texts]
 
 
@@ -78,11 +87,11 @@ def screen_of(view: View, width: int, height: int | None = None, *, note: str = 
     head = [Text(cut(_headline(view), width), style="bold")]
     if note:
         head.append(Text(cut(printable(note), width), style="dim"))
-    tables = [table for table in _tables(view) if table.rows]
+    tables = [table for table in _tables(view) if table.facts]
     if height is None:
-        rows = [len(t.rows) if t.columns is _RANKS else _MOST_ROWS for t in tables]
+        rows = [len(t.facts) if t.columns is _RANKS else _MOST_ROWS for t in tables]
     else:
-        rows = divide(height - len(head), [len(table.rows) for table in tables])
+        rows = divide(height - len(head), [len(table.facts) for table in tables])
     found = [table.lines(width, most) for table, most in zip(tables, rows, strict=True) if most]
     lines = [*head, *(line for table in found for line in table)]
     return lines if height is None else lines[:height]
@@ -132,46 +141,41 @@ def _headline(view: View) -> str:
 
 
 def _tables(view: View) -> list[_Table]:
-    causes = [
-        (
-            _at(view, each.cause.since_ns),
-            "" if each.until_ns is None else _at(view, each.until_ns),
-            each.cause.sentence,
-        )
-        for each in view.causes
-    ]
-    findings = [(_at(view, each.time_ns), each.sentence) for each in view.findings]
-    decisions = [
-        (
-            _at(view, each.first.time_ns),
-            ranks_text(each.ranks, _MOST_RANKS_WIDTH),
-            each.first.subject,
-            _choice(each.first),
-        )
-        for each in reversed(common_decisions(view.decisions))
-    ]
+    def cause(spell: Spell) -> tuple[str, ...]:
+        until = "" if spell.until_ns is None else _at(view, spell.until_ns)
+        return _at(view, spell.cause.since_ns), until, spell.cause.sentence
+
+    def finding(told: Finding) -> tuple[str, ...]:
+        return _at(view, told.time_ns), told.sentence
+
+    def decision(made: CommonDecision) -> tuple[str, ...]:
+        first, ranks = made.first, ranks_text(made.ranks, _MOST_RANKS_WIDTH)
+        return _at(view, first.time_ns), ranks, first.subject, _choice(first)
+
+    decisions = tuple(reversed(common_decisions(view.decisions)))
     return [
-        _Table(
-            _RANKS, [_rank(each) for each in view.ranks], [_STYLES[r.state] for r in view.ranks]
-        ),
+        _Table(_RANKS, view.ranks, _rank, lambda each: _STYLES[each.state]),
         _Table(
             _CAUSES,
-            causes,
-            ["red" if each.until_ns is None else "" for each in view.causes],
+            view.causes,
+            cause,
+            lambda each: "red" if each.until_ns is None else "",
             sentence="cause of slow steps",
         ),
         _Table(
             _LINKS,
-            [_link(each) for each in view.links],
-            ["" if each.condition is None else "red" for each in view.links],
+            view.links,
+            _link,
+            lambda each: "" if each.condition is None else "red",
             sentence="condition",
         ),
-        _Table(_FINDINGS, findings, [""] * len(findings), sentence="finding"),
-        _Table(_DECISIONS, decisions, [""] * len(decisions), sentence="choice and reason"),
+        _Table(_FINDINGS, view.findings, finding, sentence="finding"),
+        _Table(_DECISIONS, decisions, decision, sentence="choice and reason"),
         _Table(
             (),
-            [(each,) for each in view.problems],
-            ["yellow"] * len(view.problems),
+            view.problems,
+            lambda each: (each,),
+            lambda _: "yellow",
             sentence="telemetry that is missing",
         ),
     ]
