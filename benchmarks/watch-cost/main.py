@@ -38,6 +38,7 @@ from slackline.records import (
     encode,
     file_of,
 )
+from slackline.views import search_seldom
 from slackline.views.page import Panels
 from slackline.views.terminal import screen_of, view_of
 
@@ -153,6 +154,7 @@ def drawing(view: str, watch: Watch) -> Callable[[int], object]:
 
 def watched(view: str, lengths: Lengths) -> dict[str, float]:
     """Watch the job with a view, and return its processor time and memory."""
+    search_seldom()
     with tempfile.TemporaryDirectory(prefix="slackline-watch-") as folder:
         directory = Path(folder)
         files = [file_of(directory, rank).open("a") for rank in range(RANKS)]

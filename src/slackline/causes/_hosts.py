@@ -48,9 +48,10 @@ def layout(job: Job, now_ns: int, before: Layout | None = None) -> Layout:
     for rank in job.ranks.values():
         label = "" if rank.header is None else rank.header.host
         for number, members in enumerate(hosts):
-            apart = any((rank.number, other) in wired for other in members)
-            apart |= any((other, rank.number) in wired for other in members)
-            if label and labels[number] == label and not apart:
+            if not label or labels[number] != label:
+                continue
+            ends = [(rank.number, other) for other in members]
+            if not any(way in wired or way[::-1] in wired for way in ends):
                 members.append(rank.number)
                 break
         else:

@@ -190,7 +190,7 @@ class Pace:
         compute_ns = passes_ns - self._late_in_forward_ns - in_backward_ns
         pause_ns = step.wall_ns - passes_ns - in_step_ns - self._late_in_step_ns
         passes_from_ns, began_ns = step.time_ns - passes_ns, step.time_ns - step.wall_ns
-        waited = list(waits)
+        waited = sorted(waits)
         known_ns = self._late_in_forward_ns + in_backward_ns
         compute_ns -= max(0, _covered(waited, passes_from_ns, step.time_ns) - known_ns)
         known_ns = self._late_in_step_ns + in_step_ns
@@ -233,13 +233,14 @@ class Pace:
 
 
 def _covered(spans: list[tuple[int, int]], from_ns: int, until_ns: int) -> int:
-    """Return the time within [from_ns, until_ns] that at least one of the spans covers."""
+    """Return the time within [from_ns, until_ns] that at least one of the sorted spans covers."""
     covered_ns, reached_ns = 0, from_ns
-    for start_ns, end_ns in sorted(spans):
-        start_ns, end_ns = max(start_ns, reached_ns), min(end_ns, until_ns)
-        if start_ns < end_ns:
-            covered_ns += end_ns - start_ns
-            reached_ns = end_ns
+    for start_ns, end_ns in spans:
+        if start_ns >= until_ns:
+            break
+        if end_ns > reached_ns:
+            reached_ns, before_ns = min(end_ns, until_ns), max(start_ns, reached_ns)
+            covered_ns += reached_ns - before_ns
     return covered_ns
 
 

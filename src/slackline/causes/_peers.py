@@ -120,8 +120,9 @@ class Peers:
         parts = {(each.kind, each.ranks, each.rail): each for each in self._found}
         self._seen_ns = {part: self._seen_ns.get(part, now_ns) for part in parts}
         known = {rank for cause in others for rank in cause.ranks}
-        unknown = any(pace.own_ns is None for pace in paces.values())
-        waiting = unknown and now_ns - self._began_ns < _LATE_NS
+        waiting = now_ns - self._began_ns < _LATE_NS and any(
+            pace.own_ns is None for pace in paces.values()
+        )
         causes = []
         self.bursts_ns = 0
         for part, found in parts.items():

@@ -158,11 +158,17 @@ def _read(link: Link, least: int) -> _Reading:
     latest = link.latest_reports(_REPORTS)
     if len(latest) < least:
         return _NOTHING
-    packets, resent = sum(each.packets for each in latest), sum(each.resent for each in latest)
-    trips = [each.least_round_trip_ns for each in latest if each.least_round_trip_ns]
-    busy_ns = sum(each.busy_ns for each in latest)
-    confirmed = sum(each.confirmed_bytes for each in latest)
-    loaded = [each.round_trip_ns for each in latest if each.round_trip_ns and each.sent_bytes]
+    packets = resent = busy_ns = confirmed = longest_ns = 0
+    loaded = []
+    for each in latest:  # Jobs may have thousands of directions, so one look at each report.
+        packets += each.packets
+        resent += each.resent
+        busy_ns += each.busy_ns
+        confirmed += each.confirmed_bytes
+        if each.least_round_trip_ns > longest_ns:
+            longest_ns = each.least_round_trip_ns
+        if each.round_trip_ns and each.sent_bytes:
+            loaded.append(each.round_trip_ns)
     # Within a host its cores copy the bytes, and their load decides which direction is faster.
     comparable = not latest[0].within_host
     carried = comparable and busy_ns >= _BUSY_NS and confirmed >= _BYTES
@@ -174,7 +180,7 @@ def _read(link: Link, least: int) -> _Reading:
         lost=lost,
         resent=resent,
         trip_ns=link.least_round_trip_ns or None,
-        longest_ns=max(trips, default=None),
+        longest_ns=longest_ns or None,
         rate=confirmed * 8e9 / busy_ns if carried else None,
         negotiated_bps=latest[0].negotiated_bps,
         kind=latest[0].kind,

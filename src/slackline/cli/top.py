@@ -79,6 +79,9 @@ def top(
 
     With --page or --metrics, serve them until Ctrl-C in place of the screen.
     """
+    from slackline.views import search_seldom
+
+    search_seldom()
     interval_ns = parse_duration_ns(interval)
     if interval_ns < _SHORTEST_NS:
         raise UsageError(f"--interval must be at least 100ms, not {interval}")

@@ -8,12 +8,18 @@ __all__ = ["Baseline"]
 _SCALE = 1.4826
 """The factor from the median deviation of normal noise to its standard deviation."""
 
+_SHARE = 8
+"""The part of the remembered readings, one in so many, that must be new for a new median."""
+
 _FORGET = 0.98
 """The slowest decay of the noise band per new estimate, because noise comes in long bursts."""
 
 
 class Baseline:
-    """The median and noise of the last `memory` readings, recomputed every `every` readings."""
+    """The median and noise of the last `memory` readings, recomputed every `every` readings.
+
+    With many readings they are recomputed when an eighth of them is new.
+    """
 
     def __init__(self, *, least: int, memory: int, every: int, noise_factor: float) -> None:
         self.middle = 0.0
@@ -40,7 +46,8 @@ class Baseline:
         self._readings.append(reading)
         self._due -= 1
         if self._due <= 0:
-            self._due = self._every
+            # Many readings change little by a few more, and their median takes longer to compute.
+            self._due = max(self._every, len(self._readings) // _SHARE)
             self._compute()
 
     def _compute(self) -> None:

@@ -64,7 +64,8 @@ class Clocks:
 
         The result is 0 while the clocks cannot be compared.
         """
-        self._compare()
+        if self._changed:
+            self._compare()
         return self._shifts.get(rank, 0)
 
     def one_way_ns(self, source: int, target: int) -> tuple[list[int], list[int]]:

@@ -4,7 +4,9 @@ A file may be read while it is written. The last line may then be incomplete; re
 line until the rest has been written.
 """
 
+import os
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 from slackline.errors import UsageError
@@ -22,6 +24,10 @@ __all__ = [
 ]
 
 
+_OF_RANKS = "rank-*.jsonl"
+"""The names of the files of ranks."""
+
+
 def telemetry_of(directory: Path) -> Path:
     """Return the folder with the ranks' files: the directory, or its folder "telemetry".
 
@@ -35,7 +41,21 @@ def telemetry_of(directory: Path) -> Path:
 
 def files_of(folder: Path) -> list[Path]:
     """Return the files of all ranks in a folder, in the order of the ranks."""
-    return sorted(folder.glob("rank-*.jsonl"))
+    return sorted(folder.glob(_OF_RANKS))
+
+
+def new_files(folder: Path, known: set[str]) -> list[Path]:
+    """Return the files of ranks that are not `known`, in the order of the ranks.
+
+    `known` has the names of everything in the folder that earlier calls have found; this call adds
+    what is new. A reader asks several times a second, and most often there is nothing.
+    """
+    try:
+        fresh = [name for name in os.listdir(folder) if name not in known]
+    except FileNotFoundError:  # The files of a job may be removed while they are watched.
+        return []
+    known.update(fresh)
+    return [folder / name for name in sorted(fresh) if fnmatch(name, _OF_RANKS)]
 
 
 class Flaws:

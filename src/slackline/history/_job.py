@@ -13,7 +13,7 @@ from slackline.detect import Condition, Deduplicator, Episode, Report, Verdict
 from slackline.errors import UsageError
 from slackline.history._clocks import Clocks, shifted
 from slackline.history._direction import Direction, directions_of
-from slackline.history._files import files_of, read_all, telemetry_of
+from slackline.history._files import files_of, new_files, read_all, telemetry_of
 from slackline.history._link import Link
 from slackline.history._rank import Rank
 from slackline.history._timed_tail import TimedTail
@@ -45,6 +45,9 @@ _KEPT_PROBLEMS = 100
 
 _PROCESS_ENDED = "its process has ended"
 """The words of the engine's reason for giving up a link whose peer has died."""
+
+_TIMED_APART = (FileHeader, Operations, LinkReport)
+"""The records whose time of writing is not that of their field `time_ns`."""
 
 _AHEAD = 1000
 """The records of a file that are read ahead for the first probes: files may exceed the memory."""
@@ -98,6 +101,8 @@ class Job:
         """Sentences about telemetry that is missing or could not be read, the latest ones."""
         self._clocks = Clocks()
         self._tails: dict[Path, TimedTail] = {}
+        self._names: set[str] = set()
+        """The names of everything in the directory so far."""
         self._health = Deduplicator(0)
         self._verdicts: list[LinkVerdict] = []
         self._told_ns = 0
@@ -187,9 +192,8 @@ class Job:
         wrote it, as far as the records state times, by the clock of the lowest rank's host as soon
         as a probe has compared the clocks.
         """
-        for path in files_of(self.directory):
-            if path not in self._tails:
-                self._tails[path] = TimedTail(path, self.problems.append)
+        for path in new_files(self.directory, self._names):
+            self._tails[path] = TimedTail(path, self.problems.append)
         tails = [tail.read() for tail in self._tails.values()]
         heads = [list(islice(tail, _AHEAD)) for tail in tails]
         for _, record in chain.from_iterable(heads):
@@ -218,7 +222,7 @@ class Job:
     def take(self, record: Record) -> None:
         """Add one record of any rank, which no file needs to hold; `settle` makes the findings."""
         rank = self._rank(record.rank)
-        if not isinstance(record, FileHeader | Operations | LinkReport):
+        if not isinstance(record, _TIMED_APART):
             rank.seen_ns = max(rank.seen_ns, getattr(record, "time_ns", 0))
         match record:
             case FileHeader():
@@ -247,7 +251,10 @@ class Job:
                 time_ns = rank.unix_ns(record.at_ns)
                 rank.seen_ns = max(rank.seen_ns, time_ns)
                 rank.rail_kinds[str(record.rail)] = record.kind
-                self.links.setdefault(place, Link(*place)).take(time_ns, record)
+                link = self.links.get(place)
+                if link is None:
+                    link = self.links[place] = Link(*place)
+                link.take(time_ns, record)
             case ClockOffset():
                 self._clocks.take(record, rank.unix_ns(record.at_ns))
             case LinkVerdict():

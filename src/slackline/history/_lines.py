@@ -30,13 +30,17 @@ _DECODERS: dict[str, msgspec.json.Decoder[Record]] = {
 }
 
 
+_BEGIN, _LATIN = b'{"record":"', "latin-1"
+
+
 def decode(line: str | bytes) -> Record | None:
     """Parse a line into its record; None for a kind that this version does not know.
 
     Raises UsageError for a line that is no record, and for a record that lacks a field or has a
     value of another type.
     """
-    name = parse_json(line, _HEAD, "the record").record
+    line = line.encode() if isinstance(line, str) else line
+    name = _named(line) or parse_json(line, _HEAD, "the record").record
     if name == "operations":
         batch = parse_json(line, _BATCH, f'the record "{name}"')
         if batch.columns != COLUMNS:
@@ -44,3 +48,11 @@ def decode(line: str | bytes) -> Record | None:
         return Operations(rank=batch.rank, lost=batch.lost, rows=batch.rows)
     decoder = _DECODERS.get(name)
     return None if decoder is None else parse_json(line, decoder, f'the record "{name}"')
+
+
+def _named(line: bytes) -> str:
+    """Return the kind of a record if it is a known one that stands first; else an empty string."""
+    if not line.startswith(_BEGIN):
+        return ""
+    name = line[len(_BEGIN) : line.find(b'"', len(_BEGIN))].decode(_LATIN)
+    return name if name in KINDS else ""

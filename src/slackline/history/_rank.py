@@ -3,6 +3,7 @@
 from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import NamedTuple
 
 from slackline._process_start import started
@@ -42,6 +43,9 @@ _KEPT_BATCHES = 40
 
 _RECENT_STEPS = 50
 """The number of latest steps whose median is a rank's present pace."""
+
+_MESSAGE = int(Collective.POINT_TO_POINT)
+"""The code of a message between two ranks."""
 
 _SILENT_NS = 5_000_000_000
 """The age of a rank's latest record from which the rank counts as silent."""
@@ -179,6 +183,7 @@ class Rank:
         self.promises: deque[Promised] = deque(maxlen=_KEPT_PROMISES)
         """The latest predicted step times, each with the steps that it was about."""
         self._present: dict[str, Promised] = {}
+        self._medians: dict[int, MedianStep] = {}
         self._sums = Totals(number)
         self._used_rails = 0
         self._used_names: set[str] = set()
@@ -251,7 +256,9 @@ class Rank:
 
     def median_step(self, recent: int = _RECENT_STEPS) -> MedianStep:
         """Return the median of the latest `recent` optimizer steps."""
-        return MedianStep(list(self.steps)[-recent:])
+        if recent not in self._medians:  # Several parts of a view ask after each new step.
+            self._medians[recent] = MedianStep(islice(reversed(self.steps), recent))
+        return self._medians[recent]
 
     def take_operations(self, batch: Operations) -> None:
         """Add a batch of operations; operations of the library itself are left out of the sums.
@@ -259,25 +266,30 @@ class Rank:
         Raises ValueError for an operation of no known kind.
         """
         self.lost += batch.lost
-        begun_ns = self.unix_ns(0)
-        for each in batch.rows:
+        begun_ns, totals_of = self.unix_ns(0), self._totals_of
+        latest_ns = seen_ns = 0
+        for each in batch.rows:  # Thousands of rows a second, so each line counts.
             if each.rails & ~self._used_rails:
                 self._used_rails |= each.rails
                 self._used_names.update(each.rail_names)
             ended_ns = begun_ns + each.ended_ns
-            self.operations_ns = max(self.operations_ns, ended_ns)
+            if ended_ns > latest_ns:
+                latest_ns = ended_ns
             if each.waited_ns:
                 self.waits.append((ended_ns - each.waited_ns, ended_ns))
             if each.failed:
                 self.failed_ns = max(self.failed_ns, ended_ns)
             if each.internal:
                 continue
-            if each.collective != Collective.POINT_TO_POINT:
+            if each.collective != _MESSAGE:
                 size = each.group, each.collective, each.bytes
                 self.calls.append(Call(begun_ns + each.posted_ns, ended_ns, size))
-            totals = self._totals_of.get((each.group, each.collective, each.receives))
+            totals = totals_of.get((each.group, each.collective, each.receives))
             (totals or self._begin_totals(each)).add(each)
-            self.seen_ns = max(self.seen_ns, ended_ns)
+            if ended_ns > seen_ns:
+                seen_ns = ended_ns
+        self.operations_ns = max(self.operations_ns, latest_ns)
+        self.seen_ns = max(self.seen_ns, seen_ns)
         self.operations.append(batch)
 
     def open_group(self, group: GroupOpened) -> None:
@@ -303,6 +315,7 @@ class Rank:
     def take_step(self, step: StepSummary) -> None:
         """Add an optimizer step."""
         self.steps.append(step)
+        self._medians.clear()
         self._sums.add(step)
         first = step.optimizer == 0
         wall_ns = step.wall_ns if first else 0

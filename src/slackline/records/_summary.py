@@ -27,7 +27,7 @@ class MedianStep:
         self.count = len(longest)
         self.wall_ns = statistics.median([step.wall_ns for step in longest] or [0])
         self.exposed_ns = sum(
-            statistics.median(step.exposed_ns for step in each) * len(each) / self.count
+            statistics.median([step.exposed_ns for step in each]) * len(each) / self.count
             for each in apart.values()
         )
 

@@ -9,6 +9,7 @@
 A view derives nothing on its own: all of them show the same causes at the same times.
 """
 
+from slackline.views._garbage import search_seldom
 from slackline.views._summary import Line, summary_of
 
-__all__ = ["Line", "summary_of"]
+__all__ = ["Line", "search_seldom", "summary_of"]

@@ -95,6 +95,17 @@ def test_a_rank_without_records_of_steps_is_named_by_its_late_posts(tmp_path: Pa
     assert cause.sentence.endswith(" ms outside of them")
 
 
+def test_a_rank_that_has_always_been_slower_is_named_within_twenty_steps(tmp_path: Path) -> None:
+    random = Random(8)
+
+    def own(rank: int, step: int) -> int:
+        return random.randrange(190 * MS, 210 * MS) * (3 if rank == 1 else 2) // 2
+
+    (cause,) = _named(tmp_path, own, 20)
+    assert (cause.kind, cause.name, cause.by_peers) == (Kind.RANK, "rank 1", True)
+    assert ": it is slower than the others, since the start; it computes " in cause.sentence
+
+
 def test_ranks_without_records_of_steps_that_are_as_usual_have_no_cause(tmp_path: Path) -> None:
     random = Random(9)
 

@@ -1,7 +1,6 @@
 """The panels of a page, computed again when the ranks have written more records."""
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
+
+import msgspec
 
 from slackline.causes import Watch
 from slackline.history import Job
@@ -73,7 +74,7 @@ class Panels:
 
     def text(self, name: str) -> str:
         """Return the present content of one panel."""
-        return json.dumps(self._functions[name]())
+        return msgspec.json.encode(self._functions[name]()).decode()
 
     def texts(self) -> dict[str, str]:
         """Return the present content of all panels, by name."""
@@ -133,7 +134,8 @@ class Feed:
 
     async def link(self, source: int, target: int) -> str:
         """Return the history of one direction of a link as JSON text."""
-        return json.dumps(await self._in_thread(link_history, self._watch.job, source, target))
+        history = await self._in_thread(link_history, self._watch.job, source, target)
+        return msgspec.json.encode(history).decode()
 
     def enter(self) -> None:
         """Count a reader; its panels are computed at once."""
