@@ -130,6 +130,19 @@ void bind_operations(nb::module_& m) {
           "Make next_completion() return the operation's key once. Return True, and do nothing, if "
           "the operation has ended already.")
       .def(
+          "open_at_end",
+          [](BoundRequest& j, const std::vector<BoundRequest>& others, std::uintptr_t word,
+             std::uint32_t value) {
+            std::vector<Request*> requests{j.request.get()};
+            for (const BoundRequest& other : others) requests.push_back(other.request.get());
+            return j.engine->open_at_end(requests, *reinterpret_cast<std::uint32_t*>(word), value);
+          },
+          "others"_a, "word"_a, "value"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Have the engine write the 32 bits `value` to the address `word` when this operation and "
+          "`others` have ended, unless one of them fails. Return False, and do nothing, if all "
+          "have "
+          "ended, or one has failed. The word must outlive the operations.")
+      .def(
           "key", [](const BoundRequest& j) { return key_of(j.request); },
           "Return the operation's key, which next_completion() returns too.")
       .def(

@@ -214,6 +214,11 @@ class Request:
         Make next_completion() return the operation's key once. Return True, and do nothing, if the operation has ended already.
         """
 
+    def open_at_end(self, others: Sequence[Request], word: int, value: int) -> bool:
+        """
+        Have the engine write the 32 bits `value` to the address `word` when this operation and `others` have ended, unless one of them fails. Return False, and do nothing, if all have ended, or one has failed. The word must outlive the operations.
+        """
+
     def key(self) -> int:
         """Return the operation's key, which next_completion() returns too."""
 

@@ -9,6 +9,7 @@
 
 #include "completion_queue.h"
 #include "describe.h"
+#include "gate.h"
 #include "headers.h"
 #include "link.h"
 #include "notices.h"
@@ -103,6 +104,10 @@ void Endings::end(Request& request, RequestState state) {
   uses_.reports.count_end();
   request.replay_copy.reset();
   request.state.store(state, std::memory_order_release);
+  const auto gates = std::exchange(request.gates, {});
+  if (state == RequestState::kDone) {
+    for (const auto& gate : gates) gate->ended();
+  }
   if (request.queue) std::exchange(request.queue, nullptr)->push(alive);
   uses_.bell.operation_ended(request.async_counted);
   if (request.wants_callback) uses_.completions.push(alive);

@@ -5,8 +5,10 @@
 #include <new>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "describe.h"
+#include "gate.h"
 #include "notices.h"
 
 namespace slackline {
@@ -128,6 +130,21 @@ bool Engine::watch(Request& request) {
   if (request.finished()) return true;
   request.wants_callback = true;
   return false;
+}
+
+bool Engine::open_at_end(const std::vector<Request*>& requests, std::uint32_t& word,
+                         std::uint32_t value) {
+  const Lock lock = entry_.lock();
+  std::vector<Request*> open;
+  for (Request* request : requests) {
+    if (request->finished() && request->failure) return false;
+    if (!request->finished()) open.push_back(request);
+  }
+  if (open.empty()) return false;
+  const auto gate = std::make_shared<Gate>(word, value, open.size());
+  for (Request* request : open) request->gates.reserve(request->gates.size() + 1);
+  for (Request* request : open) request->gates.push_back(gate);
+  return true;
 }
 
 std::shared_ptr<Request> Engine::next_completion() {

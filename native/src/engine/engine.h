@@ -68,6 +68,10 @@ class Engine {
   bool wait(Request& request, std::int64_t timeout_ns);
   // Let next_completion() return `request` once. Return true, and do nothing, if it has finished.
   bool watch(Request& request);
+  // Write `value` to `word` when the last of the operations has ended, unless one of them fails.
+  // Return false, and do nothing, if all of them have ended, or one has failed. The word must
+  // outlive the operations.
+  bool open_at_end(const std::vector<Request*>& requests, std::uint32_t& word, std::uint32_t value);
   // Block until a watched operation finishes. Return null once the engine is closed.
   std::shared_ptr<Request> next_completion();
   // Make next(queue) return `request` once, even if the request has finished already.

@@ -17,7 +17,7 @@
 namespace slackline {
 
 class CompletionQueue;
-
+class Gate;
 class Group;
 class Link;
 struct Request;
@@ -234,6 +234,7 @@ struct RequestEnd {
   // The next ended operation in Completions, and in `queue`.
   std::shared_ptr<Request> next_completed, next_in_queue;
   std::shared_ptr<CompletionQueue> queue;  // of the thread that waits for the end, or null
+  std::vector<std::shared_ptr<Gate>> gates;
 };
 
 struct Request : std::enable_shared_from_this<Request>,

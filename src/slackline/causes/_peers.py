@@ -233,6 +233,7 @@ def _of_ranks(paces: Mapping[int, Pace], factor: float = _OWN) -> list[Found]:
         peers = f"it computes {show_time(own_ns)} a step, the others {show_time(others_ns)}"
         found.append(Found(Kind.RANK, f"rank {rank}", (rank,), None, frozenset(), how, peers))
     pauses = {rank: pace.pause_ns for rank, pace in paces.items()}
+    factor = max(factor, _SLOWER)
     for rank, pause_ns, others_ns in _longer(pauses, paces, _PAUSE_NS, _PAUSE_SHARE, factor):
         name = f"the data loader of rank {rank}"
         how = "it is slower than the others"

@@ -78,6 +78,14 @@ class Transfer(Protocol):
         calls `fn` itself before it returns.
         """
 
+    def open_at_end(self, word: int, value: int) -> None:
+        """Let the engine store `value` at the address `word` when the operation succeeds.
+
+        The word has 32 bits. The store needs no thread of Python, so that a stream of an
+        accelerator which waits for it goes on while such threads cannot run. It comes before the
+        callbacks, and only if the operation still runs: a callback must open the gate too.
+        """
+
 
 class TimedTransfer(Transfer, Protocol):
     """The handle of a posted operation whose end the engine notes."""

@@ -59,6 +59,9 @@ class LoopbackTransfer:
                 return
         fn(self._error)
 
+    def open_at_end(self, word: int, value: int) -> None:
+        """Do nothing: there is no engine, and the callbacks open gates."""
+
     def end(self, error: SlacklineError | None = None) -> None:
         with self._changed:
             if self._ended:

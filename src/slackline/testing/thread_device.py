@@ -4,7 +4,9 @@ Tensors lie in the CPU's memory. Each stream is a thread that runs the launched 
 later than the launch, so that a missing wait shows as a wrong result.
 """
 
+import ctypes
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -16,6 +18,13 @@ from slackline.backend.staging import Departures, Event, Gate, Worker
 from slackline.errors import UsageError
 
 __all__ = ["HostDevice", "ThreadDevice", "ThreadEvent", "ThreadStream"]
+
+
+_OPEN = 1
+"""The value of an open gate's word."""
+
+_LOOK_S = 100e-6
+"""The time between two looks at a gate."""
 
 
 class ThreadEvent:
@@ -42,14 +51,21 @@ class ThreadEvent:
 
 
 class _ThreadGate:
+    """A word of memory at which a stream looks again and again, as a device does."""
+
     def __init__(self) -> None:
-        self._opened = threading.Event()
+        self._word = ctypes.c_uint32(0)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return ctypes.addressof(self._word), _OPEN
 
     def open(self) -> None:
-        self._opened.set()
+        self._word.value = _OPEN
 
     def hold(self) -> None:
-        self._opened.wait()
+        while self._word.value != _OPEN:
+            time.sleep(_LOOK_S)
 
 
 class ThreadStream:

@@ -1,6 +1,9 @@
 """Gradients on an accelerator made of threads, reduced by key over the real engine."""
 
+import ctypes
+import sys
 import threading
+import time
 from datetime import timedelta
 from functools import partial
 
@@ -92,6 +95,48 @@ def test_a_wait_holds_the_stream_and_not_the_host():
         return flat.unique().tolist()
 
     assert staged(2, body) == [[3.0]] * 2
+
+
+def test_the_engine_opens_a_gate_while_a_thread_of_python_keeps_all_others_waiting():
+    """Rank 1 posts, and then lets no other thread run until the gate of rank 0 is open."""
+    gates: list[object] = []
+    placed = threading.Event()
+
+    class Noting(ThreadDevice):
+        def gate(self):
+            gates.append(super().gate())
+            return gates[-1]
+
+    def body(exchange, device):
+        (flat,) = exchange.allocate([(8_000_000, torch.float32)])  # takes tens of milliseconds
+        device.current.launch(lambda: flat.fill_(exchange.rank + 1.0))
+        opened = True
+        if exchange.rank == 1:
+            assert placed.wait(60)
+        pending = exchange.reduction(0, flat, average=False)(0)
+        if exchange.rank == 1:
+            device.departures.wait_unless(lambda: False)
+            opened = _opens_meanwhile(gates[0], limit_s=20)
+        pending.wait()
+        placed.set()
+        device.synchronize()
+        return opened, flat.unique().tolist()
+
+    assert staged(2, body, device=Noting, timeout=60) == [(True, [3.0])] * 2
+
+
+def _opens_meanwhile(gate, *, limit_s):
+    """Return whether a gate opens while this thread keeps the interpreter to itself."""
+    address, value = gate.place
+    word = ctypes.c_uint32.from_address(address)
+    usual_s, until_s = sys.getswitchinterval(), time.monotonic() + limit_s
+    sys.setswitchinterval(10 * limit_s)
+    try:
+        while word.value != value and time.monotonic() < until_s:
+            pass
+        return word.value == value
+    finally:
+        sys.setswitchinterval(usual_s)
 
 
 def test_groups_of_gradients_are_laid_out_anew_on_the_same_memory():

@@ -118,8 +118,8 @@ def test_a_cut_line_is_named_and_the_others_are_read(tmp_path: Path) -> None:
     reported: list[str] = []
     assert list(read_file(path, reported.append)) == [step(0), step(1)]
     assert reported == [
-        f"{path}:3: the line is cut or damaged: the record \"step\" is not JSON, Unterminated string "
-        f"starting at: line 1 column 18 (char 17): {cut!r}",
+        f'{path}:3: the line is cut or damaged: the record "step" is not JSON, Unterminated '
+        f"string starting at: line 1 column 18 (char 17): {cut!r}",
         f"{path}:5: the last line is cut; it may still be written",
     ]
     with pytest.raises(UsageError, match=r"rank-00000\.jsonl:3: the line is cut or damaged"):

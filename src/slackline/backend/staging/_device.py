@@ -32,6 +32,13 @@ class Event(Protocol):
 class Gate(Protocol):
     """A point in a stream at which the device waits until the host opens the gate."""
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """The address of the 32 bits at which the stream looks, and the value that opens it.
+
+        Anybody may store the value, also the engine, and `open` must be called all the same.
+        """
+
     def open(self) -> None:
         """Let the stream go on. The call only stores to memory and never blocks."""
 

@@ -55,7 +55,9 @@ class DeviceBuffers:
             ]
             hosts = [host for _, host, _ in self._results]
             copy = partial(_copy_back, self._results)
-            landings.append(Landing(self.device, self._copies, copy, targets, hosts))
+            landings.append(
+                Landing(self.device, self._copies, copy, targets, hosts, transfer=transfer)
+            )
         return StagedTransfer(self.device, transfer, landings, failed_late, self._sources)
 
     def _to_host(self, tensor: torch.Tensor, copies: Copies) -> torch.Tensor:

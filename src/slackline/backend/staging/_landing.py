@@ -28,10 +28,12 @@ class Landing:
         targets: Sequence[torch.Tensor],
         results: Sequence[torch.Tensor] = (),
         after: "Sequence[Landing]" = (),
+        transfer: Transfer | None = None,
     ) -> None:
         """Prepare `copy()`, which writes the device's tensors `targets`, without launching it.
 
-        `results` are the copied tensors in host memory. The copy runs after the copies of `after`.
+        `results` are the copied tensors in host memory. The copy runs after the copies of `after`,
+        which wait for the network in its place. `transfer` brings the results, if anything does.
         """
         self._device = device
         self._copies = copies
@@ -39,6 +41,7 @@ class Landing:
         self._targets = targets
         self._results = results
         self._after = after
+        self._transfer = transfer
         self._state = threading.Lock()
         self._launching = threading.Lock()
         self._ended = False
@@ -65,7 +68,7 @@ class Landing:
             self._ended, self._failed = True, error is not None
             gate = self._gate
         if gate is None:
-            return error is None
+            return error is None and self._event is None
         try:
             if error is not None:
                 _fill_with_nan(self._results)
@@ -74,14 +77,18 @@ class Landing:
         return False
 
     def launch(self) -> None:
-        """Launch the copy, behind a gate while the transfer runs; a second call does nothing."""
+        """Launch the copy, behind a gate while its transfer runs; a second call does nothing.
+
+        The engine opens the gate, so that the device goes on while threads of Python wait for each
+        other. After a failure `ended` opens it.
+        """
         with self._launching:
             with self._state:
                 if self._event is not None or self._failed:
                     return
                 if self._error is not None:
                     raise self._error
-                if not self._ended:
+                if not (self._ended or self._after):
                     self._gate = self._device.gate()
             after = []
             for landing in self._after:
@@ -98,6 +105,8 @@ class Landing:
                 if self._gate is not None:
                     self._gate.open()
                 raise
+            if self._gate is not None and self._transfer is not None:
+                self._transfer.open_at_end(*self._gate.place)
 
 
 class StagedTransfer:
@@ -181,6 +190,9 @@ class StagedTransfer:
                 self._callbacks.append(fn)
                 return
         fn(self.error)
+
+    def open_at_end(self, word: int, value: int) -> None:
+        """Do nothing: the engine does not know when the copies to the device end."""
 
     def _await(self, timeout: timedelta | None) -> None:
         try:

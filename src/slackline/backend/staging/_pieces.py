@@ -94,7 +94,7 @@ class BlockRing:
             ready.synchronize()
             transfer = post(host.view(-1))
             transfers.append(transfer)
-            landings.append(_land(device, copies, block, piece, host))
+            landings.append(_land(device, copies, block, piece, host, transfer))
             transfer.add_done_callback(partial(_end, device, block, landings[-1]))
 
         try:
@@ -173,12 +173,17 @@ def _parts(tensor: torch.Tensor, most_bytes: int) -> list[slice]:
 
 
 def _land(
-    device: Device, copies: Copies, block: _Block, piece: Piece, host: torch.Tensor
+    device: Device,
+    copies: Copies,
+    block: _Block,
+    piece: Piece,
+    host: torch.Tensor,
+    transfer: Transfer,
 ) -> Landing:
     """Return the Landing, not launched yet, that copies a piece's result to the device."""
     rows = host[piece.target_row :][: len(piece.targets)]
     copy = partial(_copy, piece.targets, rows)
-    block.landing = Landing(device, copies, copy, piece.targets, [host])
+    block.landing = Landing(device, copies, copy, piece.targets, [host], transfer=transfer)
     return block.landing
 
 

@@ -39,6 +39,10 @@ class StreamGate:
     value: int
     opened: bool = False
 
+    @property
+    def place(self) -> tuple[int, int]:
+        return ctypes.addressof(self.word), self.value
+
     def open(self) -> None:
         """Store the value, so that a waiting stream goes on. Further calls do nothing."""
         if not self.opened:

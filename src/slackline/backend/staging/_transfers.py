@@ -59,6 +59,10 @@ class AllOf:
         for index, transfer in enumerate(self._transfers):
             transfer.add_done_callback(partial(end, index))
 
+    def open_at_end(self, word: int, value: int) -> None:
+        if len(self._transfers) == 1:
+            self._transfers[0].open_at_end(word, value)
+
 
 class Continuation:
     """A Transfer that runs `follow()` once after `transfer` has succeeded.
@@ -96,6 +100,9 @@ class Continuation:
                 return
         fn(self._error)
 
+    def open_at_end(self, word: int, value: int) -> None:
+        """Do nothing: the results are there when `follow` has run."""
+
     def _end(self, error: BaseException | None) -> None:
         with self._ending:
             if self._ended:
@@ -121,6 +128,7 @@ class DeferredTransfer:
         self._error: BaseException | None = None
         self._lock = threading.Lock()
         self._callbacks: list[Callback] = []
+        self._gates: list[tuple[int, int]] = []
 
     @property
     def source(self) -> int | None:
@@ -150,6 +158,14 @@ class DeferredTransfer:
                 return
         self._pass_on(fn)
 
+    def open_at_end(self, word: int, value: int) -> None:
+        with self._lock:
+            if not self._posted.is_set():
+                self._gates.append((word, value))
+                return
+        if self._transfer is not None:
+            self._transfer.open_at_end(word, value)
+
     def post(self, posting: Callable[[], Transfer]) -> None:
         """Call `posting`, which posts the operation; an exception becomes the transfer's error."""
         try:
@@ -159,6 +175,10 @@ class DeferredTransfer:
         with self._lock:
             self._posted.set()
             callbacks, self._callbacks = self._callbacks, []
+            gates, self._gates = self._gates, []
+        if self._transfer is not None:
+            for word, value in gates:
+                self._transfer.open_at_end(word, value)
         for callback in callbacks:
             self._pass_on(callback)
 

@@ -5,6 +5,7 @@ By the queue one thread waits for the end of any of several operations.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -41,6 +42,9 @@ class _Done:
 
     def add_done_callback(self, fn: Callback, /) -> None:
         fn(None)
+
+    def open_at_end(self, word: int, value: int) -> None:
+        return
 
 
 DONE = _Done()
@@ -141,6 +145,10 @@ class NativeTransfer:
         else:
             self._completions.add(self, request, fn)
 
+    def open_at_end(self, word: int, value: int) -> None:
+        if not isinstance(self._request, _Ended):
+            self._request.open_at_end([], word, value)
+
 
 class JointTransfer:
     """The handle of an operation in several parts, which ends when its last part ends.
@@ -199,6 +207,12 @@ class JointTransfer:
 
         for part in self._parts:
             part.add_done_callback(ended)
+
+    def open_at_end(self, word: int, value: int) -> None:
+        # Without an engine all parts have ended.
+        with contextlib.suppress(ClosedError):
+            first, *others = [part.request for part in self._parts]
+            first.open_at_end(others, word, value)
 
 
 class Completions:

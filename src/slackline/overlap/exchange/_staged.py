@@ -147,7 +147,9 @@ class _Gradient:
         self, transfer: "Transfer", failed_late: Callable[[StagedTransfer], None]
     ) -> StagedTransfer:
         back = partial(_copy, self._flat, self._sent)
-        landing = Landing(self.device, self._copies, back, [self._flat], [self._sent])
+        landing = Landing(
+            self.device, self._copies, back, [self._flat], [self._sent], transfer=transfer
+        )
         return StagedTransfer(self.device, transfer, [landing], failed_late)
 
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from slackline.backend.staging import DeferredTransfer, PostingQueue
+from slackline.backend.staging import AllOf, DeferredTransfer, PostingQueue
 from slackline.errors import TimeoutError, UsageError
 from slackline.testing.thread_device import ThreadEvent
 
@@ -22,6 +22,31 @@ class Finished:
 
     def add_done_callback(self, fn):
         fn(None)
+
+    def open_at_end(self, word, value):
+        self.gates = [*getattr(self, "gates", []), (word, value)]
+
+
+def test_a_deferred_transfer_passes_gates_on_when_it_is_posted_and_later():
+    deferred, posted = DeferredTransfer(), Finished()
+    deferred.open_at_end(64, 1)
+    deferred.post(lambda: posted)
+    deferred.open_at_end(128, 2)
+    assert posted.gates == [(64, 1), (128, 2)]
+    failed = DeferredTransfer()
+    failed.open_at_end(64, 1)
+    failed.post(lambda: 1 // 0)
+    failed.open_at_end(128, 2)
+    with pytest.raises(ZeroDivisionError):
+        failed.wait()
+
+
+def test_one_transfer_opens_the_gate_of_the_set_of_it_alone():
+    one, other = Finished(), Finished()
+    AllOf([one]).open_at_end(64, 1)
+    assert one.gates == [(64, 1)]
+    AllOf([one, other]).open_at_end(128, 2)  # The callback opens this gate.
+    assert one.gates == [(64, 1)]
 
 
 def test_the_queue_posts_in_the_order_of_the_calls():
