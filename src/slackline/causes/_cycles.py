@@ -33,6 +33,10 @@ _RECENT, _LEARN, _EVERY, _STALLS = 128, 12, 8, 3
 time is known from 12 collectives on, and found anew after 8."""
 
 
+_LATEST = 12
+"""The number of collectives before which own times are added up."""
+
+
 class Cycles:
     """The steps of one rank; a step begins with a collective that repeats."""
 
@@ -45,9 +49,19 @@ class Cycles:
         self._ends: list[int] = []
         """The ends of the collectives that were in flight at the latest post."""
         self._recent: deque[int] = deque(maxlen=_RECENT)
+        self._latest: deque[int] = deque(maxlen=_LATEST)
         self._taken = 0
         self._long_ns = 0
         self._began_ns = self._own_ns = self._count = 0
+
+    @property
+    def latest_ns(self) -> int | None:
+        """The own time before the latest collectives, added up; None before there are enough.
+
+        Of ranks that post the same collectives these sums can be compared, before the collectives
+        have repeated for a while.
+        """
+        return sum(self._latest) if len(self._latest) == _LATEST else None
 
     def take(self, calls: Iterable[Call]) -> list[tuple[int, int]]:
         """Add collectives in the order of their posts.
@@ -61,6 +75,7 @@ class Cycles:
             from_ns = max([self._posted_ns, *before])
             own_ns = call.posted_ns - from_ns if self._posted_ns else 0
             self._recent.append(own_ns)
+            self._latest.append(own_ns)
             self._taken += 1
             if self._taken >= _LEARN and (self._taken - _LEARN) % _EVERY == 0:
                 self._long_ns = nlargest(_STALLS, self._recent)[-1]

@@ -6,7 +6,6 @@ from typing import TypeVar
 from slackline.causes._cause import Cause, Kind
 from slackline.causes._cycles import Cycles
 from slackline.causes._deaths import dead_ranks
-from slackline.causes._dropping import loses_as_its_peers
 from slackline.causes._hosts import Direction, Layout, layout
 from slackline.causes._network import explain
 from slackline.causes._pace import Pace
@@ -14,6 +13,7 @@ from slackline.causes._peers import REPORTED_NS, Peers
 from slackline.causes._ranks import changed_together, slow_ranks
 from slackline.causes._round_trips import RoundTrips
 from slackline.causes._spells import Spell
+from slackline.causes._udp_queues import loses_as_its_peers, waits_as_its_peers
 from slackline.detect import Condition, Episode
 from slackline.history import Job, Rank
 from slackline.records import PipelineStep, StepSummary
@@ -157,6 +157,7 @@ class Diagnosis:
         cycles = self._cycles.setdefault(rank.number, Cycles())
         for began_ns, own_ns in cycles.take(fresh):
             pace.take_cycle(began_ns, own_ns)
+        pace.early_ns = cycles.latest_ns
 
     def _candidates(self, now_ns: int) -> list[Cause]:
         """Return the causes that explain the present state best."""
@@ -185,13 +186,16 @@ class Diagnosis:
         """Return whether a part that has always been worse than its peers explains an episode.
 
         Such a part varies more than its peers, and makes the traffic of other links come in bursts.
-        A UDP rail that loses packets as others do needs no explanation either.
+        A UDP rail that loses packets as others do, or whose data wait no longer than those of
+        others, needs no explanation either.
         """
         peers, direction = self._peers, _direction(episode)
         if direction in peers.covered or episode.over_ns < peers.bursts_ns:
             return True
-        losing = episode.condition is Condition.LOSING
-        return losing and loses_as_its_peers(self._job, direction, episode.since_ns)
+        if episode.condition is Condition.LOSING:
+            return loses_as_its_peers(self._job, direction, episode.since_ns)
+        slow = episode.condition is Condition.SLOW
+        return slow and waits_as_its_peers(self._job, direction, episode.over_ns)
 
     def _alike(self, gone: Collection[int]) -> bool:
         """Return whether all ranks have the same part in a step, as far as their operations tell.

@@ -99,6 +99,9 @@ class Pace:
         """Begin without steps; `recorded` says that their parts are known, such as pauses."""
         self.recorded = recorded
         self.restart()
+        self.early_ns: int | None = None
+        """The own time before the latest collectives, added up, of a rank without records of steps;
+        None before there are enough of them."""
         self._late_in_forward_ns = 0
         self._late_in_step_ns = 0
         self._ended_ns: int | None = None

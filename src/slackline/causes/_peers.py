@@ -36,9 +36,13 @@ from slackline.units import show_time
 __all__ = ["REPORTED_NS", "Peers", "compare_links", "sites_of"]
 
 _OWN, _OWN_NS, _OWN_SHARE = 1.25, 1_000_000, 0.03
-_SLOWER, _FAR_SLOWER = 1.45, 1.8
+_SLOWER = 1.45
 """A rank is slower than its peers if its own time is so many times theirs, and longer by this time
 and this share of a step at least."""
+
+_LATE = {Kind.NIC: 1.45, Kind.LINK: 1.8}
+"""The factor from which on a rank explains that its NIC or its link carries less. Work for a single
+slow link takes more of its ranks' cores."""
 
 _SHORT = 1.1
 """If the factor is less than `_SLOWER`, the rank's shorter steps must be longer than the usual ones
@@ -84,6 +88,8 @@ class Peers:
         self._job = job
         self._compared_ns = 0
         self._found: list[Found] = []
+        self._ranks: list[Found] = []
+        """The findings about ranks alone."""
         self._began_ns = 0
         """The Unix time at which there was first anything to compare; 0 before."""
         self._seen_ns: dict[_Part, int] = {}
@@ -116,12 +122,15 @@ class Peers:
             if not self._began_ns and _comparable(readings, paces):
                 self._began_ns = now_ns
             told = [each for each in self._told.values() if each.kind is Kind.RANK]
-            self._found = _of_all(of_links(self._job, plan, readings), paces, told)
-        parts = {(each.kind, each.ranks, each.rail): each for each in self._found}
-        self._seen_ns = {part: self._seen_ns.get(part, now_ns) for part in parts}
+            self._ranks = _of_ranks(paces)
+            self._found = _of_all(of_links(self._job, plan, readings), self._ranks, paces, told)
+        parts = _by_part(self._found)
+        # The evidence about a rank counts from its beginning, also while a link explains it.
+        shown = {**parts, **_by_part(self._ranks)}
+        self._seen_ns = {part: self._seen_ns.get(part, now_ns) for part in shown}
         known = {rank for cause in others for rank in cause.ranks}
         waiting = now_ns - self._began_ns < _LATE_NS and any(
-            pace.own_ns is None for pace in paces.values()
+            pace.own_ns is None and pace.early_ns is None for pace in paces.values()
         )
         causes = []
         self.bursts_ns = 0
@@ -196,7 +205,13 @@ def _comparable(readings: Readings, paces: Mapping[int, Pace]) -> bool:
     return busy or any(pace.own_ns is not None for pace in paces.values())
 
 
-def _of_all(links: list[Found], paces: Mapping[int, Pace], told: Iterable[Found]) -> list[Found]:
+def _by_part(findings: Iterable[Found]) -> dict[_Part, Found]:
+    return {(each.kind, each.ranks, each.rail): each for each in findings}
+
+
+def _of_all(
+    links: list[Found], ranks: list[Found], paces: Mapping[int, Pace], told: Iterable[Found]
+) -> list[Found]:
     """Return the findings about links and NICs, or else those about ranks.
 
     Work for a slow link takes the cores of its ranks, so links are asked first. A process that is
@@ -204,18 +219,31 @@ def _of_all(links: list[Found], paces: Mapping[int, Pace], told: Iterable[Found]
     is one of the findings `told`, as long as it is slow at all.
     """
     if not links:
-        return _of_ranks(paces)
-    slow = {each.ranks for each in _of_ranks(paces, _FAR_SLOWER)}
+        return ranks
     known = {each.ranks for each in told}
-    slow |= {each.ranks for each in _of_ranks(paces) if each.ranks in known}
+    kept = {each.ranks for each in ranks if each.ranks in known}
+    slow = {kind: kept | _slower_by(paces, factor) for kind, factor in _LATE.items()}
     late = [
         each
         for each in links
-        if (each.udp or each.low_rate) and any(set(each.ranks) >= set(ranks) for ranks in slow)
+        if (each.udp or each.low_rate)
+        and any(set(each.ranks) >= set(rank) for rank in slow[each.kind])
     ]
     if len(late) < len(links):
         return [each for each in links if each not in late]
-    return [each for each in _of_ranks(paces) if each.ranks in slow]
+    explained = set().union(*(slow[each.kind] for each in links))
+    return [each for each in ranks if each.ranks in explained]
+
+
+def _slower_by(paces: Mapping[int, Pace], factor: float) -> set[tuple[int, ...]]:
+    """Return the ranks that are slower by this factor, also before their steps are known."""
+    slow = {each.ranks for each in _of_ranks(paces, factor)}
+    early = {rank: pace.early_ns for rank, pace in paces.items() if pace.own_ns is None}
+    known = {rank: time_ns for rank, time_ns in early.items() if time_ns is not None}
+    if len(known) < LEAST_HOSTS or len(known) < len(paces):
+        return slow
+    others_ns = median(sorted(known.values())[:-1])
+    return slow | {(rank,) for rank, time_ns in known.items() if time_ns >= factor * others_ns}
 
 
 def _of_ranks(paces: Mapping[int, Pace], factor: float = _OWN) -> list[Found]:

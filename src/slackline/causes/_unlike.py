@@ -57,8 +57,8 @@ _CARRIED, _UDP_CARRIED, _BUSY_NS, _BYTES = 0.8, 0.6, 200_000_000, 20_000
 """A rate is low below this share of the peers' rate; UDP rails, whose shares of a path vary more,
 have their own. Readings need so much busy time and bytes."""
 
-_APART = 0.85
-"""A NIC of UDP rails is slow, too, if all of its links carry less than this share of what the
+_NEARLY, _APART = 0.9, 0.85
+"""A NIC is slow if half of its directions are below that share, and all below `_NEARLY`. A NIC of UDP rails is slow, too, if all of its links carry less than this share of what the
 slowest of the links between other hosts carries."""
 
 _WAIT_FACTOR, _WAIT_NS, _WAIT_BYTES = 1.25, 3_000_000, 24_000
@@ -345,8 +345,10 @@ class _Rail:
                 rest = [rates[way] for way in others]
                 if len(rest) < _LEAST_PAIRS:
                     continue
-                apart = self._udp and most < _APART * min(rest)
-                if (most < limit * median(rest) or apart) and self._queued(ways, others):
+                parts = [rates[way] / self._usual(way, others, rates) for way in ways]
+                below = median(parts) < limit and max(parts) < max(limit, _NEARLY)
+                apart = self._udp and not explained and most < _APART * min(rest)
+                if (below or apart) and self._queued(ways, others):
                     peers = f"links between other hosts carry {show_rate(median(rest))}"
                     found.append(self._nic(host, ways, how(ways), peers))
                     self._left -= set(ways)
@@ -357,18 +359,29 @@ class _Rail:
             return found
         for ends in sorted({_ends(*way) for way, rate in rates.items() if rate < limit * fastest}):
             mine = [way for way in (ends, ends[::-1]) if way in rates]
-            rest = [rate for way, rate in rates.items() if way not in mine]
+            others = [way for way in rates if way not in mine]
             if len(hosts) < LEAST_HOSTS:
-                rest = [max(rates.values())]
-            if not rest:
+                others = [max(rates, key=lambda way: rates[way])]
+            if not others:
                 continue
-            slow = [way for way in mine if rates[way] < limit * median(rest)]
+            usual = median(rates[way] for way in others)
+            least = {way: min(usual, self._usual(way, others, rates)) for way in mine}
+            slow = [way for way in mine if rates[way] < limit * least[way]]
             if slow and self._queued(slow, [way for way in rates if way not in mine]):
                 slow = self._waiting(slow)
-                peers = f"the other links carry {show_rate(median(rest))}"
+                peers = f"the other links carry {show_rate(usual)}"
                 found.append(self._link(slow, how(slow), peers))
                 self._left -= set(mine)
         return found
+
+    def _usual(self, way: _Pair, others: Sequence[_Pair], rates: Mapping[_Pair, float]) -> float:
+        """Return the rate of links between ranks that are as far from each other.
+
+        Neighbours in a ring may carry larger messages than other ranks do.
+        """
+        ranks = len(self._plan.host_of)
+        alike = [each for each in others if (each[1] - each[0] - way[1] + way[0]) % ranks == 0]
+        return median(rates[each] for each in (alike if len(alike) >= _LEAST_PAIRS else others))
 
     def _slow_beside(self, rates: Mapping[_Pair, float]) -> list[Found]:
         """Return what carries less between two hosts than the same links do on another rail.

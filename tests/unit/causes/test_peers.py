@@ -307,6 +307,23 @@ def test_a_nic_whose_udp_links_all_carry_less_than_all_others_is_named(
     assert " while data waits, since the start; " in cause.sentence
 
 
+@given(network=NETWORKS.filter(lambda each: not each.ring and each.hosts > 5), data=st.data())
+def test_neighbours_that_carry_larger_messages_hide_no_slow_nic(
+    tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
+):
+    """Compare the rates of neighbours with those of other neighbours."""
+    network = replace(network, udp=False)
+    more = data.draw(st.floats(1.5, 4.0), label="more between neighbours")
+    host = data.draw(st.integers(0, network.hosts - 1), label="host")
+    share = data.draw(st.floats(0.3, 0.7), label="share of the rate")
+    usual = {way: more if (way[1] - way[0]) % network.hosts == 1 else 1.0 for way in network.ways}
+    mine = network.of_host(host)
+    rates = {way: rate * (share if way in mine else 1.0) for way, rate in usual.items()}
+    (cause,) = told(tmp_path_factory.mktemp("job"), replace(network, rates=rates))
+    assert cause.name == f"NIC 0 of host node{host}"
+    assert told(tmp_path_factory.mktemp("job"), replace(network, rates=usual)) == []
+
+
 @given(network=UDP_NETWORKS, data=st.data())
 def test_losses_of_several_udp_links_that_no_host_joins_are_no_fault(
     tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
