@@ -21,9 +21,8 @@ SECONDS, WITHIN_S = 12, 10
 """The length of a job's training, and the time from the first step in which a cause must be named.
 """
 LIMIT_S = 240
-LAB_MBIT = {"tcp": 800, "udp": 400}
-"""The sum of the hosts' rates by the kind of rails: two cores carry as much, so that a healthy
-network is healthy. The ends of UDP rails do the work that the kernel does for TCP."""
+LAB_MBIT = 800
+"""The sum of the hosts' rates: two cores carry as much, so that a healthy network is healthy."""
 KINDS = ("none", "nic rate", "rate", "loss", "nic loss", "delay", "jitter", "corrupt", "rank")
 FAULTY = 113
 """The seed from which on all jobs are healthy; of those before, 100 have a fault."""
@@ -81,7 +80,7 @@ def draw(seed: int) -> Start:
     hosts, rail = random.choice((4, 4, 4, 8)), random.choice(("tcp", "tcp", "udp"))
     base = Start(kind=kind, hosts=hosts, rail=rail)
     one, other = random.sample(range(hosts), 2)
-    rate_mbit = LAB_MBIT[rail] // hosts
+    rate_mbit = LAB_MBIT // hosts
     low, high = sorted((one, other))
     share = random.uniform(0.1, 0.75)
     rate = f"rate {round(rate_mbit * share)}Mbit"
@@ -127,7 +126,7 @@ def run(start: Start, *, keep: Path | None = None) -> Named:
     try:
         place = folder / "kept"
         command = ["run", "--lab", "--hosts", str(start.hosts)]
-        command += ["--rate", f"{LAB_MBIT[start.rail] // start.hosts}Mbit", "--keep", str(place)]
+        command += ["--rate", f"{LAB_MBIT // start.hosts}Mbit", "--keep", str(place)]
         for fault in start.faults:
             command += ["--fault", fault]
         model = "pipeline" if start.kind == "pipeline" else "data-parallel"

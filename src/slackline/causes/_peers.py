@@ -93,6 +93,8 @@ class Peers:
         self._began_ns = 0
         """The Unix time at which there was first anything to compare; 0 before."""
         self._seen_ns: dict[_Part, int] = {}
+        self._shown_ns: dict[_Part, int] = {}
+        """The Unix time at which a part was last found unlike its peers."""
         self._told: dict[_Part, Found] = {}
         """The findings that were named, each as it was named first."""
         self.covered: frozenset[Direction] = frozenset()
@@ -128,7 +130,15 @@ class Peers:
         # The evidence about a rank counts from its beginning, also while a link explains it.
         shown = {**parts, **_by_part(self._ranks)}
         self._seen_ns = {part: self._seen_ns.get(part, now_ns) for part in shown}
+        self._shown_ns |= dict.fromkeys(parts, now_ns)
         known = {rank for cause in others for rank in cause.ranks}
+        # What is wrong with a host's NIC, or with a rank, shows in single links too.
+        beside = {
+            rank
+            for kind, ranks, rail in self._told
+            if kind is not Kind.LINK and now_ns - self._shown_ns[kind, ranks, rail] < REPORTED_NS
+            for rank in ranks
+        }
         waiting = now_ns - self._began_ns < _LATE_NS and any(
             pace.own_ns is None and pace.early_ns is None for pace in paces.values()
         )
@@ -139,7 +149,9 @@ class Peers:
             seen_ns = self._seen_ns[part]
             if now_ns - seen_ns < _HOLD_NS:
                 continue
-            if part not in self._told and (known & set(each.ranks) or (each.udp and waiting)):
+            explained = known | beside if each.kind is Kind.LINK else known
+            fresh = part not in self._told
+            if fresh and (explained & set(each.ranks) or (each.udp and waiting)):
                 continue
             self._told[part] = each
             if each.links:

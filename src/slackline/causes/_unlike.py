@@ -43,6 +43,9 @@ time: what counts is the loss in the calmest of reports of so many packets, with
 Those links lose too much whose loss exceeds that of all others by a factor, which is 1 and so much
 for the square root of the number of directions: 1.7 for four hosts, 2.5 for eight."""
 
+_PACKET_BYTES = 400
+"""The least mean packet of a report that tells of losses: acknowledgements are not sent again."""
+
 _DROPPED_BESIDE = 0.03
 """The least loss beside a slow part, for which data come in bursts elsewhere."""
 
@@ -58,8 +61,8 @@ _CARRIED, _UDP_CARRIED, _BUSY_NS, _BYTES = 0.8, 0.6, 200_000_000, 20_000
 have their own. Readings need so much busy time and bytes."""
 
 _NEARLY, _APART = 0.9, 0.85
-"""A NIC is slow if half of its directions are below that share, and all below `_NEARLY`. A NIC of UDP rails is slow, too, if all of its links carry less than this share of what the
-slowest of the links between other hosts carries."""
+"""A NIC is slow if half of its directions are below that share, and all below `_NEARLY`; on UDP
+rails also if all are below the share `_APART` of the slowest link between other hosts."""
 
 _WAIT_FACTOR, _WAIT_NS, _WAIT_BYTES = 1.25, 3_000_000, 24_000
 """Data behind a low rate wait in its queue: this factor of the others' wait at least, and longer by
@@ -160,7 +163,7 @@ def _read(link: Link, least: int) -> _Reading:
         return _NOTHING
     packets = resent = busy_ns = confirmed = longest_ns = 0
     loaded = []
-    for each in latest:  # Jobs may have thousands of directions, so one look at each report.
+    for each in latest:
         packets += each.packets
         resent += each.resent
         busy_ns += each.busy_ns
@@ -174,7 +177,8 @@ def _read(link: Link, least: int) -> _Reading:
     carried = comparable and busy_ns >= _BUSY_NS and confirmed >= _BYTES
     lost = resent / packets if packets else None
     if latest[0].kind == "udp":
-        shares = [r.resent / r.packets for r in latest if r.packets >= _INTERVAL_PACKETS]
+        full = [r for r in latest if r.sent_bytes >= r.packets * _PACKET_BYTES]
+        shares = [r.resent / r.packets for r in full if r.packets >= _INTERVAL_PACKETS]
         lost = sorted(shares)[len(shares) // _CALM] if len(shares) >= least else None
     return _Reading(
         lost=lost,
