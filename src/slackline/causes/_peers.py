@@ -132,13 +132,7 @@ class Peers:
         self._seen_ns = {part: self._seen_ns.get(part, now_ns) for part in shown}
         self._shown_ns |= dict.fromkeys(parts, now_ns)
         known = {rank for cause in others for rank in cause.ranks}
-        # What is wrong with a host's NIC, or with a rank, shows in single links too.
-        beside = {
-            rank
-            for kind, ranks, rail in self._told
-            if kind is not Kind.LINK and now_ns - self._shown_ns[kind, ranks, rail] < REPORTED_NS
-            for rank in ranks
-        }
+        known_for_links = known | self._told_ranks(now_ns)
         waiting = now_ns - self._began_ns < _LATE_NS and any(
             pace.own_ns is None and pace.early_ns is None for pace in paces.values()
         )
@@ -149,7 +143,7 @@ class Peers:
             seen_ns = self._seen_ns[part]
             if now_ns - seen_ns < _HOLD_NS:
                 continue
-            explained = known | beside if each.kind is Kind.LINK else known
+            explained = known_for_links if each.kind is Kind.LINK else known
             fresh = part not in self._told
             if fresh and (explained & set(each.ranks) or (each.udp and waiting)):
                 continue
@@ -160,6 +154,18 @@ class Peers:
             causes.append(_cause(each, self._job.begun_ns if early else seen_ns, early=early))
         self.covered = frozenset().union(*(cause.links for cause in causes))
         return causes
+
+    def _told_ranks(self, now_ns: int) -> set[int]:
+        """Return the ranks of the NICs and ranks that were named, and found again lately.
+
+        What is wrong with a NIC or a rank shows in single links too.
+        """
+        found = set[int]()
+        for part in self._told:
+            kind, ranks, _ = part
+            if kind is not Kind.LINK and now_ns - self._shown_ns[part] < REPORTED_NS:
+                found.update(ranks)
+        return found
 
 
 def compare_links(hosts: Sequence[str], reports: Iterable[LinkReport]) -> list[Cause]:
