@@ -65,7 +65,7 @@ _START_NS = 15_000_000_000
 """The time within which a difference must show to hold since the start. It begins when there is
 anything to compare: a job may load data for minutes before its first step."""
 
-_LATE_NS = 6_000_000_000
+_LATE_NS = 4_500_000_000
 """The time for which a finding about a UDP rail, which a late process would explain, waits for the
 ranks' own times. It begins when there is anything to compare."""
 
@@ -125,14 +125,14 @@ class Peers:
                 self._began_ns = now_ns
             told = [each for each in self._told.values() if each.kind is Kind.RANK]
             self._ranks = _of_ranks(paces)
-            self._found = _of_all(of_links(self._job, plan, readings), self._ranks, paces, told)
+            links = of_links(self._job, plan, readings, alike=bool(paces))
+            self._found = _of_all(links, self._ranks, paces, told)
         parts = _by_part(self._found)
         # The evidence about a rank counts from its beginning, also while a link explains it.
         shown = {**parts, **_by_part(self._ranks)}
         self._seen_ns = {part: self._seen_ns.get(part, now_ns) for part in shown}
         self._shown_ns |= dict.fromkeys(parts, now_ns)
         known = {rank for cause in others for rank in cause.ranks}
-        known_for_links = known | self._told_ranks(now_ns)
         waiting = now_ns - self._began_ns < _LATE_NS and any(
             pace.own_ns is None and pace.early_ns is None for pace in paces.values()
         )
@@ -143,10 +143,10 @@ class Peers:
             seen_ns = self._seen_ns[part]
             if now_ns - seen_ns < _HOLD_NS:
                 continue
-            explained = known_for_links if each.kind is Kind.LINK else known
-            fresh = part not in self._told
-            if fresh and (explained & set(each.ranks) or (each.udp and waiting)):
-                continue
+            if part not in self._told:
+                explained = known | self._told_beside(each.kind, now_ns)
+                if explained & set(each.ranks) or (each.udp and waiting):
+                    continue
             self._told[part] = each
             if each.links:
                 self.bursts_ns = max(self.bursts_ns, _BURST_NS, each.excess_ns)
@@ -155,15 +155,17 @@ class Peers:
         self.covered = frozenset().union(*(cause.links for cause in causes))
         return causes
 
-    def _told_ranks(self, now_ns: int) -> set[int]:
-        """Return the ranks of the NICs and ranks that were named, and found again lately.
+    def _told_beside(self, kind: Kind, now_ns: int) -> set[int]:
+        """Return the ranks of what was named that may show as a part of this kind too.
 
-        What is wrong with a NIC or a rank shows in single links too.
+        What is wrong with a NIC or a rank shows in single links, and takes time of the ranks. A NIC
+        is named after its links, when it has become clear that all are alike.
         """
         found = set[int]()
         for part in self._told:
-            kind, ranks, _ = part
-            if kind is not Kind.LINK and now_ns - self._shown_ns[part] < REPORTED_NS:
+            other, ranks, _ = part
+            lately = now_ns - self._shown_ns[part] < REPORTED_NS
+            if lately and other is not kind and (kind, other) != (Kind.NIC, Kind.LINK):
                 found.update(ranks)
         return found
 

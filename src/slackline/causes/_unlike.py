@@ -4,14 +4,13 @@ What tells is the first of lost packets, round trips and carried rates that diff
 by all of its links that differ: the NIC of a host, else a link or one direction of it.
 """
 
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from statistics import median
 
 from slackline.causes._cause import Kind
 from slackline.causes._hosts import Direction, Layout
+from slackline.causes._outliers import above_the_gap, best_quarter
 from slackline.history import Job, Link
 from slackline.units import show_percent, show_rate, show_time
 
@@ -36,12 +35,11 @@ _LOST, _LOST_FACTOR, _RESENT, _FEW_RESENT = 0.003, 5.0, 8, 3
 """Packets are lost if this share and this number were sent again, and the factor times the share of
 the best quarter of the links. Fewer packets count on a NIC some of whose links lose as many."""
 
-_DROPPED, _GAP, _INTERVAL_PACKETS, _CALM = 0.0025, 0.2, 200, 8
+_DROPPED, _INTERVAL_PACKETS, _CALM = 0.0035, 200, 8
 """The same for UDP rails, which find the rate of their path by filling queues that then drop
 packets. They do so in some seconds and not in others, while a faulty part loses packets all the
 time: what counts is the loss in the calmest of reports of so many packets, without one in eight.
-Those links lose too much whose loss exceeds that of all others by a factor, which is 1 and so much
-for the square root of the number of directions: 1.7 for four hosts, 2.5 for eight."""
+Those links lose too much whose loss stands out (`above_the_gap`)."""
 
 _PACKET_BYTES = 400
 """The least mean packet of a report that tells of losses: acknowledgements are not sent again."""
@@ -59,6 +57,10 @@ _FAR_NS, _FAR_FACTOR = 2_000_000, 4.0
 _CARRIED, _UDP_CARRIED, _BUSY_NS, _BYTES = 0.8, 0.6, 200_000_000, 20_000
 """A rate is low below this share of the peers' rate; UDP rails, whose shares of a path vary more,
 have their own. Readings need so much busy time and bytes."""
+
+_SELDOM, _SELDOM_UNLIKE = 0.03, 0.2
+"""The least part of the median link's bytes, where all ranks send alike and where they do not: a few
+small messages, which are acknowledged late, tell of no rate."""
 
 _NEARLY, _APART = 0.9, 0.85
 """A NIC is slow if half of its directions are below that share, and all below `_NEARLY`; on UDP
@@ -85,6 +87,7 @@ class _Reading:
     trip_ns: int | None
     longest_ns: int | None
     rate: float | None
+    carried_bytes: int = 0
     negotiated_bps: int = 0
     kind: str = "tcp"
     queued_ns: float | None = None
@@ -145,11 +148,14 @@ def trips_of(job: Job, plan: Layout) -> Readings:
     return found
 
 
-def of_links(job: Job, plan: Layout, readings: Readings) -> list[Found]:
-    """Return the links and NICs that differ from the others of their rail."""
+def of_links(job: Job, plan: Layout, readings: Readings, *, alike: bool = True) -> list[Found]:
+    """Return the links and NICs that differ from the others of their rail.
+
+    `alike` says that all ranks have the same part in a step, and so send alike.
+    """
     several = len(readings) > 1
     rails = [_Rail(job, plan, rail, readings, several=several) for rail in sorted(readings)]
-    return [found for rail in rails for found in rail.differences()]
+    return [found for rail in rails for found in rail.differences(alike=alike)]
 
 
 def _between_hosts(rank: int, peer: int, plan: Layout) -> bool:
@@ -186,6 +192,7 @@ def _read(link: Link, least: int) -> _Reading:
         trip_ns=link.least_round_trip_ns or None,
         longest_ns=longest_ns or None,
         rate=confirmed * 8e9 / busy_ns if carried else None,
+        carried_bytes=confirmed,
         negotiated_bps=latest[0].negotiated_bps,
         kind=latest[0].kind,
         queued_ns=max(0, median(loaded) - link.least_round_trip_ns) if loaded else None,
@@ -217,15 +224,18 @@ class _Rail:
         self._left = set(self._readings)
         self._udp = any(each.kind == "udp" for each in self._readings.values())
 
-    def differences(self) -> list[Found]:
+    def differences(self, *, alike: bool) -> list[Found]:
         """Return what differs, each direction once, by the first quantity that tells.
 
-        A UDP rail loses more packets where the path is slow, so its losses tell last.
+        A UDP rail loses more packets where the path is slow, so its losses tell last; it carries
+        and loses what the traffic makes it, so that only like traffic tells anything.
         """
+        if self._udp and not alike:
+            return self._far()
         if self._udp:
-            return [*self._far(), *self._slow(), *self._losing(dropping=True)]
+            return [*self._far(), *self._slow(alike=True), *self._losing(dropping=True)]
         found = [*self._losing(dropping=False), *self._far()]
-        return [*found, *(replace(each, low_rate=True) for each in self._slow())]
+        return [*found, *(replace(each, low_rate=True) for each in self._slow(alike=alike))]
 
     def _losing(self, *, dropping: bool) -> list[Found]:
         lost = {
@@ -237,9 +247,9 @@ class _Rail:
             return []
         if dropping:
             explained = len(self._left) < len(self._readings)
-            limit = _above_the_gap(lost.values(), _DROPPED_BESIDE if explained else _DROPPED)
+            limit = above_the_gap(lost.values(), _DROPPED_BESIDE if explained else _DROPPED)
         else:
-            limit = max(_LOST, _LOST_FACTOR * _best_quarter(lost.values()))
+            limit = max(_LOST, _LOST_FACTOR * best_quarter(lost.values()))
         resent = {way: each.resent for way, each in self._readings.items()}
         losing = {
             way for way, share in lost.items() if share >= limit and resent[way] >= _FEW_RESENT
@@ -288,7 +298,7 @@ class _Rail:
         hosts = {self._plan.host_of[rank] for ends in trips for rank in ends}
         if len(hosts) < LEAST_HOSTS or len(trips) < LEAST_HOSTS:
             return trips, set(), {}
-        base = _best_quarter(trips.values())
+        base = best_quarter(trips.values())
         far = {ends for ends, trip_ns in trips.items() if trip_ns > _FAR_NS + _FAR_FACTOR * base}
         return trips, far, _sites(hosts, [self._hosts(ends) for ends in trips.keys() - far])
 
@@ -319,11 +329,14 @@ class _Rail:
         excess_ns = max((trips[_ends(*way)] for way in ways), default=0)
         return [replace(each, excess_ns=excess_ns) for each in found]
 
-    def _slow(self) -> list[Found]:
+    def _slow(self, *, alike: bool) -> list[Found]:
+        known = {way: each for way, each in self._readings.items() if each.rate is not None}
+        seldom, nearly = (_SELDOM, _NEARLY) if alike else (_SELDOM_UNLIKE, 0.0)
+        usual_bytes = median(each.carried_bytes for each in known.values()) if known else 0
         rates = {
-            way: each.rate
-            for way, each in self._readings.items()
-            if each.rate is not None and way in self._left
+            way: each.rate or 0.0
+            for way, each in known.items()
+            if way in self._left and each.carried_bytes >= seldom * usual_bytes
         }
         hosts = {host for way in rates for host in self._hosts(way)}
         if len(rates) < _LEAST_PAIRS:
@@ -350,7 +363,7 @@ class _Rail:
                 if len(rest) < _LEAST_PAIRS:
                     continue
                 parts = [rates[way] / self._usual(way, others, rates) for way in ways]
-                below = median(parts) < limit and max(parts) < max(limit, _NEARLY)
+                below = median(parts) < limit and max(parts) < max(limit, nearly)
                 apart = self._udp and not explained and most < _APART * min(rest)
                 if (below or apart) and self._queued(ways, others):
                     peers = f"links between other hosts carry {show_rate(median(rest))}"
@@ -573,27 +586,6 @@ def _wait_longer(mine_ns: float, theirs_ns: float, rate_bps: float) -> bool:
     """Return whether data wait longer in a queue of this rate than those of others do."""
     much = mine_ns - theirs_ns >= _WAIT_NS or mine_ns * rate_bps / 8e9 >= _WAIT_BYTES
     return mine_ns >= _WAIT_FACTOR * theirs_ns and much
-
-
-def _above_the_gap(values: Collection[float], least: float) -> float:
-    """Return the least of the values that stand out: those above the widest gap in the upper half.
-
-    The gap is a ratio, and the values above it are at least `least`; infinity if there is none.
-    """
-    ordered = sorted(values, reverse=True)
-    enough = 1 + _GAP * math.sqrt(len(ordered))
-    gaps = [
-        (above / max(below, least / enough), above)
-        for above, below in pairwise(ordered[: len(ordered) // 2 + 1])
-        if above >= least
-    ]
-    ratio, limit = max(gaps, default=(0.0, 0.0))
-    return limit if ratio >= enough else math.inf
-
-
-def _best_quarter(values: Collection[float]) -> float:
-    """Return the value below which a quarter of the values lie."""
-    return sorted(values)[(len(values) - 1) // 4]
 
 
 def _ends(one: int, other: int) -> _Pair:
