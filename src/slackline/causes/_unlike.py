@@ -59,8 +59,8 @@ _CARRIED, _UDP_CARRIED, _BUSY_NS, _BYTES = 0.8, 0.6, 200_000_000, 20_000
 have their own. Readings need so much busy time and bytes."""
 
 _SELDOM, _SELDOM_UNLIKE = 0.03, 0.2
-"""The least part of the median link's bytes, where all ranks send alike and where they do not: a few
-small messages, which are acknowledged late, tell of no rate."""
+"""The least part of the median link's bytes, where all ranks send alike and where they do not: a
+few small messages, which are acknowledged late, tell of no rate."""
 
 _NEARLY, _APART = 0.9, 0.85
 """A NIC is slow if half of its directions are below that share, and all below `_NEARLY`; on UDP
