@@ -21,6 +21,10 @@ _LEAST_PEERS = 4
 _FACTOR = 2.0
 """A direction is unlike its peers from this factor on of what three quarters of them have."""
 
+_SLICE_NS = 4_000_000
+"""The additional latency of the answers of a process that waits for a core, which the engine of a
+UDP rail needs for its answers."""
+
 _REPORTS = 10
 """The number of latest reports that tell how long data wait."""
 
@@ -44,7 +48,8 @@ def loses_as_its_peers(job: Job, direction: Direction, since_ns: int) -> bool:
 
 
 def waits_as_its_peers(job: Job, direction: Direction, over_ns: int) -> bool:
-    """Return whether the additional latency of a UDP rail is no more than data wait elsewhere.
+    """Return whether the additional latency of a UDP rail is no more than data wait elsewhere, or
+    than a process waits for a core.
 
     False for other rails, and while there is too little to compare.
     """
@@ -56,7 +61,7 @@ def waits_as_its_peers(job: Job, direction: Direction, over_ns: int) -> bool:
         for (rank, peer, rail), other in job.links.items()
         if {rank, peer} != set(direction[:2]) and (wait_ns := _wait_ns(other)) is not None
     ]
-    return _like(over_ns, others)
+    return over_ns < _SLICE_NS or _like(over_ns, others)
 
 
 def _like(mine: float, others: list[float]) -> bool:
