@@ -139,9 +139,9 @@ void bind_operations(nb::module_& m) {
           },
           "others"_a, "word"_a, "value"_a, nb::call_guard<nb::gil_scoped_release>(),
           "Have the engine write the 32 bits `value` to the address `word` when this operation and "
-          "`others` have ended, unless one of them fails. Return False, and do nothing, if all "
-          "have "
-          "ended, or one has failed. The word must outlive the operations.")
+          "`others` have ended, unless one of them fails, before that end can be seen. Return "
+          "False, and do nothing, if all have ended, or one has failed. The word must outlive the "
+          "operations.")
       .def(
           "key", [](const BoundRequest& j) { return key_of(j.request); },
           "Return the operation's key, which next_completion() returns too.")

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "frames.h"
@@ -48,6 +49,21 @@ TEST("a gate opens when the last of its operations has ended") {
     CHECK_EQUAL(read(word), kOpen);
     CHECK_EQUAL(second->values.back(), 2.0f);
   }
+}
+
+TEST("whoever sees that an operation has ended finds its gate open") {
+  Ranks ranks(2, Kind::kShared);
+  on_every_rank(2, [&](int rank) {
+    std::uint32_t word = 0;
+    for (std::uint32_t round = 1; round <= 20'000; ++round) {
+      const auto posted = post(ranks, rank);
+      const bool opens = ranks.engine(rank).open_at_end({posted->request.get()}, word, round);
+      while (!posted->request->finished()) std::this_thread::yield();
+      // Its owner may use the word for the next gate from now on.
+      if (opens) CHECK_EQUAL(read(word), round);
+      finish(ranks.engine(rank), posted->request);
+    }
+  });
 }
 
 TEST("operations that have ended open no gate, and one that runs opens it alone") {

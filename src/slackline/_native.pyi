@@ -216,7 +216,7 @@ class Request:
 
     def open_at_end(self, others: Sequence[Request], word: int, value: int) -> bool:
         """
-        Have the engine write the 32 bits `value` to the address `word` when this operation and `others` have ended, unless one of them fails. Return False, and do nothing, if all have ended, or one has failed. The word must outlive the operations.
+        Have the engine write the 32 bits `value` to the address `word` when this operation and `others` have ended, unless one of them fails, before that end can be seen. Return False, and do nothing, if all have ended, or one has failed. The word must outlive the operations.
         """
 
     def key(self) -> int:

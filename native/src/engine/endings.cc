@@ -103,11 +103,12 @@ void Endings::end(Request& request, RequestState state) {
   }
   uses_.reports.count_end();
   request.replay_copy.reset();
-  request.state.store(state, std::memory_order_release);
+  // Before the end is published: from then on, the owner of a word may use it for its next gate.
   const auto gates = std::exchange(request.gates, {});
   if (state == RequestState::kDone) {
     for (const auto& gate : gates) gate->ended();
   }
+  request.state.store(state, std::memory_order_release);
   if (request.queue) std::exchange(request.queue, nullptr)->push(alive);
   uses_.bell.operation_ended(request.async_counted);
   if (request.wants_callback) uses_.completions.push(alive);

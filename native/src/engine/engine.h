@@ -69,8 +69,8 @@ class Engine {
   // Let next_completion() return `request` once. Return true, and do nothing, if it has finished.
   bool watch(Request& request);
   // Write `value` to `word` when the last of the operations has ended, unless one of them fails.
-  // Return false, and do nothing, if all of them have ended, or one has failed. The word must
-  // outlive the operations.
+  // The word is written before the end of the last operation can be seen. Return false, and do
+  // nothing, if all of them have ended, or one has failed. The word must outlive the operations.
   bool open_at_end(const std::vector<Request*>& requests, std::uint32_t& word, std::uint32_t value);
   // Block until a watched operation finishes. Return null once the engine is closed.
   std::shared_ptr<Request> next_completion();

@@ -32,7 +32,6 @@ _RECENT, _LEARN, _EVERY, _STALLS = 128, 12, 8, 3
 """The long own time is the third longest of 128 collectives, since one or two may be stalls. The
 time is known from 12 collectives on, and found anew after 8."""
 
-
 _LATEST = 12
 """The number of collectives before which own times are added up."""
 

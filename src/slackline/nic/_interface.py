@@ -83,7 +83,7 @@ class Transfer(Protocol):
 
         The word has 32 bits. The store needs no thread of Python, so that a stream of an
         accelerator which waits for it goes on while such threads cannot run. It comes before the
-        callbacks, and only if the operation still runs: a callback must open the gate too.
+        end can be seen, and only if the operation still runs: a callback must open the gate too.
         """
 
 

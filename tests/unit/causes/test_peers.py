@@ -112,7 +112,7 @@ def test_neighbours_that_carry_larger_messages_hide_no_slow_nic(
 def test_a_rank_that_is_late_for_its_tcp_rails_is_named_before_its_nic(
     tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
 ):
-    """A process that is slow by far takes its data late, so that its links carry less."""
+    """Slow a rank by far: it takes its data late, so that its links carry less."""
     network = replace(network, udp=False)
     host = data.draw(st.integers(0, network.hosts - 1), label="host")
     slower = data.draw(st.one_of(st.floats(1.0, 1.25), st.floats(2.3, 4.0)), label="slower")
@@ -222,7 +222,7 @@ def test_rails_of_two_hosts_with_late_ends_or_with_other_nics_are_no_fault(
 def test_rates_within_a_host_are_not_compared(
     tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
 ):
-    """Its cores copy the bytes, and are shared unevenly: the same rates between hosts get names."""
+    """Name rates between hosts alone: within a host, cores copy the bytes, and share unevenly."""
     some = data.draw(st.lists(st.sampled_from(network.ways), min_size=1, unique=True), label="slow")
     rates = {way: data.draw(st.floats(0.1, 0.6)) for way in some}
     names = ["vm"] * network.hosts
@@ -339,7 +339,7 @@ def test_a_nic_that_is_cut_is_named_once_more_although_it_has_always_been_slow(t
 def test_links_with_a_few_small_messages_are_no_slow_links(
     tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
 ):
-    """A pipeline's last stage tells the first one when to stop, and nothing else."""
+    """Let some links carry a few bytes a second, as those of a flag that ends a pipeline do."""
     network = replace(network, udp=False, rate_bps=60e6)
     ways = data.draw(st.sets(st.sampled_from(network.ways), min_size=1, max_size=5), label="ways")
     assert told(tmp_path_factory.mktemp("job"), replace(network, seldom=frozenset(ways))) == []

@@ -84,7 +84,7 @@ def test_bursts_of_loss_on_a_udp_rail_are_no_fault(
 def test_a_rank_that_is_late_for_its_udp_rails_is_named_before_its_nic(
     tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
 ):
-    """The kernel drops packets that a slow process reads late from its UDP rails; rates fall."""
+    """Slow a rank by far: it reads its UDP rails late, so that the kernel drops their packets."""
     host = data.draw(st.integers(0, network.hosts - 1), label="host")
     slower = data.draw(st.one_of(st.floats(1.0, 1.25), st.floats(2.3, 4.0)), label="slower")
     ways = network.of_host(host)
@@ -105,7 +105,7 @@ def test_a_rank_that_is_late_for_its_udp_rails_is_named_before_its_nic(
 def test_a_udp_link_that_begins_to_lose_packets_as_all_others_do_is_no_fault(
     tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
 ):
-    """A new pattern of traffic fills queues everywhere; a link that alone loses more is named."""
+    """Fill queues by a new pattern of traffic on all links, or lose packets on one link alone."""
     way = data.draw(st.sampled_from(network.ways), label="way")
     common, alone = data.draw(st.sampled_from([(0.06, 0.0), (0.0, 0.06)]), label="losses")
     busier = replace(network, lost=common, losses={way: alone})
@@ -116,7 +116,7 @@ def test_a_udp_link_that_begins_to_lose_packets_as_all_others_do_is_no_fault(
 
 @pytest.mark.parametrize("udp", [False, True])
 def test_udp_rails_are_compared_only_while_all_ranks_send_alike(tmp_path: Path, udp: bool):
-    """The traffic of a pipeline decides what its UDP rails carry and lose."""
+    """Name no UDP link of a pipeline, where traffic decides what each link carries and loses."""
     network = Network(hosts=4, ring=False, seed=3, udp=udp)
     slow = replace(network, rates=dict.fromkeys(network.of_host(2), 0.3), losses={(0, 1): 0.05})
     message = (Collective.POINT_TO_POINT, 0, 1, 400, 9, 1, 5, 0, 0, 0, 1, *(1, 2, 3), 0, 0)
