@@ -43,6 +43,12 @@ double seconds_now() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
 }
 
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
 // The first words about the schedule that is played at this moment, for a crash in its middle.
 char playing[128] = "";
 
@@ -58,7 +64,7 @@ void crashed(int number) {
 }
 
 void announce_crashes() {
-#if !defined(__SANITIZE_ADDRESS__)           // which tells more, and names the place
+  if (kSanitized) return;                    // the sanitizer tells more, and names the place
   static std::array<char, 16 << 10> memory;  // the stack of a thread may be full
   stack_t stack{};
   stack.ss_sp = memory.data();
@@ -69,7 +75,6 @@ void announce_crashes() {
   action.sa_flags = SA_ONSTACK;
   for (const int number : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT})
     ::sigaction(number, &action, nullptr);
-#endif
 }
 
 class Run {

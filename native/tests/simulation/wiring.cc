@@ -224,9 +224,9 @@ void Wiring::kill(int number) {
   // A rank that has lost its rails before does not learn of the end by them, but by a call.
   system_.at(system_.now_ns() + kCallNs, [this, number] {
     for (int peer = 0; peer < schedule_.processes(); ++peer) {
-      const int rails = schedule_.rails[static_cast<std::size_t>(schedule_.pair_of(peer, number))];
-      if (peer == number || rails == 0 || !system_.process(peer).alive || station(peer).left)
-        continue;
+      if (peer == number || !system_.process(peer).alive || station(peer).left) continue;
+      const auto pair = static_cast<std::size_t>(schedule_.pair_of(peer, number));
+      if (schedule_.rails[pair] == 0) continue;
       const int link = station(peer).links[static_cast<std::size_t>(number)];
       system_.start(
           peer,

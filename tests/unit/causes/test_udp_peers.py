@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from invented_network import NETWORKS, SECONDS, UDP_NETWORKS, Network, Way, compared, told
 from invented_records import verdict
+from made_records import MS_NS as MS
 from made_records import SECOND_NS as S
 from made_records import operations
 
@@ -123,3 +124,20 @@ def test_udp_rails_are_compared_only_while_all_ranks_send_alike(tmp_path: Path, 
     causes = told(tmp_path, slow, events={0: [operations(0, message)]})
     names = {cause.name for cause in causes}
     assert names == (set() if udp else {"NIC 0 of host node2", "link 0>1"})
+
+
+@given(network=UDP_NETWORKS, data=st.data())
+def test_a_udp_link_is_slow_if_its_data_wait_longer_than_those_of_all_others(
+    tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
+):
+    """Add less than a queue of the other links holds, or less than a process waits for a core."""
+    way = data.draw(st.sampled_from(network.ways), label="way")
+    queued_ns = 52_000 * 8e9 / network.rate_bps
+    usual = data.draw(st.booleans(), label="usual")
+    if usual:
+        over_ns = data.draw(st.floats(0.5, 0.95), label="part") * max(2 * queued_ns, 4 * MS)
+    else:
+        over_ns = data.draw(st.floats(1.2, 3.0), label="times") * max(2 * queued_ns, 4 * MS)
+    told_of = {8: [verdict(*way, 8 * S, "slow", over_ns=round(over_ns))]}
+    causes = told(tmp_path_factory.mktemp("job"), network, events=told_of)
+    assert [cause.name for cause in causes] == ([] if usual else ["link {}>{}".format(*way)])
