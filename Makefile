@@ -59,14 +59,14 @@ $(TORCH)/.torch: constraints.txt | $(BIN)/python
 	@touch $@
 
 NATIVE_PASSED := $(patsubst %,build/native-%.passed,plain address thread fuzzed)
-# The reports of the sanitizers come last, where whoever reads a long output looks first.
+# The reports of the sanitizers are printed last, since the beginning of a long output may be cut off.
 test-native: export ASAN_OPTIONS := log_path=$(CURDIR)/build/sanitizer:print_legend=0
 test-native: export UBSAN_OPTIONS := log_path=$(CURDIR)/build/sanitizer:print_stacktrace=1
 test-native: export TSAN_OPTIONS := log_path=$(CURDIR)/build/sanitizer
 test-native: setup  ## the native core's tests: plain, address + undefined, thread sanitizer, fuzzers briefly
 	rm -f build/sanitizer.*
 	+$(MAKE) --no-print-directory -j 2 --output-sync $(NATIVE_PASSED) || \
-	  { head -qn 60 $$(find build -maxdepth 1 -name 'sanitizer.*'); exit 1; }
+	  { find build -maxdepth 1 -name 'sanitizer.*' -exec head -qn 60 {} +; exit 1; }
 
 fuzz: $(VENV)/.tools  ## every parser of the core for SECONDS=60 each, or FUZZ=<name>; with libFuzzer where there is clang
 ifneq ($(shell command -v clang++),)

@@ -51,7 +51,7 @@ TEST("a gate opens when the last of its operations has ended") {
   }
 }
 
-TEST("whoever sees that an operation has ended finds its gate open") {
+TEST("a gate is open before the end of its operation can be seen") {
   Ranks ranks(2, Kind::kShared);
   on_every_rank(2, [&](int rank) {
     std::uint32_t word = 0;
@@ -59,7 +59,7 @@ TEST("whoever sees that an operation has ended finds its gate open") {
       const auto posted = post(ranks, rank);
       const bool opens = ranks.engine(rank).open_at_end({posted->request.get()}, word, round);
       while (!posted->request->finished()) std::this_thread::yield();
-      // Its owner may use the word for the next gate from now on.
+      // From now on the owner of the word may use it for another gate.
       if (opens) CHECK_EQUAL(read(word), round);
       finish(ranks.engine(rank), posted->request);
     }

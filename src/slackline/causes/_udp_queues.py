@@ -48,10 +48,11 @@ def loses_as_its_peers(job: Job, direction: Direction, since_ns: int) -> bool:
 
 
 def waits_as_its_peers(job: Job, direction: Direction, over_ns: int) -> bool:
-    """Return whether the additional latency of a UDP rail is no more than data wait elsewhere, or
-    than a process waits for a core.
+    """Return whether the additional latency of a UDP rail needs no explanation.
 
-    False for other rails, and while there is too little to compare.
+    It needs none if data wait as long on the other links, or if it is less than the time for which
+    a process may wait for a core. False for other rails; an additional latency above that time
+    needs an explanation while there are too few other links to compare.
     """
     link = job.links.get(direction)
     if link is None or link.latest.kind != "udp":
