@@ -373,6 +373,9 @@ NB_MODULE(_native, m) {
       .def("unreachable", on_connections(&Connections::unreachable), "link"_a, "reason"_a,
            nb::call_guard<nb::gil_scoped_release>(),
            "Take a link down because the peer's process is known to be gone.")
+      .def("forget_link", on_connections(&Connections::forget_link), "link"_a,
+           nb::call_guard<nb::gil_scoped_release>(),
+           "End a link that has had no rail and that no group has.")
       .def("hindered", on_connections(&Connections::hindered), "link"_a, "why"_a,
            nb::call_guard<nb::gil_scoped_release>(),
            "Set the reason why a link has no first rail yet.")

@@ -58,24 +58,72 @@ class Table {
 
 TEST("links have the numbers 0, 1, 2 and no rail at first") {
   Table table;
-  CHECK(table.links.empty());
   for (int number = 0; number < 3; ++number) {
     const Link& link = table.add();
     CHECK_EQUAL(link.index(), number);
-    CHECK(&table.links.at(number) == &link && !link.made());
+    CHECK(table.links.find(number) == &link && !link.made());
   }
-  CHECK(!table.links.empty() && table.links.made().empty() && table.links.rails().empty());
+  CHECK(table.links.made().empty() && table.links.rails().empty());
   for (const int number : {-1, 3}) {
     bool thrown = false;
     try {
-      table.links.at(number);
+      table.links.find(number);
     } catch (const std::out_of_range&) {
       thrown = true;
     }
     CHECK(thrown);
   }
   table.links.clear();
-  CHECK(table.links.empty());
+  for (int number = 0; number < 3; ++number) CHECK(table.links.find(number) == nullptr);
+}
+
+TEST("links that have ended and that nothing uses are removed, and their counts stay") {
+  Table table;
+  Link& lives = table.add();
+  Link& used = table.add();
+  Link& ended = table.add();
+  for (Link* link : {&lives, &used, &ended}) {
+    table.connect(*link);
+    link->control(blank_header(wire::FrameKind::kBye));
+  }
+  table.links.send();
+  Port::Counts before;
+  table.links.count(before);
+  CHECK(used.give_up("gone") && ended.give_up("gone"));
+  table.links.mark_dirty(ended);
+
+  table.links.remove_ended([&](Link& link) { return &link == &used; });
+
+  CHECK((table.links.made() == std::vector<Link*>{&lives, &used}));
+  CHECK(table.links.find(2) == nullptr && table.links.find(1) == &used);
+  for (const Link* link : table.links.take_dirty()) CHECK(link == &lives || link == &used);
+  CHECK_EQUAL(table.links.rails().size(), 2u);
+  Port::Counts after;
+  table.links.count(after);
+  for (const char* name : {"tcp_frames_sent", "tcp_bytes_sent", "tcp_system_calls"})
+    CHECK_EQUAL(after[name], before[name]);
+  CHECK_EQUAL(after["tcp_frames_sent"], 3u);
+  CHECK_EQUAL(table.add().index(), 3);
+}
+
+TEST("a link that has been removed is renewed as one that has ended") {
+  Table table;
+  Link& link = table.add();
+  CHECK(&table.links.find_or_renew(0, table.parts.machine.link_uses()) == &link);
+  link.forget("nobody needs it");
+  CHECK(link.down);
+  table.links.remove_ended([](const Link&) { return false; });
+  const Link& renewed = table.links.find_or_renew(0, table.parts.machine.link_uses());
+  CHECK(renewed.down && renewed.failure && table.links.find(0) == &renewed);
+  CHECK_EQUAL(renewed.index(), 0);
+}
+
+TEST("a link that has had a rail is not forgotten") {
+  Table table;
+  Link& link = table.add();
+  table.connect(link);
+  link.forget("nobody needs it");
+  CHECK(!link.down);
 }
 
 TEST("a link is served from its first rail on, in the order of the first rails") {

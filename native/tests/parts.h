@@ -18,7 +18,7 @@ struct Parts {
   // Add a link without a rail to the table.
   Link& add(std::string name, const LinkOptions& given = {}) {
     Links& links = machine.links();
-    return links.at(links.add(machine.link_uses(), std::move(name), given));
+    return *links.find(links.add(machine.link_uses(), std::move(name), given));
   }
 
   const EngineOptions options;

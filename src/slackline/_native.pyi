@@ -173,9 +173,9 @@ class Program:
     @property
     def ranks(self) -> int: ...
 
-def program(collective: int, plan: int, ranks: int, rank: int, chunks: int, splits: bool, forwards: bool, adds: bool, instructions: Sequence[tuple[int, int, int, bool]], pieces: int = 8, longest_segment: int = 0, offloads: bool = False, starts: Sequence[int] = []) -> Program:
+def program(collective: int, plan: int, ranks: int, rank: int, chunks: int, splits: bool, forwards: bool, adds: bool, instructions: Sequence[tuple[int, int, int, bool]], pieces: int = 8, longest_segment: int = 0, offloads: bool = False, starts: Sequence[int] = [], tree: tuple[int, Sequence[int], Sequence[int]] | None = None) -> Program:
     """
-    Compile a rank's instructions (opcode, peer, chunk, last). The other arguments are properties of the whole plan. `splits`: the chunks are parts of one buffer. `forwards`: some rank forwards data that it received. `adds`: some rank adds. `pieces`: the number of segments of a pipelined chunk. `longest_segment`: the limit of a segment in bytes, 0 for the engine's own limit. `offloads`: a device of some rank may add. `starts`: for a ring, the rank whose data starts each chunk.
+    Compile a rank's instructions (opcode, peer, chunk, last). The other arguments are properties of the whole plan. `splits`: the chunks are parts of one buffer. `forwards`: some rank forwards data that it received. `adds`: some rank adds. `pieces`: the number of segments of a pipelined chunk. `longest_segment`: the limit of a segment in bytes, 0 for the engine's own limit. `offloads`: a device of some rank may add. `starts`: for a ring, the rank whose data starts each chunk. `tree`: for a sum in a tree, the number of leaves, the rank of each node, and the number of sums that follow each node.
     """
 
 def split(count: int, parts: int, item_size: int, weights: Sequence[int] = []) -> list[tuple[int, int]]:
@@ -592,6 +592,9 @@ class Engine:
 
     def unreachable(self, link: int, reason: str) -> None:
         """Take a link down because the peer's process is known to be gone."""
+
+    def forget_link(self, link: int) -> None:
+        """End a link that has had no rail and that no group has."""
 
     def hindered(self, link: int, why: str) -> None:
         """Set the reason why a link has no first rail yet."""

@@ -12,14 +12,14 @@
 
 namespace slackline {
 
-// Make a change of a link, unless the engine is closed, and have a thread work on what it causes.
+// Make a change of a link, unless the link has been removed, as all are once the engine is closed,
+// and have a thread work on what the change causes.
 template <class Change>
 void Connections::change(int link, const Change& make) {
   const Driver::Lock lock = entry_.lock();
-  Links& links = entry_.machine.links();
-  if (links.empty()) return;
-  Link& target = links.at(link);
-  entry_.change([&] { make(target); });
+  Link* target = entry_.machine.links().find(link);
+  if (target == nullptr) return;
+  entry_.change([&] { make(*target); });
   entry_.machine.driver().wake();
 }
 
@@ -112,14 +112,19 @@ void Connections::unreachable(int link, const std::string& reason) {
 
 void Connections::hindered(int link, const std::string& why) {
   const Driver::Lock lock = entry_.lock();
-  Links& links = entry_.machine.links();
-  if (!links.empty()) links.at(link).hindered(why);
+  if (Link* target = entry_.machine.links().find(link)) target->hindered(why);
 }
 
 void Connections::use_wires(int link) {
   const Driver::Lock lock = entry_.lock();
-  Links& links = entry_.machine.links();
-  if (!links.empty()) links.at(link).use_wires();
+  if (Link* target = entry_.machine.links().find(link)) target->use_wires();
+}
+
+void Connections::forget_link(int link) {
+  change(link, [&](Link& target) {
+    if (!entry_.machine.tables().membership.refers_to(target))
+      target.forget("it is in no group, and was never connected");
+  });
 }
 
 void Connections::set_fault(int link, int rail, const std::optional<FaultState>& state) {
@@ -131,10 +136,8 @@ void Connections::set_fault(int link, int rail, const std::optional<FaultState>&
 
 bool Connections::link_alive(int link) {
   const Driver::Lock lock = entry_.lock();
-  const Links& links = entry_.machine.links();
-  if (links.empty()) return false;  // the engine is closed
-  const Link& l = links.at(link);
-  return !l.down && !l.said_bye;
+  const Link* found = entry_.machine.links().find(link);
+  return found != nullptr && !found->down && !found->said_bye;
 }
 
 std::optional<RailEvent> Connections::next_event() {

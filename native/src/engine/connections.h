@@ -16,7 +16,7 @@
 
 namespace slackline {
 
-// Any thread may make any call.
+// Any thread may make any call. A call about a link that has ended and was removed does nothing.
 class Connections {
  public:
   explicit Connections(Entry& entry) : entry_(entry) {}
@@ -49,6 +49,8 @@ class Connections {
   void hindered(int link, const std::string& why);
   // Let a link that has had no rail use wires in place of the planned shared memory.
   void use_wires(int link);
+  // End a link that has had no rail and that no group has. Groups that open later need another one.
+  void forget_link(int link);
   void set_fault(int link, int rail, const std::optional<FaultState>& state);
   bool link_alive(int link);
   // Block until a rail changes state. Return nothing once the engine is closed.

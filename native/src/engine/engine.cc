@@ -36,12 +36,16 @@ std::shared_ptr<Group> Engine::open_group(std::uint32_t epoch, int rank,
                                           const std::vector<int>& links, bool rank_order) {
   const Lock lock = entry_.lock();
   std::vector<Link*> by_rank;
-  for (const int link : links) by_rank.push_back(link < 0 ? nullptr : &machine_.links().at(link));
+  for (const int link : links) {
+    by_rank.push_back(link < 0 ? nullptr
+                               : &machine_.links().find_or_renew(link, machine_.link_uses()));
+  }
   const std::shared_ptr<Group> group =
       machine_.groups().open(epoch, rank, std::move(by_rank), rank_order);
   entry_.change([&] {
     machine_.groups().learn_past(*group);
     machine_.links().send();
+    machine_.groups().remove_ended_links();
   });
   return group;
 }

@@ -60,6 +60,14 @@ std::shared_ptr<Group> Groups::open(std::uint32_t epoch, int rank, std::vector<L
   return group;
 }
 
+void Groups::remove_ended_links() {
+  uses_.links.remove_ended([this](Link& link) {
+    uses_.endings.release_memory(link);
+    return link.port().lender() != nullptr || uses_.membership.refers_to(link) ||
+           uses_.inbox.frames().hold_any_of(link) || uses_.memory.loans().lent_to(link);
+  });
+}
+
 void Groups::broke(Group& group, const Failure& failure) {
   if (!group.broken) group.broken = failure;
   std::vector<std::shared_ptr<Request>> open = uses_.operations.started_in(group);

@@ -36,6 +36,9 @@ class Groups {
   std::shared_ptr<Group> open(std::uint32_t epoch, int rank, std::vector<Link*> links,
                               bool rank_order);
 
+  // Remove the links that have ended and that nothing uses any more.
+  void remove_ended_links();
+
   // Take what peers have told of a group before this rank opened it.
   void learn_past(Group& group);
 

@@ -55,6 +55,12 @@ void LentMemory::collect() {
   std::erase_if(loans_, [](const Loan& loan) { return loan.borrowers.empty(); });
 }
 
+bool LentMemory::lent_to(const Link& link) const {
+  return std::ranges::any_of(loans_, [&](const Loan& loan) {
+    return std::ranges::any_of(loan.borrowers, [&](const Borrower& b) { return b.link == &link; });
+  });
+}
+
 // A peer has ended the operation once it has handled the ABORT frame.
 bool LentMemory::ended(Borrower& borrower) {
   return borrower.lent == 0 || borrower.link->port().lender()->handled(borrower.told);

@@ -43,6 +43,8 @@ class LentMemory {
   void left(const Link& link, std::uint32_t epoch);
   // Release the blocks whose borrowers have all ended the operation or are dead.
   void collect();
+  // Return whether the link's peer has blocks.
+  bool lent_to(const Link& link) const;
   // Forget the borrowers, because the links end. The blocks are withheld as long as the arena
   // lives.
   void forget_links();

@@ -158,6 +158,12 @@ bool Link::give_up(const std::string& reason) {
   return true;
 }
 
+void Link::forget(const std::string& reason) {
+  if (made() || down) return;
+  failure = Failure{Fault::kPeer, reason, -1, -1, -1, -1};
+  down = true;
+}
+
 void Link::end_without_memory() noexcept {
   port_->end_without_memory();
   uses_.links.mark_dirty(*this);

@@ -77,6 +77,8 @@ class Link {
   void connected();
   // Return whether the link has or had a rail.
   bool made() const { return first_.made; }
+  // End a link that has had no rail; it may be removed then. Does nothing after the first rail.
+  void forget(const std::string& reason);
   // Return whether the link has or had a rail, or an operation has asked for one.
   bool wanted() const { return first_.made || first_.wanted; }
 

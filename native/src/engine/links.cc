@@ -4,6 +4,7 @@
 #include <array>
 #include <iterator>
 #include <new>
+#include <stdexcept>
 #include <utility>
 
 namespace slackline {
@@ -28,20 +29,59 @@ void add_counts(Port::Counts& counts, const RailStatus& rail) {
   counts[rail.kind + "_system_calls"] += counted.system_calls;
 }
 
+void add_counts(Port::Counts& counts, const Link& link) {
+  link.port().count(counts);
+  for (const RailStatus& rail : link.port().rails()) add_counts(counts, rail);
+  for (const RailStatus& rail : link.port().ended_rails()) add_counts(counts, rail);
+}
+
 }  // namespace
 
 int Links::add(const Link::Uses& uses, std::string name, const LinkOptions& options) {
-  const int number = static_cast<int>(links_.size());
-  // With room for all links, a link can be marked where there is no memory left.
+  make_room();
+  links_.emplace(added_, std::make_unique<Link>(uses, added_, std::move(name), options));
+  return added_++;
+}
+
+// With room for all links, a link can be marked where there is no memory left.
+void Links::make_room() {
   for (std::vector<Link*>* each : {&made_, &dirty_, &taken_dirty_}) {
     if (each->capacity() <= links_.size()) each->reserve(2 * links_.size() + 1);
   }
-  links_.push_back(std::make_unique<Link>(uses, number, std::move(name), options));
-  return number;
+}
+
+Link* Links::find(int number) const {
+  const auto found = links_.find(number);
+  if (found != links_.end()) return found->second.get();
+  if (number < 0 || number >= added_)
+    throw std::out_of_range("no link has had the number " + std::to_string(number));
+  return nullptr;
+}
+
+Link& Links::find_or_renew(int number, const Link::Uses& uses) {
+  if (Link* found = find(number)) return *found;
+  make_room();
+  auto link = std::make_unique<Link>(uses, number, "an engine that has left", LinkOptions{});
+  link->forget("its link ended before the group opened");
+  return *links_.emplace(number, std::move(link)).first->second;
+}
+
+void Links::remove_ended(const std::function<bool(Link&)>& used) {
+  for (auto entry = links_.begin(); entry != links_.end();) {
+    Link& link = *entry->second;
+    if (!link.down || used(link)) {
+      ++entry;
+      continue;
+    }
+    if (link.made()) add_counts(removed_, link);
+    for (std::vector<Link*>* each : {&made_, &dirty_, &taken_dirty_}) std::erase(*each, &link);
+    entry = links_.erase(entry);
+  }
 }
 
 bool Links::idle() const {
-  return std::ranges::all_of(links_, [](const auto& link) { return link->down || link->idle(); });
+  return std::ranges::all_of(
+      links_, [](const auto& entry) { return entry.second->down || entry.second->idle(); });
 }
 
 void Links::clear() {
@@ -52,8 +92,8 @@ void Links::clear() {
 
 void Links::leave_to_parent() {
   events_.forget_readers();
-  for (const auto& link : links_) link->port().leave_to_parent();
-  new std::vector<std::unique_ptr<Link>>(std::move(links_));
+  for (const auto& [number, link] : links_) link->port().leave_to_parent();
+  new std::map<int, std::unique_ptr<Link>>(std::move(links_));
 }
 
 void Links::mark_dirty(Link& link) noexcept {
@@ -107,7 +147,7 @@ void Links::unmap(Link& link) { rings_.free(link.port().lender()->unmap()); }
 
 std::vector<RailStatus> Links::rails() const {
   std::vector<RailStatus> all;
-  for (const auto& link : links_) {
+  for (const auto& [number, link] : links_) {
     if (!link->made()) continue;
     std::ranges::move(link->port().rails(), std::back_inserter(all));
     if (link->down) std::ranges::move(link->port().ended_rails(), std::back_inserter(all));
@@ -117,11 +157,8 @@ std::vector<RailStatus> Links::rails() const {
 
 void Links::count(Port::Counts& counts) const {
   for (const char* name : kCounts) counts[name];  // each is there, with or without such a link
-  for (const Link* link : made_) {
-    link->port().count(counts);
-    for (const RailStatus& rail : link->port().rails()) add_counts(counts, rail);
-    for (const RailStatus& rail : link->port().ended_rails()) add_counts(counts, rail);
-  }
+  for (const auto& [name, count] : removed_) counts[name] += count;
+  for (const Link* link : made_) add_counts(counts, *link);
 }
 
 }  // namespace slackline

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,7 +21,8 @@
 namespace slackline {
 
 // The table of an engine's links. A link is made late: its first rail comes when an operation needs
-// the peer. All calls are made under the engine's lock.
+// the peer. A link that has ended stays until remove_ended(). All calls are made under the engine's
+// lock.
 class Links {
  public:
   struct Uses {
@@ -37,16 +39,20 @@ class Links {
 
   // Add a link without a rail, and return its number.
   int add(const Link::Uses& uses, std::string name, const LinkOptions& options);
-  // Return the link with this number. Throws std::out_of_range.
-  Link& at(int number) const { return *links_.at(static_cast<std::size_t>(number)); }
-  // Return whether no link is in the table, which is so once the engine is closed.
-  bool empty() const { return links_.empty(); }
+  // Return the link with this number, or null if it has been removed. Throws std::out_of_range if
+  // no link has had the number.
+  Link* find(int number) const;
+  // Return the link with this number. If it has been removed, add a link in its place that has
+  // ended, too. Throws std::out_of_range if no link has had the number.
+  Link& find_or_renew(int number, const Link::Uses& uses);
   // Return the links that have or had a rail, in the order of their first rails.
   const std::vector<Link*>& made() const { return made_; }
   void note_made(Link& link) { made_.push_back(&link); }  // needs no memory
   // Return whether every link is down or has nothing left to send.
   bool idle() const;
-  // Destroy all links.
+  // Remove the links that have ended and for which `used(link)` is false. Their counts stay.
+  void remove_ended(const std::function<bool(Link&)>& used);
+  // Remove all links.
   void clear();
   // Close the descriptors of all rails in a forked child, so that the peers see the end of the
   // parent when it ends. The links themselves stay alive there, since groups point to them.
@@ -86,9 +92,12 @@ class Links {
 
  private:
   std::int64_t due_of(const Link& link) const;
+  void make_room();
 
   const Uses uses_;
-  std::vector<std::unique_ptr<Link>> links_;
+  std::map<int, std::unique_ptr<Link>> links_;
+  int added_ = 0;         // links so far; the next one's number
+  Port::Counts removed_;  // of the links that have been removed
   std::vector<Link*> made_;
   std::vector<Link*> dirty_, taken_dirty_;  // both have room for all links
   Rings rings_;

@@ -73,8 +73,8 @@ bool Machine::serve(std::span<const LoopEvent> events) {
   bool any = false;
   for (const LoopEvent& event : events) {
     if (event.source != LoopEvent::Source::kRail) continue;
-    Link& link = links_.at(event.link);
-    if (!link.down) any = link.port().serve(event) || any;
+    Link* link = links_.find(event.link);
+    if (link != nullptr && !link->down) any = link->port().serve(event) || any;
   }
   return any;
 }
@@ -111,10 +111,10 @@ void Machine::woken(bool in_time) {
   if (!in_time) rounds_.checked_ns = rounds_.watched_ns = 0;
   for (const LoopEvent& event : sleep_.ended_by()) {
     if (event.source != LoopEvent::Source::kControl) continue;
-    Link& link = links_.at(event.link);
-    if (link.down) continue;  // another thread has noticed the peer's end meanwhile
-    link.port().drain();      // frames written before the peer's end come first
-    if (link.reap()) groups_.lost(link);
+    Link* link = links_.find(event.link);
+    if (link == nullptr || link->down) continue;  // another thread has noticed the peer's end
+    link->port().drain();                         // what was written before the end comes first
+    if (link->reap()) groups_.lost(*link);
   }
   sleep_.report();
 }

@@ -106,6 +106,15 @@ std::vector<std::shared_ptr<Group>> Membership::shared_with(const Link& link) co
   return shared;
 }
 
+bool Membership::refers_to(const Link& link) const {
+  const auto it = [&](const Link* each) { return each == &link; };
+  return std::ranges::any_of(
+             groups_, [&](const auto& e) { return std::ranges::any_of(e.second->links, it); }) ||
+         std::ranges::any_of(closed_,
+                             [&](const auto& e) { return std::ranges::any_of(e.second, it); }) ||
+         std::ranges::any_of(early_, [&](const EarlyNotice& notice) { return it(notice.link); });
+}
+
 bool Membership::excludes(const Link& link, std::uint32_t epoch) const {
   const auto found = groups_.find(epoch);
   return found != groups_.end() && found->second->rank_of(link) < 0;

@@ -51,6 +51,9 @@ class Membership {
   std::shared_ptr<Group> find(std::uint32_t epoch) const;
   // Return the open groups of which the peer behind `link` is a member.
   std::vector<std::shared_ptr<Group>> shared_with(const Link& link) const;
+  // Return whether a group, a closed one whose frames may still arrive, or an early notice has the
+  // link.
+  bool refers_to(const Link& link) const;
   // Return whether the group with this epoch is open here and the peer behind `link` is no member.
   bool excludes(const Link& link, std::uint32_t epoch) const;
   // Note that the peer behind `link` has left the group with this epoch, or all groups if it is 0:
@@ -77,7 +80,7 @@ class Membership {
   // The number of closed groups with unconnected members that are kept, the newest. A member that
   // connects later than this gets no notice of an older group; its operations there, which no other
   // member takes part in, end at their deadline.
-  static constexpr std::size_t kMostDepartures = 4096;
+  static constexpr std::size_t kMostDepartures = 512;
   // The number of early notices that are kept, the newest.
   static constexpr std::size_t kMostEarly = 4096;
 

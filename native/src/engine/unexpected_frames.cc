@@ -83,11 +83,19 @@ std::optional<Key> UnexpectedFrames::begun_by(int rank, std::uint32_t epoch,
   return std::nullopt;
 }
 
+template <class Holds>
+bool UnexpectedFrames::any_frame(const Holds& holds) const {
+  return std::ranges::any_of(
+      frames_, [&](const auto& entry) { return std::ranges::any_of(entry.second, holds); });
+}
+
+bool UnexpectedFrames::hold_any_of(const Link& link) const {
+  return any_frame([&](const Unexpected& frame) { return frame.link == &link; });
+}
+
 bool UnexpectedFrames::refer_to_memory_of(const Link& link) const {
-  return std::ranges::any_of(frames_, [&](const auto& entry) {
-    return std::ranges::any_of(entry.second, [&](const Unexpected& frame) {
-      return frame.link == &link && (frame.header.flags & wire::kFlagReference) != 0;
-    });
+  return any_frame([&](const Unexpected& frame) {
+    return frame.link == &link && (frame.header.flags & wire::kFlagReference) != 0;
   });
 }
 

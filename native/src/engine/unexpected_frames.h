@@ -39,10 +39,15 @@ class UnexpectedFrames {
   std::vector<Key> keys_in(std::uint32_t epoch) const;
   // Return an operation of the group and role whose first frame has come from `rank`.
   std::optional<Key> begun_by(int rank, std::uint32_t epoch, std::uint32_t role) const;
+  // Return whether a frame has come over the link.
+  bool hold_any_of(const Link& link) const;
   // Return whether a frame refers to memory of the link's peer.
   bool refer_to_memory_of(const Link& link) const;
 
  private:
+  template <class Holds>
+  bool any_frame(const Holds& holds) const;
+
   std::unordered_map<Key, std::deque<Unexpected>, KeyHash> frames_;
 };
 

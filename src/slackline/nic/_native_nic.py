@@ -146,6 +146,8 @@ class NativeNic:
         except BaseException as error:
             if group is not None:  # The others know the reason; now the links may end.
                 clean_up(error, partial(group.close, timedelta(0)))
+            elif met is not None:
+                self._network.left(met.links)
             if met is not None:
                 self._network.forget(met.links, met.rendezvous.code)
             raise
@@ -227,7 +229,7 @@ class NativeNic:
                 book,
                 met.running.completions,
                 timeout=timeout,
-                on_close=partial(self._forget, watch, device_thread),
+                on_close=partial(self._forget, links, watch, device_thread),
                 lost=partial(_lost, engine, links),
                 health=watch.judgements,
                 link_reports=watch.reports,
@@ -298,9 +300,16 @@ class NativeNic:
         self._device_threads.add(device_thread)
         return device_thread
 
-    def _forget(self, watch: Watch, device_thread: DeviceThread | None, group: NativeGroup) -> None:
-        """Stop the monitor and the device thread of a group that has been closed."""
+    def _forget(
+        self,
+        links: Sequence[int],
+        watch: Watch,
+        device_thread: DeviceThread | None,
+        group: NativeGroup,
+    ) -> None:
+        """Forget a group that has been closed; stop its monitor and its device thread."""
         self._groups.discard(group)
+        self._network.left(links)
         self._monitors.end(watch)
         if device_thread is not None:
             self._device_ended(device_thread)

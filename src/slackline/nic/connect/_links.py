@@ -6,6 +6,10 @@ operation waits in the engine meanwhile. The rails of a link are derived from th
 ends when the link is connected, because most links of a large group are never used. A link outlives
 the group that made it. In the group that makes the link, the lower rank of the pair dials and the
 higher rank listens, and the two keep these roles as long as the link lives.
+
+A peer that is in no group any more and was never connected is a stranger. The oldest strangers are
+forgotten, so that the tables do not grow with the changes of a job's members. A stranger may come
+back, and the other end may still have the link: therefore its role is remembered.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import asyncio
 import builtins
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -46,6 +50,9 @@ _NOTICE_S = 10.0
 _MOST_DISMISSED = 256
 """The number of peers that are answered with the reason why their link was closed. A peer whose
 process lives dials again within a second, so that an older one has ended."""
+_MOST_STRANGERS = 64
+_MOST_ROLES = 4096
+"""The number of forgotten peers whose roles are remembered."""
 
 
 class Links:
@@ -66,6 +73,12 @@ class Links:
         self._by_rendezvous: dict[tuple[int, str], Peer] = {}
         self._dismissed = deque[Peer]()
         """The peers whose links were closed last, the oldest first."""
+        self._groups = Counter[Peer]()
+        """The number of open groups of each peer."""
+        self._strangers = dict[Peer, None]()
+        """The peers in no group that were never connected, the oldest first."""
+        self._roles = dict[str, bool]()
+        """Whether this end dials, by the engines of forgotten peers, the oldest first."""
 
     def connect(
         self,
@@ -116,6 +129,13 @@ class Links:
             "the group did not open",
         )
 
+    def left(self, links: Iterable[int]) -> None:
+        """Note that a group which `connect` has returned these links for is closed.
+
+        Must be called on the event loop's thread.
+        """
+        self._exit([self._by_link[link] for link in links if link in self._by_link])
+
     def start(self) -> None:
         """Begin to accept connections. Must be called on the event loop's thread."""
         self._listener.open(self._context.manager, self._greet, self._starve)
@@ -152,7 +172,8 @@ class Links:
         """
         for peer in self._by_rendezvous.values():
             peer.release()
-        for table in (self._peers, self._by_link, self._by_rendezvous, self._dismissed):
+        tables = (self._peers, self._by_link, self._by_rendezvous, self._dismissed)
+        for table in (*tables, self._groups, self._strangers):
             table.clear()
 
     async def _connect(
@@ -163,7 +184,8 @@ class Links:
         deadline: float,
         job: Sequence[int],
     ) -> tuple[list[int], bool]:
-        mine, added, awaited = rendezvous.descriptors[rank], list[Peer](), dict[int, Peer]()
+        mine, awaited = rendezvous.descriptors[rank], dict[int, Peer]()
+        added, entered = list[Peer](), list[Peer]()
         links = [-1] * len(rendezvous.descriptors)
         try:
             for other, descriptor in enumerate(rendezvous.descriptors):
@@ -173,11 +195,14 @@ class Links:
                 if peer is None or not self._context.engine.link_alive(peer.link):
                     if peer is not None:
                         self._drop(peer, "a new one was made")
-                    calls = job[other] > job[rank]
+                    calls = self._roles.pop(descriptor.engine, job[other] > job[rank])
                     peer = self._add(rendezvous, mine, other, descriptor, calls=calls)
                     added.append(peer)
                 elif peer.meet_also(rendezvous.code, _key(rendezvous, mine, descriptor)):
                     self._by_rendezvous[rendezvous.code, descriptor.engine] = peer
+                self._groups[peer] += 1
+                self._strangers.pop(peer, None)
+                entered.append(peer)
                 if other in needed and not peer.first.done():
                     peer.rails.derive()
                     peer.start()
@@ -189,6 +214,7 @@ class Links:
                 self._injector.begin(rank, rendezvous.descriptors)
         except BaseException as error:
             self._leave(added, f"the rendezvous failed: {error}")
+            self._exit(entered)
             raise
         others = [each for each in rendezvous.descriptors if each is not mine]
         return links, all(self._shares_memory(mine, each) for each in others)
@@ -352,6 +378,40 @@ class Links:
                 self._drop(peer, why)
                 self._context.engine.unreachable(peer.link, why)
 
+    def _exit(self, peers: Iterable[Peer]) -> None:
+        """Note that each of these peers is in one group less; forget the oldest strangers."""
+        for peer in peers:
+            if peer not in self._groups:
+                continue  # The link has been closed meanwhile.
+            self._groups[peer] -= 1
+            if self._groups[peer] == 0:
+                del self._groups[peer]
+                if not peer.first.done():
+                    self._strangers[peer] = None
+        while len(self._strangers) > _MOST_STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            if not oldest.first.done():  # The peer may have connected since.
+                self._forget(oldest)
+
+    def _forget(self, peer: Peer) -> None:
+        """Remove a stranger; later calls from its process are those of an unknown engine."""
+        engine = peer.descriptor.engine
+        self._roles[engine] = peer.calls
+        if len(self._roles) > _MOST_ROLES:
+            del self._roles[next(iter(self._roles))]
+        peer.dismiss("no group needs it")
+        self._context.engine.forget_link(peer.link)
+        self._remove(peer)
+        self._unmeet(peer)
+
+    def _unmeet(self, peer: Peer) -> None:
+        """Remove a peer from the rendezvous through which its calls are recognized."""
+        for code in peer.codes:
+            if self._by_rendezvous.get((code, peer.descriptor.engine)) is peer:
+                del self._by_rendezvous[code, peer.descriptor.engine]
+        peer.release()
+
     def _drop(self, peer: Peer, why: str) -> None:
         """Close the link to a peer.
 
@@ -361,11 +421,13 @@ class Links:
         peer.dismiss(why)
         self._dismissed.append(peer)
         if len(self._dismissed) > _MOST_DISMISSED:
-            oldest = self._dismissed.popleft()
-            for code in oldest.codes:
-                if self._by_rendezvous.get((code, oldest.descriptor.engine)) is oldest:
-                    del self._by_rendezvous[code, oldest.descriptor.engine]
-            oldest.release()
+            self._unmeet(self._dismissed.popleft())
+        self._remove(peer)
+
+    def _remove(self, peer: Peer) -> None:
+        """Remove a peer from the tables of links that may be used."""
+        self._groups.pop(peer, None)
+        self._strangers.pop(peer, None)
         if self._injector is not None:
             self._injector.forget(peer.link)
         self._by_link.pop(peer.link, None)

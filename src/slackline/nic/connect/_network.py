@@ -202,6 +202,14 @@ class Network:
         if (all_links := self._links) is not None:
             self._manager.post(all_links.forget, links, code)
 
+    def left(self, links: Sequence[int]) -> None:
+        """Note that a group with the links that `connect` has returned is closed; see Links.left.
+
+        The call never blocks.
+        """
+        if (all_links := self._links) is not None:
+            self._manager.post(all_links.left, links)
+
     def close(self) -> None:
         """Close all connections and end the threads that serve them; close the engine before.
 

@@ -188,6 +188,7 @@ def _open(
         raise LinkError("another group of this rank has the number drawn for the aggregator's")
     aggregator = len(rendezvous.descriptors)
     all_links, _ = network.connect(star, rank, (aggregator,), time.monotonic() + _REACH_S)
+    network.left(all_links)  # The workers' own group has their links for longer.
     group = engine.open_group(star.epoch, rank, all_links, True)
     fallback = engine.open_group(rendezvous.fallback_epoch, rank, links, True)
     group.fall_back(fallback, book.program(Collective.ALL_REDUCE, _FALLBACK))
