@@ -162,7 +162,8 @@ def test_preparing_finds_wrong_arguments_and_closed_groups() -> None:
 def test_an_operation_is_data() -> None:
     made = Operation.scatter([64, 128], 192, [3, 4], DType.INT16, 1, tag=5)
     assert made == (
-        Kind.SCATTER, DType.INT16, [64, 128], (192,), [3, 4], (), ReduceOp.NONE, 1, 5, 0, False
+        Kind.SCATTER, DType.INT16, [64, 128], (192,), [3, 4], (), ReduceOp.NONE, 1, 5, 0,
+        False, None,
     )  # fmt: skip
     assert made.elements == 7
     with pytest.raises(TypeError, match="tga"):

@@ -31,6 +31,19 @@ void reduce(wire::DType dtype, wire::ReduceOp op, const void* const* sources, in
             void* const* targets, int n_targets, std::size_t count, int divisor,
             bool streaming) noexcept;
 
+// The number of sources and sums that may wait for a neighbour at a time in reduce_tree().
+inline constexpr int kMostWaiting = 16;
+
+// Reduce n sources into each target in a binary tree: the sources come one after the other, and
+// after source i the last two values that wait are combined `sums[i]` times, each time by add().
+// One value is left at the end. A sum that is rounded to a half type is thus rounded after each
+// addition, as it is where a rank adds two buffers by itself. AVG divides the last sum by `divisor`
+// and rounds once more. A target may be a source if both start at exactly the same address; partial
+// overlap is not allowed. n_sources >= 1, n_targets >= 1.
+void reduce_tree(wire::DType dtype, wire::ReduceOp op, const void* const* sources, const int* sums,
+                 int n_sources, void* const* targets, int n_targets, std::size_t count,
+                 int divisor) noexcept;
+
 // Combine two operands: target[i] = round(incoming[i] op mine[i]). AVG divides by `divisor`, so
 // every hop except the last passes 1. The target may be either operand.
 void add(wire::DType dtype, wire::ReduceOp op, const void* incoming, const void* mine, void* target,

@@ -8,6 +8,7 @@
 
 #include "describe.h"
 #include "offload.h"
+#include "segments.h"
 #include "slackline/kernels.h"
 #include "split.h"
 
@@ -95,7 +96,9 @@ std::shared_ptr<Request> Builder::build(Group& group, const Operation& operation
   request->op = operation.op;
   request->item_size = wire::item_size(operation.dtype);
   request->wide = widens(*request);
-  request->divisor = operation.op == wire::ReduceOp::kAvg ? group.contributors() : 1;
+  if (operation.op == wire::ReduceOp::kAvg)
+    request->divisor = !p2p && operation.program->tree() ? operation.program->tree()->leaves
+                                                         : group.contributors();
   if (!p2p && operation.program->offloads && operation.count > 0 &&
       Offload::adds(group, operation.dtype, operation.op)) {
     request->offloaded = group.device != nullptr;
@@ -218,7 +221,11 @@ void Builder::cut(const Request& request, Chunk& chunk) const {
   const std::size_t limit =
       request.group->all_shared ? options_.memory_segment_bytes : options_.wire_segment_bytes;
   std::size_t bytes = limit;
-  if (program.forwards) {
+  if (program.tree()) {
+    // A segment is reduced when that segment of every node has come, so the window of one peer must
+    // have room for several.
+    bytes = std::max(unit, limit * kWindowSegments / (2 * kernels::kMostWaiting));
+  } else if (program.forwards) {
     // Use smaller segments for a short chunk, so that several segments are in flight at once, but
     // avoid tiny segments.
     bytes = std::clamp(std::bit_ceil(chunk.count * unit / program.pieces + 1),

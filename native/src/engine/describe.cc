@@ -80,13 +80,17 @@ std::string describe(const Request& request) {
 Failure mismatch(const Request& request, const wire::Header& header) {
   const auto collective = static_cast<wire::Collective>(header.op >> 4);
   const int plan = header_for(request, wire::FrameKind::kData).flags >> wire::kPlanIdShift;
-  const std::string theirs =
-      describe_operation(collective, static_cast<wire::ReduceOp>(header.op & 0xF),
-                         static_cast<wire::DType>(header.dtype), header.total, header.flags >> 8);
+  const std::string theirs = describe_operation(
+      collective, static_cast<wire::ReduceOp>(header.op & 0xF),
+      static_cast<wire::DType>(header.dtype), bytes_of(header), header.flags >> 8);
   const std::string ours =
       describe_operation(request.collective, request.op, request.dtype, request.total, plan);
   std::string text;
-  if (theirs == ours) {
+  if (theirs == ours && header.total != bytes_of(header)) {
+    text = "the ranks disagree on " + describe(request) + ": rank " +
+           std::to_string(header.source) + " and rank " + std::to_string(request.group->rank) +
+           " have different nodes of the tree (are the runs the same on every rank?)";
+  } else if (theirs == ours) {
     text = "the ranks disagree on " + describe(request) + ": rank " +
            std::to_string(header.source) + " sent chunk " + std::to_string(header.chunk) +
            ", which rank " + std::to_string(request.group->rank) +
@@ -102,7 +106,7 @@ Failure mismatch(const Request& request, const wire::Header& header) {
 Failure stray(const Group& group, const wire::Header& header) {
   const std::string theirs = describe_operation(
       static_cast<wire::Collective>(header.op >> 4), static_cast<wire::ReduceOp>(header.op & 0xF),
-      static_cast<wire::DType>(header.dtype), header.total, 0);
+      static_cast<wire::DType>(header.dtype), bytes_of(header), 0);
   const auto tag = static_cast<std::uint32_t>(header.tag >> 32) & 0xFFFFFFu;
   const auto sequence = static_cast<std::uint32_t>(header.tag);
   return Failure{Fault::kMismatch,

@@ -241,7 +241,7 @@ std::byte* Executor::place_for(const Link& link, const wire::Header& header,
 // the frame's segment still waits for the frame.
 bool Executor::fits(const Request& request, const Link& link, const wire::Header& header) const {
   const int peer = request.group->rank_of(link);
-  const int index = request.program->local(header.chunk);
+  const int index = request.program->local_for(header.chunk);
   const wire::Header mine = header_for(request, wire::FrameKind::kData);
   const bool same = header.dtype == mine.dtype && header.op == mine.op &&
                     (header.flags >> 8) == (mine.flags >> 8) && peer == header.source;
@@ -252,11 +252,13 @@ bool Executor::fits(const Request& request, const Link& link, const wire::Header
   const Segment& segment = chunk.segments[place];
   const auto& steps = chunk.step_list->steps;
   const auto from_peer = [&](const Step& s) {
-    return s.opcode != Opcode::kSend && s.opcode != Opcode::kReduceAll && s.peer == peer;
+    return s.opcode != Opcode::kSend && s.opcode != Opcode::kReduceAll && s.peer == peer &&
+           s.chunk == header.chunk;
   };
   const bool due = std::any_of(steps.begin() + segment.position, steps.end(), from_peer);
   std::ptrdiff_t here = 0;
-  for (const PendingPayload* s = segment.first; s != nullptr; s = s->next) here += s->peer == peer;
+  for (const PendingPayload* s = segment.first; s != nullptr; s = s->next)
+    here += s->peer == peer && s->chunk == header.chunk;
   return due && here < std::ranges::count_if(steps, from_peer);
 }
 
@@ -293,7 +295,7 @@ void Executor::payload(Request& request, Link& link, const wire::Header& header,
   };
   if (!fits(request, link, header)) return refuse();
   const int peer = request.group->rank_of(link);
-  const auto index = static_cast<std::uint32_t>(request.program->local(header.chunk));
+  const auto index = static_cast<std::uint32_t>(request.program->local_for(header.chunk));
   Chunk& chunk = request.chunks[index];
   const auto place = static_cast<std::uint32_t>(segment_of(request, chunk, header));
   Segment& segment = chunk.segments[place];
@@ -307,6 +309,7 @@ void Executor::payload(Request& request, Link& link, const wire::Header& header,
   PendingPayload* pending = uses_.memory.take_pending();
   pending->link = &link;
   pending->peer = static_cast<std::uint16_t>(peer);
+  pending->chunk = header.chunk;
   pending->flags = header.flags;
   pending->length = static_cast<std::uint32_t>(bytes);
   pending->data = payload.data;
@@ -401,7 +404,7 @@ bool Executor::pass(Request& request, std::uint32_t chunk, std::uint32_t segment
     }
     case Opcode::kBuffer: {
       for (PendingPayload* pending = s.first; pending != nullptr; pending = pending->next) {
-        if (pending->peer == step.peer) return true;
+        if (pending->peer == step.peer && pending->chunk == step.chunk) return true;
       }
       return false;
     }

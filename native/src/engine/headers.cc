@@ -27,8 +27,14 @@ wire::Header header_for(const Request& request, wire::FrameKind kind) {
 }
 
 std::uint64_t total_for(const Request& request, const Chunk& chunk) {
-  return request.collective == wire::Collective::kAllToAll ? chunk.count * request.item_size
-                                                           : request.total;
+  if (request.collective == wire::Collective::kAllToAll) return chunk.count * request.item_size;
+  const std::optional<Tree>* tree = request.program ? &request.program->tree() : nullptr;
+  return tree == nullptr || !*tree ? request.total
+                                   : request.total | std::uint64_t{(*tree)->digest} << kTotalBits;
+}
+
+std::uint64_t bytes_of(const wire::Header& header) {
+  return header.total & ((std::uint64_t{1} << kTotalBits) - 1);
 }
 
 Key key_of(const wire::Header& header) {

@@ -12,8 +12,12 @@ namespace slackline {
 wire::Header blank_header(wire::FrameKind kind);
 // Return a header of this kind with the fields that all frames of the request have.
 wire::Header header_for(const Request& request, wire::FrameKind kind);
-// Return the value of the field `total` in DATA frames of the chunk: bytes.
+// Return the value of the field `total` in DATA frames of the chunk: bytes, and for a sum in a tree
+// above them the tree's checksum, so that ranks with different trees notice.
 std::uint64_t total_for(const Request& request, const Chunk& chunk);
+// Return the bytes in the field `total` of a DATA frame.
+std::uint64_t bytes_of(const wire::Header& header);
+inline constexpr unsigned kTotalBits = 48;
 // Return the identity of the operation that a frame with this header belongs to.
 Key key_of(const wire::Header& header);
 

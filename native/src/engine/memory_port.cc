@@ -183,7 +183,9 @@ Port::Outcome MemoryPort::stage(const SendItem& item, const std::byte* data, std
   if (!flow.credit_blocked.empty()) return Outcome::kBlocked;
   if (segment.slot >= 0 && segment.slot_complete != item.step->complete) return Outcome::kBlocked;
   if (segment.slot < 0) {
-    if (flow.slots >= kSlotsPerPeer) return Outcome::kBlocked;
+    // The peer returns no slot before it has that segment of all nodes.
+    if (flow.slots >= std::max(kSlotsPerPeer, request.program->own_nodes()))
+      return Outcome::kBlocked;
     segment.slot = uses_.memory.take_slot();
     if (segment.slot < 0) {
       uses_.endings.lacks_slot(request);

@@ -2,10 +2,16 @@
 // of steps that every segment of the chunk passes through.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "slackline/crc32c.h"
+#include "slackline/kernels.h"
 #include "slackline/wire.h"
 
 namespace slackline {
@@ -20,6 +26,7 @@ struct Step {
   Opcode opcode;
   bool last;           // an ADD that completes the chunk
   std::uint16_t peer;  // rank in the group; the own rank for REDUCE_ALL
+  std::uint16_t chunk;
   // For a SEND: the state of the chunk on this rank when it reaches the step.
   bool complete;  // the chunk has its final value (else the rank's own data or a partial sum)
   bool own_data;  // no payload was received into the chunk before: read the source
@@ -34,6 +41,21 @@ struct StepList {
   std::vector<Step> steps;
   bool writes = false;      // at least one step stores into the chunk
   std::uint16_t start = 0;  // in a chain around a ring, the rank whose data starts it
+};
+
+// A sum of several buffers of each rank in a fixed binary tree. A node is a buffer with the sum of
+// a run of leaves; a rank has a few nodes, and lower ranks have lower leaves. The buffers are cut
+// into as many parts as there are ranks; rank p reduces part p of all nodes. The chunks of the plan
+// are the parts of the nodes: chunk p + ranks * n is part p of node n, and the result of part p has
+// the number p.
+struct Tree {
+  int leaves = 0;  // of the whole tree; an average divides by them
+  // For each node: the rank that has it, and the number of sums of two neighbours that follow the
+  // node (see kernels::reduce_tree).
+  std::vector<int> ranks;
+  std::vector<int> sums;
+  // A checksum, by which ranks with another tree are found; reduce_in() sets it.
+  std::uint16_t digest = 0;
 };
 
 // The compiled program of one rank. A Program is immutable after construction and shared by all
@@ -58,9 +80,14 @@ struct Program {
       throw std::invalid_argument("chunk " + std::to_string(chunk) + " is not in the plan");
     if (opcode != Opcode::kReduceAll && (peer < 0 || peer >= ranks || peer == rank))
       throw std::invalid_argument("peer " + std::to_string(peer) + " is not another rank");
-    StepList& step_list = at(chunk);
-    Step step{opcode, last, static_cast<std::uint16_t>(opcode == Opcode::kReduceAll ? rank : peer),
-              false, !step_list.writes};
+    // All nodes' payloads of a part wait in the list that reduces them.
+    StepList& step_list = at(tree_ && opcode == Opcode::kBuffer ? chunk % ranks : chunk);
+    Step step{opcode,
+              last,
+              static_cast<std::uint16_t>(opcode == Opcode::kReduceAll ? rank : peer),
+              static_cast<std::uint16_t>(chunk),
+              false,
+              !step_list.writes};
     const bool reduces = collective == wire::Collective::kAllReduce ||
                          collective == wire::Collective::kReduceScatter ||
                          collective == wire::Collective::kReduce ||
@@ -85,7 +112,31 @@ struct Program {
   int local(int chunk) const {
     return chunk < static_cast<int>(local_.size()) ? local_[static_cast<std::size_t>(chunk)] : -1;
   }
+  // Return the index in `step_lists` of the list in which a payload of this chunk is used, or -1.
+  int local_for(int chunk) const {
+    const int own = local(chunk);
+    return own < 0 && tree_ ? local(chunk % ranks) : own;
+  }
   int chunks() const { return static_cast<int>(local_.size()); }
+
+  // Reduce in a tree. Must be called before the first append(). Throws std::invalid_argument.
+  void reduce_in(Tree tree) {
+    check(tree);
+    tree_ = std::move(tree);
+    std::uint32_t crc = crc32c(0, &tree_->leaves, sizeof tree_->leaves);
+    for (const std::vector<int>* each : {&tree_->ranks, &tree_->sums})
+      crc = crc32c(crc, each->data(), each->size() * sizeof(int));
+    tree_->digest = static_cast<std::uint16_t>(crc ^ crc >> 16);
+    // The own nodes' parts that this rank reduces have memory, and no steps of their own.
+    for (std::size_t node = 0; node < tree_->ranks.size(); ++node) {
+      if (tree_->ranks[node] == rank) at(rank + ranks * static_cast<int>(node));
+    }
+  }
+  const std::optional<Tree>& tree() const { return tree_; }
+  // Return the number of buffers that this rank contributes.
+  int own_nodes() const {
+    return tree_ ? static_cast<int>(std::ranges::count(tree_->ranks, rank)) : 1;
+  }
 
   StepList& at(int chunk) {
     int& index = local_[static_cast<std::size_t>(chunk)];
@@ -115,7 +166,30 @@ struct Program {
   std::vector<StepList> step_lists;
 
  private:
+  void check(const Tree& tree) const {
+    const std::size_t nodes = tree.ranks.size();
+    if (nodes != tree.sums.size() || nodes * static_cast<std::size_t>(ranks) != local_.size())
+      throw std::invalid_argument("a tree of " + std::to_string(nodes) + " nodes on " +
+                                  std::to_string(ranks) + " ranks has not " +
+                                  std::to_string(local_.size()) + " chunks");
+    if (splits) throw std::invalid_argument("the chunks of a tree are no parts of one buffer");
+    if (!std::ranges::is_sorted(tree.ranks) || tree.ranks.front() < 0 || tree.ranks.back() >= ranks)
+      throw std::invalid_argument("the nodes must be in the order of the ranks");
+    int waiting = 0;
+    for (const int sums : tree.sums) {
+      if (++waiting > kernels::kMostWaiting || sums < 0 || sums >= waiting)
+        throw std::invalid_argument("a node cannot be followed by " + std::to_string(sums) +
+                                    " sums where " + std::to_string(waiting) + " nodes wait");
+      waiting -= sums;
+    }
+    if (waiting != 1 || tree.leaves < static_cast<int>(nodes))
+      throw std::invalid_argument("the sums of " + std::to_string(nodes) +
+                                  " nodes do not end in one sum of " + std::to_string(tree.leaves) +
+                                  " leaves");
+  }
+
   std::vector<int> local_;
+  std::optional<Tree> tree_;
 };
 
 }  // namespace slackline

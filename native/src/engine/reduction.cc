@@ -86,33 +86,50 @@ void Executor::reduce_all(Request& request, std::uint32_t chunk_index, std::uint
   std::vector<void*>& targets = reduce_targets_;
   sources.clear();
   targets.assign(1, chunk.target + first * request.item_size);
-  for (int rank = 0; rank < request.group->size() && elements > 0; ++rank) {
+  // Add the data that `rank` has for this segment of a chunk.
+  const auto take = [&](int rank, int number) {
     if (rank == request.group->rank) {
-      if (chunk.source == nullptr) continue;  // an aggregator has no data of its own
-      sources.push_back(chunk.source + first * request.item_size);
-      continue;
+      const auto own = static_cast<std::size_t>(request.program->local(number));
+      const std::byte* source = request.chunks[own].source;
+      // An aggregator has no data of its own.
+      if (source != nullptr) sources.push_back(source + first * request.item_size);
+      return;
     }
     for (PendingPayload* pending = s.first; pending != nullptr; pending = pending->next) {
-      if (pending->peer != rank) continue;
+      if (pending->peer != rank || pending->chunk != number) continue;
       sources.push_back(pending->data);
-      if (pending->give_back != nullptr && returns_to(rank)) {
+      // The result is stored where the peer expects it: in place of the same chunk's data.
+      const bool own_chunk = pending->chunk == chunk.step_list->chunk;
+      if (own_chunk && pending->give_back != nullptr && returns_to(rank)) {
         targets.push_back(pending->give_back);
         pending->answered = true;
       }
-      break;
+      return;
     }
+  };
+  const int number = chunk.step_list->chunk;
+  const std::optional<Tree>& tree = request.program->tree();
+  if (elements > 0 && tree) {
+    for (std::size_t node = 0; node < tree->ranks.size(); ++node)
+      take(tree->ranks[node], number + request.group->size() * static_cast<int>(node));
+  } else if (elements > 0) {
+    for (int rank = 0; rank < request.group->size(); ++rank) take(rank, number);
   }
   // A result that is then sent over a wire is read again at once, so it should stay in the cache.
   const bool read_again =
       std::any_of(steps.begin() + s.position, steps.end(), [&](const Step& step) {
         return step.opcode == Opcode::kSend && !answered(request, chunk_index, segment, step.peer);
       });
-  if (elements > 0) {
+  if (elements > 0 && tree) {
+    kernels::reduce_tree(request.dtype, request.op, sources.data(), tree->sums.data(),
+                         static_cast<int>(sources.size()), targets.data(),
+                         static_cast<int>(targets.size()), elements, request.divisor);
+  } else if (elements > 0) {
     kernels::reduce(request.dtype, request.op, sources.data(), static_cast<int>(sources.size()),
                     targets.data(), static_cast<int>(targets.size()), elements, request.divisor,
                     request.total >= kStreamFrom && !read_again);
-    bytes_reduced_ += elements * request.item_size * sources.size();
   }
+  bytes_reduced_ += elements * request.item_size * sources.size();
   PendingPayload** link = &s.first;
   while (*link != nullptr) {
     PendingPayload* pending = *link;
@@ -143,7 +160,7 @@ void Executor::drop_pending(Request& request, Chunk& chunk, std::uint32_t segmen
   if ((used.flags & wire::kFlagReference) != 0 && !used.answered) {
     wire::Header header = header_for(request, wire::FrameKind::kRelease);
     if (request.key.role != kRoleCollective) header.flags |= wire::kFlagToSender;
-    header.chunk = chunk.step_list->chunk;
+    header.chunk = used.chunk;
     header.offset = segment * chunk.segment_count * request.item_size;
     used.link->control(header);
   }

@@ -25,7 +25,7 @@ std::vector<bool> awaited_by(const Request& request, bool* device) {
         if (step.opcode == Opcode::kSend || step.opcode == Opcode::kReduceAll) continue;
         bool here = false;
         for (const PendingPayload* s = segment.first; s != nullptr; s = s->next)
-          here = here || s->peer == step.peer;
+          here = here || (s->peer == step.peer && s->chunk == step.chunk);
         if (!here) awaited[step.peer] = true;
         if (step.opcode != Opcode::kBuffer) break;
       }

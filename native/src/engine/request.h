@@ -67,6 +67,7 @@ struct PendingPayload {
   std::byte* give_back = nullptr;
   std::uint32_t length = 0;
   std::uint16_t peer = 0;
+  std::uint16_t chunk = 0;
   std::uint16_t flags = 0;
   // The result was written through `give_back`, so the reply is WRITTEN instead of RELEASE.
   bool answered = false;

@@ -13,7 +13,7 @@ bool needs(const Request& request, int rank) {
         if (step.opcode == Opcode::kSend) return true;
         bool here = segment.handed && i == segment.position;
         for (const PendingPayload* s = segment.first; s != nullptr; s = s->next)
-          here = here || s->peer == rank;
+          here = here || (s->peer == rank && s->chunk == step.chunk);
         if (!here) return true;
       }
     }

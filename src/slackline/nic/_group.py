@@ -270,7 +270,7 @@ class NativeGroup(Operations):
     def _planned(
         self, operation: Operation, collective: Collective, early: bool
     ) -> tuple[Poster, _native.Program]:
-        if operation.kind is not Kind.ALL_REDUCE:
+        if operation.kind is not Kind.ALL_REDUCE or operation.runs is not None:
             return super()._planned(operation, collective, early)
         count, dtype, op = operation.elements, operation.dtype, operation.reduction
         shape = count, dtype, op, operation.rank_order

@@ -24,10 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from slackline.errors import UsageError
 from slackline.wire import DType, ReduceOp
+
+if TYPE_CHECKING:
+    from slackline.plan.collective import Runs
 
 __all__ = [
     "CALLBACK_TAGS",
@@ -88,6 +91,8 @@ class Operation(NamedTuple):
     """Whether an all_reduce must add in rank order, and round half types once, in any group.
 
     Equal on all ranks. A group whose `rank_ordered` is True does so without the request."""
+    runs: Runs | None = None
+    """The leaves of each rank in an all_reduce of nodes of a tree, else None."""
 
     @property
     def elements(self) -> int:
@@ -115,6 +120,31 @@ class Operation(NamedTuple):
         """
         at, to, counts = (source,), (target,), (count,)
         return cls(Kind.ALL_REDUCE, dtype, at, to, counts, (), op, None, tag, priority, rank_order)
+
+    @classmethod
+    def all_reduce_nodes(
+        cls,
+        sources: Sequence[int],
+        target: int,
+        count: int,
+        dtype: DType,
+        op: ReduceOp,
+        runs: Runs,
+        *,
+        tag: int | None = None,
+        priority: int = 0,
+    ) -> Operation:
+        """Reduce several nodes of every rank in a fixed binary tree into every rank's target.
+
+        `sources[i]` has `count` elements with the sum of the leaves of `runs.nodes[rank][i]`. The
+        result has the same bits whatever the number of ranks and their runs, if `op` is associative
+        only within the tree, as SUM of floats is. AVG divides once by the number of leaves. Sums of
+        half types are rounded after each addition. The target may be a source. `runs` must be equal
+        on all ranks.
+        """
+        to, counts = (target,), (count,)
+        kind, none = Kind.ALL_REDUCE, ()
+        return cls(kind, dtype, sources, to, counts, none, op, None, tag, priority, False, runs)
 
     @classmethod
     def reduce_scatter(

@@ -97,6 +97,9 @@ class LoopbackGroup(Posts):
         me, sources, targets = self.rank, operation.sources, operation.targets
         sent, received = counts, operation.target_counts or counts
         signature: tuple[Any, ...] = (kind, dtype, operation.reduction, peer, tuple(counts))
+        if operation.runs is not None:
+            signature = (*signature, operation.runs)
+            sent = list(counts) * len(sources)
         if kind is Kind.ALL_TO_ALL:
             signature = (kind, dtype)
         elif kind in (Kind.REDUCE_SCATTER, Kind.SCATTER):

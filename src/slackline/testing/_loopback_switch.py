@@ -14,7 +14,7 @@ import numpy as np
 
 from slackline.errors import MismatchError, PeerError, SlacklineError, TimeoutError
 from slackline.nic import Kind
-from slackline.testing.reference import Array, numpy_dtype, reduce_arrays
+from slackline.testing.reference import Array, numpy_dtype, reduce_arrays, reduce_nodes
 from slackline.wire import DType
 
 __all__ = ["LoopbackTransfer", "Part", "Post", "Switch"]
@@ -233,7 +233,12 @@ def _execute(posts: Sequence[Post]) -> None:
     kind, dtype = posts[0].signature[:2]
     n = range(len(posts))
     values = [[_memory(part, dtype).copy() for part in post.sources] for post in posts]
-    if kind in (Kind.ALL_REDUCE, Kind.REDUCE):
+    runs = posts[0].signature[5] if len(posts[0].signature) > 5 else None
+    if runs is not None:
+        nodes = [node for value in values for node in value]
+        result = reduce_nodes(nodes, runs, posts[0].signature[2], dtype)
+        moves = [(post.targets[0], result) for post in posts]
+    elif kind in (Kind.ALL_REDUCE, Kind.REDUCE):
         result = reduce_arrays([value[0] for value in values], posts[0].signature[2], dtype)
         receivers = n if kind is Kind.ALL_REDUCE else [posts[0].signature[3]]
         moves = [(posts[i].targets[0], result) for i in receivers]

@@ -4,7 +4,8 @@ Elements are accumulated in their own type, except that fp16 and bf16 are accumu
 rank order the value is ((x0 op x1) op x2) ... in that type. AVG then divides by the number of ranks
 (integers are rounded towards zero). One rounding, to nearest even, converts the value back to the
 element type. In a plan's own order ("any"), every ADD rounds its result, and the last ADD divides
-before it rounds.
+before it rounds. In a tree every addition of two nodes rounds; AVG then divides the sum by the
+number of leaves, and rounds once more.
 
 MIN is (a < b or a is NaN) ? a : b, and MAX likewise, where a is the incoming or accumulated value.
 The result is therefore NaN if any element is NaN. A NaN of SUM, AVG or PROD is the quiet NaN with
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slackline.errors import UsageError
-from slackline.plan.collective import Collective, CollectivePlan, Event, Kind, split, trace
+from slackline.plan.collective import Collective, CollectivePlan, Event, Kind, Runs, split, trace
 from slackline.wire import DType, ReduceOp
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "bfloat16_values",
     "execute",
     "reduce_arrays",
+    "reduce_nodes",
     "numpy_dtype",
 ]
 
@@ -102,6 +104,24 @@ def reduce_arrays(arrays: Sequence[Array], op: ReduceOp, dtype: DType) -> Array:
     return _finish(total, len(arrays), op, dtype)
 
 
+def reduce_nodes(nodes: Sequence[Array], runs: Runs, op: ReduceOp, dtype: DType) -> Array:
+    """Return the reduction of all ranks' nodes in the tree of `runs`.
+
+    Raises UsageError if the operation is not defined for the type.
+    """
+    _check(op, dtype)
+    waiting: list[Array] = []
+    for node, sums in zip(nodes, runs.sums, strict=True):
+        waiting.append(node)
+        for _ in range(sums):
+            right, left = _widen(waiting.pop(), dtype), _widen(waiting.pop(), dtype)
+            waiting.append(_round(_combine(left, right, op, dtype), dtype))
+    total = _widen(waiting.pop(), dtype)
+    if dtype in _FLOATS and op in (ReduceOp.SUM, ReduceOp.AVG, ReduceOp.PROD):
+        total = np.where(np.isnan(total), total.dtype.type(np.nan), total)
+    return _finish(total, runs.tree.leaves, op, dtype)
+
+
 def execute(
     plan: CollectivePlan,
     inputs: Sequence[Sequence[Array]],
@@ -114,6 +134,7 @@ def execute(
 
         collective                   input of a rank            output of a rank
         all_reduce                   (buffer)                   (buffer)
+        all_reduce in a tree         a buffer for each node     (buffer)
         broadcast, point_to_point    root (buffer), others ()   (buffer); the sending rank's too
         reduce                       (buffer)                   root (buffer), others ()
         reduce_scatter               n parts                    (part)
@@ -147,6 +168,7 @@ class PlanArithmetic:
     def __init__(self, plan: CollectivePlan, op: ReduceOp, dtype: DType, *, wide: bool) -> None:
         """Reduce `dtype` elements by `op`; with `wide`, partial sums of fp16 and bf16 stay fp32."""
         self._ranks, self._op, self._dtype, self._wide = plan.ranks, op, dtype, wide
+        self._runs = plan.runs
         self._empty = plan.collective is Collective.BARRIER
 
     def add(self, incoming: Value, mine: Value, *, last: bool) -> Value:
@@ -160,8 +182,10 @@ class PlanArithmetic:
         return (total, True) if self._wide else (_round(total, self._dtype), False)
 
     def reduce(self, values: Sequence[Value]) -> Value:
-        """Return the result of a REDUCE_ALL over the values of all ranks, in rank order."""
+        """Return the result of a REDUCE_ALL over the values of all ranks, or of all nodes."""
         arrays = [array for array, _ in values]
+        if self._runs is not None:
+            return reduce_nodes(arrays, self._runs, self._op, self._dtype), False
         return arrays[0] if self._empty else reduce_arrays(arrays, self._op, self._dtype), False
 
 
@@ -177,6 +201,12 @@ class _Run:
 
     def load(self, rank: int, arrays: Sequence[Array]) -> None:
         plan = self._plan
+        if plan.runs is not None:
+            for node, array in zip(plan.contributions(rank), arrays, strict=True):
+                for part, (low, size) in enumerate(self._split(array.size)):
+                    place = rank, part + plan.ranks * node
+                    self._mine[place] = (array[low : low + size], False)
+            return
         chunks = [
             chunk
             for chunk in range(plan.chunks)
@@ -194,7 +224,7 @@ class _Run:
         plan = self._plan
         parts = [
             self._mine[rank, chunk][0].copy()
-            for chunk in range(plan.chunks)
+            for chunk in range(plan.chunks if plan.runs is None else plan.ranks)
             if plan.collective.due(rank, chunk, plan.ranks, plan.root)
             or (plan.collective is Collective.POINT_TO_POINT and rank == plan.root)
         ]
@@ -209,8 +239,12 @@ class _Run:
             self._sent[event.cell] = self._mine[place]
             return
         if instruction.kind is Kind.REDUCE_ALL:
-            own = {rank: self._mine[place]} if rank < self._plan.ranks else {}
-            everyone = self._held.pop(place) | own
+            own = {
+                each: self._mine[self._place(rank, instruction.chunk, each)]
+                for each in self._plan.contributions(rank)
+                if rank < self._plan.ranks
+            }
+            everyone = self._held.pop(place, {}) | own
             self._mine[place] = self._arithmetic.reduce([everyone[r] for r in sorted(everyone)])
             return
         assert event.sent_by is not None
@@ -218,13 +252,22 @@ class _Run:
         if instruction.kind is Kind.COPY:
             self._mine[place] = incoming
         elif instruction.kind is Kind.BUFFER:
-            self._held.setdefault(place, {})[instruction.peer] = incoming
+            waits = rank, self._plan.strand(instruction)
+            tree = self._plan.runs is not None
+            of = instruction.chunk // self._plan.ranks if tree else instruction.peer
+            self._held.setdefault(waits, {})[of] = incoming
         else:
             mine = self._mine[place]
             self._mine[place] = self._arithmetic.add(incoming, mine, last=instruction.last)
 
+    def _place(self, rank: int, chunk: int, contribution: int) -> tuple[int, int]:
+        """Return the place of what a rank contributes to the sum of a chunk."""
+        tree = self._plan.runs is not None
+        return rank, chunk + self._plan.ranks * contribution if tree else chunk
+
     def _split(self, count: int) -> tuple[tuple[int, int], ...]:
-        return split(count, self._plan.chunks, self._dtype.itemsize, self._plan.weights)
+        parts = self._plan.chunks if self._plan.runs is None else self._plan.ranks
+        return split(count, parts, self._dtype.itemsize, self._plan.weights)
 
 
 def _check(op: ReduceOp, dtype: DType) -> None:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 import slackline._native as _native
@@ -18,10 +18,20 @@ from slackline.nic._interface import Posts, Prepared, TimedTransfer
 from slackline.nic._operation import Kind, Operation, in_callback
 from slackline.nic._translation import nanoseconds, to_error
 from slackline.nic.collectives._plans import DIRECT, MESH, PlanBook
-from slackline.nic.collectives._programs import Chunk, all_to_all, each_to_own, own_to_each
+from slackline.nic.collectives._programs import (
+    Chunk,
+    all_to_all,
+    each_to_own,
+    nodes_to_all,
+    own_to_each,
+)
 from slackline.nic.collectives._transfer import DONE, Completions, NativeTransfer
 from slackline.plan.collective import Collective
+from slackline.units import count as counted
 from slackline.wire import DType, ReduceOp
+
+if TYPE_CHECKING:
+    from slackline.plan.collective import Runs
 
 __all__ = [
     "Operations",
@@ -187,6 +197,20 @@ def check_reduction(rank: int, count: int, dtype: DType, op: ReduceOp) -> int:
     return count * dtype.itemsize
 
 
+def check_nodes(rank: int, size: int, runs: Runs, sources: Sequence[int]) -> None:
+    """Raise UsageError unless the runs are those of `size` ranks and each own node has a source."""
+    if len(runs.lengths) != size:
+        raise UsageError(
+            f"runs must have a length for each of {size} ranks, not {len(runs.lengths)}", rank=rank
+        )
+    if len(sources) != len(nodes := runs.nodes[rank]):
+        raise UsageError(
+            f"rank {rank} has {counted(len(nodes), 'node')}, not {len(sources)}: it needs the "
+            "address of each",
+            rank=rank,
+        )
+
+
 def sum_counts(rank: int, size: int, name: str, counts: Sequence[int]) -> int:
     """Return the sum of `counts`; raise UsageError unless each rank has a count of at least 0."""
     if len(counts) != size:
@@ -302,7 +326,7 @@ class Operations(Posts):
 
     def prepare(self, operation: Operation) -> Prepared:
         operation = self._checked(operation)
-        if operation.kind in _BUFFERS:
+        if operation.kind in _BUFFERS and operation.runs is None:
             prepared = PreparedBuffer(self, operation)
             with self._preparing:
                 self._prepared.add(prepared)
@@ -316,7 +340,7 @@ class Operations(Posts):
         if operation.kind in _MESSAGES:
             return self._post_message(operation, limit, blocking)
         operation = self._checked(operation)
-        if operation.kind in _BUFFERS:
+        if operation.kind in _BUFFERS and operation.runs is None:
             collective, dtype, count = self._bound(operation)
             early = self._is_early(collective, operation)
             poster, program = self._planned(operation, collective, early)
@@ -341,7 +365,7 @@ class Operations(Posts):
 
     def _post_message(self, operation: Operation, limit_ns: int, blocking: bool) -> TimedTransfer:
         """Post a message; the checks are those of `_checked`, in fewer calls."""
-        kind, dtype, sources, targets, counts, _, _, peer, tag, priority, _ = operation
+        kind, dtype, sources, targets, counts, _, _, peer, tag, priority, *_ = operation
         if self._closed:
             self._require_open()
         if tag is not None and not 0 <= tag < _MAX_TAG:
@@ -378,6 +402,8 @@ class Operations(Posts):
             (check_tag if kind in _MESSAGES else check_collective_tag)(rank, operation.tag)
         if kind is Kind.ALL_REDUCE:
             check_reduction(rank, operation.counts[0], operation.dtype, operation.reduction)
+            if operation.runs is not None:
+                check_nodes(rank, size, operation.runs, operation.sources)
             return operation
         if kind in _REDUCING:
             check_reduction(rank, operation.elements, operation.dtype, operation.reduction)
@@ -430,12 +456,12 @@ class Operations(Posts):
         if not early:
             return post, True
 
-        def counted(source: int, target: int, priority: int, limit: int, blocking: bool) -> Posted:
+        def counting(source: int, target: int, priority: int, limit: int, blocking: bool) -> Posted:
             request = post(source, target, priority, limit, blocking)
             self._count(collective, operation)
             return request
 
-        return counted, False
+        return counting, False
 
     def bind_parts(self, operation: Operation) -> PostParts:
         """Return the function that posts an operation on parts, or a message."""
@@ -457,16 +483,19 @@ class Operations(Posts):
         if not early:
             return post
 
-        def counted(limit_ns: int, blocking: bool) -> Posted:
+        def counting(limit_ns: int, blocking: bool) -> Posted:
             request = post(limit_ns, blocking)
             self._count(collective, operation)
             return request
 
-        return counted
+        return counting
 
     def _chunks(self, operation: Operation) -> list[Chunk]:
         kind, rank = operation.kind, self.rank
         sources, targets, counts = operation.sources, operation.targets, operation.counts
+        if operation.runs is not None:
+            (target,), (count,), itemsize = targets, counts, operation.dtype.itemsize
+            return nodes_to_all(rank, operation.runs, sources, target, count, itemsize)
         if kind is Kind.ALL_TO_ALL:
             return all_to_all(rank, sources, counts, targets, operation.target_counts)
         if kind in (Kind.REDUCE_SCATTER, Kind.SCATTER):
@@ -483,6 +512,8 @@ class Operations(Posts):
         self, operation: Operation, collective: Collective, early: bool
     ) -> tuple[Poster, _native.Program]:
         """Return the program of an operation, and what posts it."""
+        if operation.runs is not None:
+            return self._native, self._book.tree(operation.runs)
         total = operation.elements * operation.dtype.itemsize
         chosen = self._book.select(collective, total, operation.dtype, operation.peer, early=early)
         return self._native, chosen.program
@@ -494,7 +525,9 @@ class Operations(Posts):
         One that asks for rank order in a group that adds in any order does not: there the plans
         over the first links round half types at every rank.
         """
-        if not self._book.connects_later or (operation.rank_order and self._book.order != "rank"):
+        if operation.runs is not None or not self._book.connects_later:
+            return False
+        if operation.rank_order and self._book.order != "rank":
             return False
         return self._posted.get((collective, operation.tag), 0) < _EARLY
 

@@ -30,7 +30,7 @@ from slackline.wire import DType, ReduceOp
 
 if TYPE_CHECKING:
     from slackline.nic._records import Decide
-    from slackline.plan.collective import CostParameters, Timing
+    from slackline.plan.collective import CostParameters, Runs, Timing
 
 __all__ = [
     "CHAIN",
@@ -192,6 +192,7 @@ class PlanBook:
         self._plans: dict[tuple[Collective, str, int | None], CollectivePlan] = {}
         self._programs: dict[tuple[Collective, str, int | None], _native.Program] = {}
         self._selected: dict[_Shape, Selected] = {}
+        self._tree: tuple[Runs, _native.Program] | None = None
 
     def reach_star(self, most_bytes: int) -> None:
         """Allow the aggregator for operations of up to `most_bytes` from now on."""
@@ -411,6 +412,18 @@ class PlanBook:
             mine = part(collective, name, self.ranks, self.rank, root, ranks_per_host=per_host)
             self._programs[key] = compile_program(mine)
         return self._programs[key]
+
+    def tree(self, runs: Runs) -> _native.Program:
+        """Return this rank's part of an all_reduce of nodes in a tree, compiled for the engine.
+
+        Only the latest runs are kept: they change with the members alone.
+        """
+        latest = self._tree
+        if latest is None or latest[0] != runs:
+            from slackline.plan.collective import tree_part  # Most groups have no tree.
+
+            self._tree = latest = runs, compile_program(tree_part(runs, self.rank))
+        return latest[1]
 
     def _choose(
         self, collective: Collective, nbytes: int, wide: bool, root: int | None, *, early: bool

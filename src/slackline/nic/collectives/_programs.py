@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import slackline._native as _native
 from slackline.plan.collective import (
@@ -19,7 +20,11 @@ from slackline.plan.collective import (
     Part,
     cutting,
     names,
+    split,
 )
+
+if TYPE_CHECKING:
+    from slackline.plan.collective import Runs
 
 __all__ = [
     "BY_HOST",
@@ -28,6 +33,7 @@ __all__ = [
     "chunk_between",
     "compile_program",
     "each_to_own",
+    "nodes_to_all",
     "own_to_each",
     "plan_number",
     "starts",
@@ -90,7 +96,30 @@ def chunk_between(source: int, target: int, ranks: int) -> int:
     return 2 * ((source + target) % ranks) + (source < target)
 
 
+def nodes_to_all(
+    rank: int, runs: Runs, sources: Sequence[int], target: int, count: int, itemsize: int
+) -> list[Chunk]:
+    """Return the chunks of an all_reduce in a tree.
+
+    `sources` are the addresses of this rank's nodes. The parts of each are chunks of their own, as
+    are the parts of the result.
+    """
+    ranks = len(runs.lengths)
+    parts = [(low * itemsize, size) for low, size in split(count, ranks, itemsize)]
+    mine = iter(sources)
+    own = {node: next(mine) for node, owner in enumerate(runs.owners) if owner == rank}
+    own.setdefault(0, 0)
+    chunks = []
+    for part, (offset, size) in enumerate(parts):
+        for node, source in own.items():
+            at = source + offset if source else 0
+            chunks.append((part + ranks * node, at, 0 if node else target + offset, size))
+    return chunks
+
+
 _SPLITS = (Collective.ALL_REDUCE, Collective.REDUCE, Collective.BROADCAST, Collective.BARRIER)
+_TREE_NUMBER = 15
+"""The number of the plan that reduces in a tree, which is not in the table of plans."""
 BY_HOST = {name for (_, name), row in PLANS.items() if row.by_host}
 """The names of the plans that depend on the hosts of the ranks."""
 
@@ -113,11 +142,11 @@ def compile_program(
     rule = cutting(part.helpers)
     return _native.program(
         part.collective,
-        _number(part.collective, part.name, part.helpers),
+        _TREE_NUMBER if part.runs else _number(part.collective, part.name, part.helpers),
         part.members,
         part.member,
         chunks,
-        part.collective in _SPLITS,
+        part.collective in _SPLITS and part.runs is None,
         part.forwards,
         part.adds,
         [(int(i.kind), max(i.peer, 0), i.chunk, i.last) for i in program],
@@ -125,6 +154,7 @@ def compile_program(
         longest or rule.longest_bytes or 0,
         offloads,
         list(opens),
+        None if part.runs is None else (part.runs.tree.leaves, part.runs.owners, part.runs.sums),
     )
 
 
@@ -141,7 +171,7 @@ def starts(plan: CollectivePlan) -> list[int]:
 
 def plan_number(plan: CollectivePlan) -> int:
     """Return the number of the plan in the headers of frames."""
-    return _number(plan.collective, plan.name, plan.helpers)
+    return _TREE_NUMBER if plan.runs else _number(plan.collective, plan.name, plan.helpers)
 
 
 def _number(collective: Collective, name: str, helpers: int) -> int:

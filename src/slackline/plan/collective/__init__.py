@@ -6,6 +6,7 @@ _balance.py       new weights from the measured rates of the ranks' ports
 _plan.py          a plan: the programs of all ranks, and one member's part of it; the collectives,
                   and the instructions with their one-token text
 algorithms/       ring, chain, torus, halving-doubling, hierarchical, ...
+_sum_tree.py      a fixed binary tree that adds contributions of any number of ranks
 _table.py         the table of plans: a variant is a row
 _trace.py         an order in which a plan can run, receives matched to sends
 _validate.py      the check that a plan computes its collective, or the first fault in it
@@ -38,10 +39,12 @@ if TYPE_CHECKING:
     )
     from slackline.plan.collective._shares import WHOLE, equal_shares, port_time, shares
     from slackline.plan.collective._split import LINE_BYTES, Cutting, cutting, split
+    from slackline.plan.collective._sum_tree import MOST_LEAVES, Node, Runs, SumTree, even_runs
     from slackline.plan.collective._table import PLANS, Generator, generate, names, part
     from slackline.plan.collective._trace import Cell, Event, Trace, trace
     from slackline.plan.collective._validate import Fault, Verdict, check, validate
     from slackline.plan.collective.algorithms.hierarchical import hierarchical
+    from slackline.plan.collective.algorithms.tree import TREE, tree_part, tree_plan
     from slackline.plan.collective.choice import (
         Choice,
         CostParameters,
@@ -62,10 +65,12 @@ else:
             "_plan": "NOBODY Collective CollectivePlan Instruction Kind Part Program",
             "_shares": "WHOLE equal_shares port_time shares",
             "_split": "LINE_BYTES Cutting cutting split",
+            "_sum_tree": "MOST_LEAVES Node Runs SumTree even_runs",
             "_table": "PLANS Generator generate names part",
             "_trace": "Cell Event Trace trace",
             "_validate": "Fault Verdict check validate",
             "algorithms.hierarchical": "hierarchical",
+            "algorithms.tree": "TREE tree_part tree_plan",
             "choice": (
                 "Choice CostParameters Estimate Order Timing choose estimate expected_ns fastest"
             ),
@@ -73,10 +78,6 @@ else:
     )
 
 __all__ = [
-    "LINE_BYTES",
-    "NOBODY",
-    "PLANS",
-    "WHOLE",
     "Balance",
     "Cell",
     "Choice",
@@ -90,18 +91,28 @@ __all__ = [
     "Generator",
     "Instruction",
     "Kind",
+    "LINE_BYTES",
+    "MOST_LEAVES",
+    "NOBODY",
+    "Node",
     "Order",
+    "PLANS",
     "Part",
     "Program",
+    "Runs",
+    "SumTree",
+    "TREE",
     "Timing",
     "Trace",
     "Traffic",
     "Verdict",
+    "WHOLE",
     "check",
     "choose",
     "cutting",
     "equal_shares",
     "estimate",
+    "even_runs",
     "expected_ns",
     "fastest",
     "generate",
@@ -117,5 +128,7 @@ __all__ = [
     "shares",
     "split",
     "trace",
+    "tree_part",
+    "tree_plan",
     "validate",
 ]

@@ -7,12 +7,15 @@ rank on one chunk, and has a text form of one word (token): "SEND_2C0" sends chu
 import re
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
-from typing import Self, overload
+from typing import TYPE_CHECKING, Self, overload
 
 from slackline._lazy import record
 from slackline.errors import UsageError
 from slackline.plan.collective._split import check_weights
 from slackline.units import count
+
+if TYPE_CHECKING:
+    from slackline.plan.collective._sum_tree import Runs
 
 __all__ = [
     "NOBODY",
@@ -215,7 +218,8 @@ class CollectivePlan:
     In all_reduce, reduce, broadcast, barrier and point_to_point, `split` cuts one buffer into
     `chunks` chunks. In reduce_scatter, all_gather, gather and scatter, chunk i is rank i's part. In
     all_to_all, chunk i * ranks + j goes from rank i to rank j, and chunk i * ranks + i stays on
-    rank i.
+    rank i. With `runs`, the ranks contribute the nodes of a tree, and chunk i + ranks * j is part i
+    of node j.
     """
 
     name: str
@@ -232,11 +236,28 @@ class CollectivePlan:
     """The number of members without data of their own (aggregators), which follow the ranks."""
     weights: tuple[int, ...] | None = None
     """The weight of each chunk's part of the buffer; None cuts evenly. See `split`."""
+    runs: "Runs | None" = None
+    """The ranks' runs of leaves in a plan that reduces in a tree, else None."""
 
     @property
     def members(self) -> int:
         """The number of ranks and helpers together."""
         return self.ranks + self.helpers
+
+    def contributions(self, rank: int) -> tuple[int, ...]:
+        """Return the numbers of what `rank` contributes to a sum: its nodes, or its own number."""
+        if self.runs is None:
+            return (rank,)
+        return tuple(node for node, owner in enumerate(self.runs.owners) if owner == rank)
+
+    def strand(self, instruction: Instruction) -> int:
+        """Return the chunk whose instructions on a rank run in order with this one.
+
+        This is the instruction's own chunk, but for a node that waits for the sum of its part.
+        """
+        if self.runs is not None and instruction.kind is Kind.BUFFER:
+            return instruction.chunk % self.ranks
+        return instruction.chunk
 
     def __post_init__(self) -> None:
         check_ranks(self.collective, self.ranks, self.root)
@@ -248,6 +269,8 @@ class CollectivePlan:
             if not self.collective.splits:
                 raise UsageError(f"{self.collective.label} cuts no buffer and takes no weights")
             check_weights(self.weights, self.chunks)
+        if self.runs is not None and len(self.runs.lengths) != self.ranks:
+            raise UsageError(f"{count(self.ranks, 'rank')} need a run of leaves each")
         if len(self.programs) != self.members:
             who = count(self.ranks, "rank")
             if self.helpers:
@@ -282,6 +305,8 @@ class Part:
     chunk."""
     adds: bool
     """Whether some member computes a partial sum, by an ADD."""
+    runs: "Runs | None" = None
+    """The ranks' runs of leaves in a plan that reduces in a tree, else None."""
 
     @property
     def members(self) -> int:

@@ -49,7 +49,7 @@ def trace(plan: CollectivePlan) -> Trace:
     """
     strands: dict[tuple[int, int], deque[tuple[int, Instruction]]] = {}
     for rank, index, instruction in plan.cells():
-        strands.setdefault((rank, instruction.chunk), deque()).append((index, instruction))
+        strands.setdefault((rank, plan.strand(instruction)), deque()).append((index, instruction))
     travelling: dict[tuple[int, int, int], deque[Cell]] = {}
     ready = deque(strands)
     events: list[Event] = []
@@ -57,8 +57,13 @@ def trace(plan: CollectivePlan) -> Trace:
         rank, chunk = ready.popleft()
         for event in _run(rank, strands[rank, chunk], travelling):
             events.append(event)
-            if event.instruction.kind is Kind.SEND and (event.instruction.peer, chunk) in strands:
-                ready.append((event.instruction.peer, chunk))
+            if event.instruction.kind is not Kind.SEND:
+                continue
+            number, peer = event.instruction.chunk, event.instruction.peer
+            # The message may be for the strand of its chunk, or for that of its part.
+            ready.extend(
+                (peer, waits) for waits in {number, number % plan.ranks} if (peer, waits) in strands
+            )
     waiting = [strand for strand in strands.items() if strand[1]]
     return Trace(
         tuple(events),

@@ -101,8 +101,15 @@ class _Run:
         self._mine: dict[tuple[int, int], _Value] = {}
         self._buffered: dict[tuple[int, int], dict[int, Cell]] = {}
         self._sent: dict[Cell, _Value] = {}
+        self._contributions = [plan.contributions(rank) for rank in range(plan.ranks)]
+        self._everything = tuple(sorted(sum(self._contributions, ())))
         moved = not plan.collective.reduces
         for rank in range(plan.ranks):
+            if plan.runs is not None:
+                for node in self._contributions[rank]:
+                    for part in range(plan.ranks):
+                        self._mine[rank, part + plan.ranks * node] = _Value((node,), final=False)
+                continue
             for chunk in range(plan.chunks):
                 if plan.collective.has(rank, chunk, plan.ranks, plan.root):
                     self._mine[rank, chunk] = _Value((rank,), final=moved or plan.ranks == 1)
@@ -131,12 +138,13 @@ class _Run:
         elif event.instruction.kind is Kind.COPY:
             self._mine[rank, chunk] = self._copy(event, mine)
         else:
-            assert mine is not None or rank >= self.plan.ranks, "every rank has its contribution"
+            lacks = mine is None and self.plan.runs is None and rank < self.plan.ranks
+            assert not lacks, "every rank has its contribution"
             match event.instruction.kind:
                 case Kind.ADD:
                     self._mine[rank, chunk] = self._add(event, mine)
                 case Kind.BUFFER:
-                    self._buffer(event, mine)
+                    self._buffer(event)
                 case _:
                     self._mine[rank, chunk] = self._reduce_all(event, mine)
 
@@ -168,6 +176,8 @@ class _Run:
         for rank in range(plan.ranks):
             for chunk in range(plan.chunks):
                 mine = self._mine.get((rank, chunk))
+                if plan.runs is not None and chunk >= plan.ranks:
+                    continue  # Only the parts of the sum are results.
                 if not plan.collective.due(rank, chunk, plan.ranks, plan.root):
                     continue
                 if mine is None or not mine.final:
@@ -217,25 +227,31 @@ class _Run:
             )
         return _Value(of, final=complete, chained=value.chained and len(mine.of) == 1)
 
-    def _buffer(self, event: Event, mine: _Value | None) -> None:
+    def _buffer(self, event: Event) -> None:
         value, peer = self._received(event), event.instruction.peer
-        if value.final or value.of != (peer,):
+        chunk = self.plan.strand(event.instruction)
+        mine = self._mine.get((event.cell[0], chunk))
+        if value.final or len(value.of) != 1 or value.of[0] not in self._contributions[peer]:
             raise self._found(event.cell, f"buffers {value}, which is not rank {peer}'s own")
-        buffered = self._buffered.setdefault((event.cell[0], event.instruction.chunk), {})
-        if peer in buffered:
+        buffered = self._buffered.setdefault((event.cell[0], chunk), {})
+        if value.of[0] in buffered:
             raise self._found(event.cell, f"rank {peer}'s contribution is already buffered")
         if mine is not None and mine.final:
             raise self._found(event.cell, f"the rank already has {mine}")
-        buffered[peer] = event.cell
+        buffered[value.of[0]] = event.cell
 
     def _reduce_all(self, event: Event, mine: _Value | None) -> _Value:
-        rank, everyone = event.cell[0], tuple(range(self.plan.ranks))
-        if mine is not None and (mine.final or mine.of != (rank,)):
+        rank = event.cell[0]
+        own = self._contributions[rank] if rank < self.plan.ranks else ()
+        if mine is not None and (mine.final or mine.of[0] not in own or len(mine.of) > 1):
             raise self._found(event.cell, f"reduces into {mine}, which is not the rank's own")
         buffered = self._buffered.pop((rank, event.instruction.chunk), {})
-        if missing := set(everyone) - {rank, *buffered}:
-            raise self._found(event.cell, f"the contribution of {_ranks(missing)} is not buffered")
-        return _Value(everyone, final=True)
+        if missing := set(self._everything) - {*own, *buffered}:
+            reason = f"the contribution of {_ranks(missing)} is not buffered"
+            if self.plan.runs is not None:
+                reason = f"the part of {_ranks(missing, 'node')} is not buffered"
+            raise self._found(event.cell, reason)
+        return _Value(self._everything, final=True, chained=self.plan.runs is None)
 
     def _received(self, event: Event) -> _Value:
         assert event.sent_by is not None, "every receive that ran has its send"
@@ -264,6 +280,6 @@ class _Run:
         return _Found(Fault(rank=cell[0], index=cell[1], token=token, reason=reason))
 
 
-def _ranks(ranks: Iterable[int]) -> str:
+def _ranks(ranks: Iterable[int], name: str = "rank") -> str:
     listed = sorted(ranks)
-    return f"rank{'s' if len(listed) > 1 else ''} {', '.join(map(str, listed))}"
+    return f"{name}{'s' if len(listed) > 1 else ''} {', '.join(map(str, listed))}"
