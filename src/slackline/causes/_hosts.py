@@ -1,11 +1,11 @@
 """The ranks of each host, and the wires between hosts that are in use."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from slackline.history import Job
 
-__all__ = ["Direction", "Layout", "hosts_of", "layout"]
+__all__ = ["Direction", "Layout", "hosts_of", "joined", "layout", "together"]
 
 _IN_USE_NS = 5_000_000_000
 """The age of the latest report of a rail with traffic, up to which the rail is in use."""
@@ -94,3 +94,18 @@ def _of_ranks(members: Sequence[int]) -> str:
     """Return a name for a host whose own name does not tell it from others."""
     numbers = ", ".join(map(str, members))
     return f"the host of {'rank' if len(members) == 1 else 'ranks'} {numbers}"
+
+
+def joined(hosts: Iterable[int], near: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Return the site of each host: hosts that a chain of near pairs joins share one."""
+    site = {host: host for host in hosts}
+    for one, other in near:
+        kept, gone = site[one], site[other]
+        if kept != gone:
+            site = {host: kept if each == gone else each for host, each in site.items()}
+    return site
+
+
+def together(names: Sequence[str]) -> str:
+    """Return names in words: "a and b", "a, b and c"."""
+    return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -4,12 +4,13 @@ What tells is the first of lost packets, round trips and carried rates that diff
 by all of its links that differ: the NIC of a host, else a link or one direction of it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 from slackline.causes._cause import Kind
-from slackline.causes._hosts import Direction, Layout
+from slackline.causes._hosts import Direction, Layout, joined, together
 from slackline.causes._outliers import above_the_gap, best_quarter
 from slackline.history import Job, Link
 from slackline.units import show_percent, show_rate, show_time
@@ -61,6 +62,10 @@ have their own. Readings need so much busy time and bytes."""
 _SELDOM, _SELDOM_UNLIKE = 0.03, 0.2
 """The least part of the median link's bytes, where all ranks send alike and where they do not: a
 few small messages, which are acknowledged late, tell of no rate."""
+
+_LIKE = 0.75
+"""Where ranks do not send alike, a link is compared with those that carry at least this part of its
+bytes, and share their NICs with as many such links: short bursts look faster."""
 
 _NEARLY, _APART = 0.9, 0.85
 """A NIC is slow if half of its directions are below that share, and all below `_NEARLY`; on UDP
@@ -179,8 +184,7 @@ def _read(link: Link, least: int) -> _Reading:
         if each.round_trip_ns and each.sent_bytes:
             loaded.append(each.round_trip_ns)
     # Within a host its cores copy the bytes, and their load decides which direction is faster.
-    comparable = not latest[0].within_host
-    carried = comparable and busy_ns >= _BUSY_NS and confirmed >= _BYTES
+    carried = not latest[0].within_host and busy_ns >= _BUSY_NS and confirmed >= _BYTES
     lost = resent / packets if packets else None
     if latest[0].kind == "udp":
         full = [r for r in latest if r.sent_bytes >= r.packets * _PACKET_BYTES]
@@ -279,7 +283,7 @@ class _Rail:
         if not far or len(sites) < 2:
             return ""
         names = [
-            _together([self._plan.names[host].removeprefix("host ") for host in hosts])
+            together([self._plan.names[host].removeprefix("host ") for host in hosts])
             for hosts in sites
         ]
         between = [trips[ends] for ends in far if len({places[h] for h in self._hosts(ends)}) == 2]
@@ -300,7 +304,7 @@ class _Rail:
             return trips, set(), {}
         base = best_quarter(trips.values())
         far = {ends for ends, trip_ns in trips.items() if trip_ns > _FAR_NS + _FAR_FACTOR * base}
-        return trips, far, _sites(hosts, [self._hosts(ends) for ends in trips.keys() - far])
+        return trips, far, joined(hosts, [self._hosts(ends) for ends in trips.keys() - far])
 
     def _far(self) -> list[Found]:
         trips, far, places = self._distances()
@@ -345,7 +349,7 @@ class _Rail:
             return self._slow_beside(rates)
         explained = len(self._left) < len(self._readings)
         carried = _UDP_CARRIED if self._udp else _CARRIED
-        limit = carried**2 if explained else carried
+        limit = carried if alike and not explained else carried**2
         found = []
 
         def how(ways: Collection[_Pair]) -> str:
@@ -359,6 +363,8 @@ class _Rail:
                 if most >= fastest or len({_ends(*way) for way in ways}) < _LEAST_PAIRS:
                     continue
                 others = [way for way in rates if host not in self._hosts(way)]
+                if not alike:
+                    others = self._as_busy(ways, others)
                 rest = [rates[way] for way in others]
                 if len(rest) < _LEAST_PAIRS:
                     continue
@@ -377,19 +383,33 @@ class _Rail:
         for ends in sorted({_ends(*way) for way, rate in rates.items() if rate < limit * fastest}):
             mine = [way for way in (ends, ends[::-1]) if way in rates]
             others = [way for way in rates if way not in mine]
+            if not alike:
+                others = self._as_busy(mine, others)
             if len(hosts) < LEAST_HOSTS:
                 others = [max(rates, key=lambda way: rates[way])]
-            if not others:
+            if len(others) < min(_LEAST_PAIRS, len(rates) - len(mine)) or not others:
                 continue
             usual = median(rates[way] for way in others)
             least = {way: min(usual, self._usual(way, others, rates)) for way in mine}
             slow = [way for way in mine if rates[way] < limit * least[way]]
-            if slow and self._queued(slow, [way for way in rates if way not in mine]):
+            if slow and self._queued(slow, others):
                 slow = self._waiting(slow)
                 peers = f"the other links carry {show_rate(usual)}"
                 found.append(self._link(slow, how(slow), peers))
                 self._left -= set(mine)
         return found
+
+    def _as_busy(self, ways: Collection[_Pair], others: Iterable[_Pair]) -> list[_Pair]:
+        """Return the directions that carry nearly as much, and share their NICs with as many."""
+        least = _LIKE * median(self._readings[way].carried_bytes for way in ways)
+        busy = {way for way, each in self._readings.items() if each.carried_bytes >= least}
+        many = Counter(self._hosts(way)[0] for way in busy)
+        most = max(many[host] for way in ways for host in self._hosts(way))
+        return [
+            way
+            for way in others
+            if way in busy and min(many[host] for host in self._hosts(way)) >= most
+        ]
 
     def _usual(self, way: _Pair, others: Sequence[_Pair], rates: Mapping[_Pair, float]) -> float:
         """Return the rate of links between ranks that are as far from each other.
@@ -561,25 +581,10 @@ class _Rail:
     def _whole(self, ways: Sequence[_Pair], how: str, peers: str) -> Found:
         """Return the rail between two hosts with several ranks each."""
         hosts = sorted({host for way in ways for host in self._hosts(way)})
-        name = f"rail {self._rail} between {_together([self._plan.names[each] for each in hosts])}"
+        name = f"rail {self._rail} between {together([self._plan.names[each] for each in hosts])}"
         ranks = tuple(sorted(rank for each in hosts for rank in self._plan.hosts[each]))
         links = frozenset((*way, self._rail) for way in ways)
         return Found(Kind.LINK, name, ranks, self._rail, links, how, peers, udp=self._udp)
-
-
-def _sites(hosts: Iterable[int], near: Iterable[_Pair]) -> dict[int, int]:
-    """Return the site of each host: hosts that a chain of near pairs joins share one."""
-    site = {host: host for host in hosts}
-    for one, other in near:
-        kept, gone = site[one], site[other]
-        if kept != gone:
-            site = {host: kept if each == gone else each for host, each in site.items()}
-    return site
-
-
-def _together(names: Sequence[str]) -> str:
-    """Return names in words: "a and b", "a, b and c"."""
-    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _wait_longer(mine_ns: float, theirs_ns: float, rate_bps: float) -> bool:

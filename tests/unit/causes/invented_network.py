@@ -40,6 +40,8 @@ class Network:
     trips_ns: Mapping[Way, int] = field(default_factory=dict)
     late: Mapping[Way, float] = field(default_factory=dict)
     """The part of the usual rate that is left where the ends of a direction are late."""
+    busy: Mapping[Way, float] = field(default_factory=dict)
+    """The factor of the time in which a direction has data on their way."""
     seldom: frozenset[Way] = frozenset()
     """The directions with a few small messages, which are acknowledged late."""
     waits_ns: Mapping[Way, int] = field(default_factory=dict)
@@ -71,7 +73,7 @@ class Network:
     def report(self, way: Way, second: int, random: Random) -> LinkReport:
         carried = self.rate_bps * self.rates.get(way, 1.0)
         rate = carried * self.late.get(way, 1.0) * random.uniform(0.96, 1.04)
-        busy_ns = random.randrange(300 * MS, 900 * MS)
+        busy_ns = round(random.randrange(300 * MS, 900 * MS) * self.busy.get(way, 1.0))
         packets = 5000
         lost = self.lost + self.losses.get(way, 0.0)
         if self.udp:

@@ -3,11 +3,12 @@
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from invented_network import NETWORKS, Network, compared, told
+from invented_network import NETWORKS, Network, Way, compared, told
 from invented_records import failed, header, verdict
 from made_records import MS_NS as MS
 from made_records import SECOND_NS as S
@@ -343,3 +344,51 @@ def test_links_with_a_few_small_messages_are_no_slow_links(
     network = replace(network, udp=False, rate_bps=60e6)
     ways = data.draw(st.sets(st.sampled_from(network.ways), min_size=1, max_size=5), label="ways")
     assert told(tmp_path_factory.mktemp("job"), replace(network, seldom=frozenset(ways))) == []
+
+
+MESSAGES = {
+    0: [operations(0, (Collective.POINT_TO_POINT, 0, 1, 400, 9, 1, 5, 0, 0, 0, 1, 1, 2, 3, 0, 0))]
+}
+
+
+def pipeline(network: Network, data: st.DataObject, slow: Way | None = None) -> Network:
+    """Return a network in which neighbours exchange long messages and other ranks short ones.
+
+    A host that sends to two neighbours shares its NIC between them. Bursts to other ranks find
+    empty queues. `slow` is a direction that carries less.
+    """
+    draw = Random(data.draw(st.integers(0, 1000), label="traffic"))
+    last = network.hosts - 1
+    rates, busy = {}, {}
+    for way in network.ways:
+        if abs(way[0] - way[1]) == 1:
+            ends = sum(rank in (0, last) for rank in way)
+            rates[way] = (1.6 if ends else 1.0) * draw.uniform(0.85, 1.15)
+            if way == slow:
+                rates[way] = 0.35
+            busy[way] = 1 / rates[way]  # All neighbours exchange the same bytes.
+        else:
+            rates[way], busy[way] = draw.uniform(2.2, 3.0), draw.uniform(0.04, 0.1)
+    return replace(network, udp=False, rate_bps=60e6, rates=rates, busy=busy, lost=0.0)
+
+
+@given(network=NETWORKS.filter(lambda network: not network.ring), data=st.data())
+def test_the_busy_links_of_a_pipeline_are_no_slow_links(
+    tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
+):
+    network = pipeline(network, data)
+    assert told(tmp_path_factory.mktemp("job"), network, events=MESSAGES) == []
+
+
+@given(
+    network=NETWORKS.filter(lambda network: not network.ring and network.hosts > 5),
+    data=st.data(),
+)
+def test_a_slow_link_of_a_pipeline_is_named(
+    tmp_path_factory: pytest.TempPathFactory, network: Network, data: st.DataObject
+):
+    one = data.draw(st.integers(1, network.hosts - 3), label="from")
+    way = (one, one + 1) if data.draw(st.booleans(), label="forwards") else (one + 1, one)
+    slow = pipeline(network, data, way)
+    (cause,) = told(tmp_path_factory.mktemp("job"), slow, events=MESSAGES)
+    assert cause.name == "link {}>{}".format(*way)
