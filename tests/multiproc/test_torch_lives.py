@@ -50,6 +50,21 @@ def test_registered_memory_outlives_the_group(job):
     job(2, outliving, bare=True)
 
 
+def named_device(rank, size, store):
+    device = torch.device("cuda", rank)
+    dist.init_process_group("slackline", init_method=f"file://{store}", rank=rank, world_size=size)
+    # torch for the CPU alone refuses `device_id`; with others it then makes this call.
+    dist.group.WORLD._get_backend(device).eager_connect_single_device(device)
+    tensor = torch.tensor([float(rank)])
+    dist.all_reduce(tensor, group=dist.new_group([0, 1]))
+    assert tensor.item() == 1
+    dist.destroy_process_group()
+
+
+def test_groups_open_after_init_process_group_has_named_a_device(job):
+    job(2, named_device, bare=True)
+
+
 def lives(rank, size, store):
     for life in range(3):
         dist.init_process_group(

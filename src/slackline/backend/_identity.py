@@ -131,7 +131,11 @@ class Identity(TorchGroup):
         return False
 
     def eager_connect_single_device(self, device: torch.device) -> None:
-        """Do nothing, since the engine connects ranks by itself."""
+        """Do nothing, since the engine connects ranks by itself.
+
+        The group's `bound_device_id` stays None: to torch 2.14 a bound default group is one to
+        split, whose `split_from` takes no process group, so that `new_group` would fail.
+        """
         self._get_backend(device)
 
     def perform_nocolor_split(self, device: torch.device) -> None:

@@ -6,11 +6,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from slackline.overlap.reduction._gradient_group import GradientGroup
 from slackline.overlap.reduction._gradient_step import GradientStep
 from slackline.overlap.reduction._model_state import ModelState
-from slackline.overlap.reduction._parameter_state import ParameterState
+from slackline.overlap.reduction._parameter_state import ParameterState, marks
 from slackline.overlap.reduction._watched_parameters import WatchedParameters
 
 
@@ -204,3 +205,36 @@ def test_groups_that_stay_keep_their_counts():
     step.follow([first, second])
     assert step.arrive(first.states[1]) == (first,)
     assert step.arrive(second.states[0]) == (second,)
+
+
+@pytest.mark.parametrize(("there", "mark"), [(True, 1), (False, 0)])
+def test_a_device_copies_the_mark_of_a_gradient_with_the_gradients(there, mark):
+    parameter = torch.nn.Parameter(torch.zeros(4, device="meta"))
+    flat = torch.zeros(5, device="meta")
+    state = ParameterState(0, "w", 0, parameter, flat, 1, most=1.0)
+    parameter.grad = torch.zeros(4, device="meta") if there else None
+    targets, sources = [], []
+    with Dispatched() as dispatched:
+        state.load(targets, sources)
+    # What starts a kernel, beside views: zeros in the place of a gradient that is not there.
+    assert dispatched.names - VIEWS == (set() if there else {"aten::zero_"})
+    assert [target.storage_offset() for target in targets] == [4, 0][: 1 + there]
+    assert [source.numel() for source in sources] == [1, 4][: 1 + there]
+    # The mark's source is the element with its value.
+    assert sources[0].storage_offset() == mark
+    assert marks(flat.dtype, torch.device("cpu")).tolist() == [0, 1]
+
+
+VIEWS = {"aten::slice.Tensor", "aten::as_strided", "aten::detach"}
+
+
+class Dispatched(TorchDispatchMode):
+    """Records the names of the operators that run within it."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.add(func.name())
+        return func(*args, **(kwargs or {}))

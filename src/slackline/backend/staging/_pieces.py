@@ -29,7 +29,11 @@ from slackline.nic import Transfer
 
 __all__ = ["BlockRing", "Piece", "gathered_pieces", "pieces_of", "scattered_pieces"]
 
-_BLOCKS = 8
+_BLOCKS = 64
+"""The blocks of host memory that a ring has at most.
+
+A long operation waits for a block only if all are in use, and with it wait the operations after it.
+"""
 
 
 class Piece(NamedTuple):
