@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,11 +20,19 @@ from slackline.overlap._checks import check
 from slackline.overlap._ddp_names import without_prefix
 from slackline.overlap._model_gradients import ModelGradients, agree_and_copy
 from slackline.overlap._report import Report
+from slackline.overlap._state_hash import state_hash
+from slackline.overlap._virtual_ranks import (
+    FLOATS,
+    VirtualRank,
+    VirtualRanks,
+    check_virtual_ranks,
+)
 from slackline.overlap.exchange import check_communicate, open_exchange
 from slackline.records import RunSummary, StepSummary
 
 if TYPE_CHECKING:
     from slackline.nic import Group
+    from slackline.overlap.exchange import NodeExchange
 
 __all__ = ["DataParallel"]
 
@@ -31,7 +40,7 @@ _UNATTACHED = (
     "the model has no optimizer: call attach(optimizer) after the optimizer was made, and before "
     "the model is trained"
 )
-_SINCE_ATTACH = ("_gradients", "_tracker", "_report", "_recorder")
+_SINCE_ATTACH = ("_gradients", "_tracker", "_report", "_recorder", "_virtual")
 """The attributes that the wrapper has since `attach`."""
 
 
@@ -44,6 +53,8 @@ class _Options:
     broadcast_buffers: bool
     group_bytes: int | None
     communicate: torch.dtype | None
+    virtual_ranks: int | None
+    seed: int
     telemetry: Path | None
     on_step: Callable[[StepSummary], None] | None
 
@@ -82,6 +93,8 @@ class DataParallel(nn.Module):
         broadcast_buffers: bool = True,
         group_bytes: int | None = None,
         communicate: torch.dtype | None = None,
+        virtual_ranks: int | None = None,
+        seed: int = 0,
         telemetry: Path | None = None,
         on_step: Callable[[StepSummary], None] | None = None,
     ) -> None:
@@ -104,19 +117,27 @@ class DataParallel(nn.Module):
         ranks is computed in fp32 in rank order and rounded to bf16, and `grad` holds the result as
         fp32. A group of any order sums in rank order then. Gradients of 16 bits travel unchanged,
         and with one rank nothing is rounded. All ranks pass the same value.
+        `virtual_ranks`: divide each step into so many parts that `parts` gives to the ranks. The
+        training then has the same bits on any number of ranks up to this one; see `parts`. Buffers
+        are averaged over the parts, and `broadcast_buffers` has no effect.
+        `seed`: with `virtual_ranks`, the start of each part's random numbers and samples.
         `telemetry`: the directory for this rank's step summaries. None reads SLACKLINE_TELEMETRY.
         `on_step`: called in the training thread when the last parameter of a step is updated, with
         the step's summary, whose `scalars()` is a dictionary of figures for a logger.
 
         Blocks until all ranks have made the same call. Raises UsageError for a model that cannot be
         wrapped, and with `communicate` for gradients of float64, for a group of a torch backend
-        other than slackline, and for more than 256 ranks. Raises MismatchError if the ranks' models
-        or their values of `communicate` differ.
+        other than slackline, and for more than 256 ranks; with `virtual_ranks` for fewer virtual
+        ranks than ranks, for another backend, for a device, for `communicate`, and for a model with
+        SyncBatchNorm. Raises MismatchError if the ranks' models, or their values of `communicate`,
+        `virtual_ranks` or `seed`, differ.
         """
         super().__init__()
         if group_bytes is not None and not (isinstance(group_bytes, int) and group_bytes >= 0):
             raise UsageError(f"group_bytes must be a whole number from 0 on, not {group_bytes!r}")
         check_communicate(communicate)
+        if virtual_ranks is not None:
+            check_virtual_ranks(module, virtual_ranks, seed, communicate)
         self._closed = True
         self._refuse: Any = torch.compiler.disable(_refuse)  # type: ignore[no-untyped-call]
         self.module = module
@@ -129,6 +150,8 @@ class DataParallel(nn.Module):
             broadcast_buffers,
             group_bytes,
             communicate,
+            virtual_ranks,
+            seed,
             telemetry,
             on_step,
         )
@@ -152,13 +175,18 @@ class DataParallel(nn.Module):
             raise UsageError(
                 f"attach must be called before the first backward, but {early[0]!r} has a gradient"
             )
+        virtual = options.virtual_ranks
         exchange = open_exchange(
             module,
             options.process_group,
-            spare_keys=2 * len(optimizers),
+            spare_keys=2 * len(optimizers) + len(FLOATS),
             communicate=options.communicate,
+            virtual_ranks=virtual,
         )
-        agree_and_copy(module, holders, exchange, options.communicate)
+        equal = f"communicate={options.communicate}"
+        if virtual is not None:
+            equal += f", virtual_ranks={virtual}, seed={options.seed}"
+        agree_and_copy(module, holders, exchange, equal)
         environment = Environment.read()
         directory = environment.telemetry if options.telemetry is None else options.telemetry
         rank = dist.get_rank() if dist.is_initialized() else exchange.rank
@@ -173,6 +201,7 @@ class DataParallel(nn.Module):
         self._recorder = recorders[0]
         follows = (
             options.broadcast_buffers
+            and virtual is None
             and exchange.size > 1
             and next(module.buffers(), None) is not None
         )
@@ -184,7 +213,18 @@ class DataParallel(nn.Module):
             recorders,
             average=options.average,
             group_bytes=group_bytes,
+            contributions=exchange.size if virtual is None else virtual,
         )
+        if virtual is not None:
+            self._virtual = VirtualRanks(
+                module,
+                cast("NodeExchange", exchange),
+                options.seed,
+                self._gradients.reducers,
+                partial(setattr, self, "require_backward_grad_sync"),
+                key=self._gradients.keys,
+            )
+        self._optimizers = optimizers
         self._tracker = self._gradients.tracker
         self._all_modules = list(module.modules())
         self._closed, self._attached = False, True
@@ -210,6 +250,46 @@ class DataParallel(nn.Module):
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the wrapped module with torch.compile; the wrapper's own code is not compiled."""
         self.module.compile(*args, **kwargs)
+
+    def parts(self, step: int) -> Iterator[VirtualRank]:
+        """Yield this rank's virtual ranks of a training step, one after the other.
+
+            parallel = DataParallel(model, optimizer, virtual_ranks=8, seed=0)
+            for step in range(steps):
+                for part in parallel.parts(step):
+                    with part:
+                        x = data[part.indices(len(data), batch=256)]
+                        loss(parallel(x)).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+        The gradient is the average (or sum) over all virtual ranks, added in a fixed binary tree.
+        Each virtual rank has random numbers and samples of its own, which depend on the seed, the
+        step and its number alone, and begins with the buffers of the step's beginning; afterwards
+        floating-point buffers are the averages over the virtual ranks, and other buffers are those
+        of virtual rank 0. So parameters, buffers and the optimizer's state have the same bits on
+        any number of ranks, with the same torch, instruction set, number of threads and optimizer.
+
+        `step` is the number of the step, from 0. Raises UsageError without `virtual_ranks`, and if
+        a part is left out.
+        """
+        if self._options.virtual_ranks is None:
+            raise UsageError("parts needs a number of virtual ranks: DataParallel(virtual_ranks=8)")
+        if not self._attached or self._closed:
+            raise UsageError(_UNATTACHED if not self._attached else "the wrapper is closed")
+        return self._virtual.parts(step)
+
+    @property
+    def hash(self) -> str:
+        """The hash of all parameters, buffers and optimizer states, as 32 hex digits.
+
+        Equal hashes mean equal bits. Blocks until all pending optimizer steps are taken.
+        """
+        if not self._attached:
+            raise UsageError(_UNATTACHED)
+        if not self._closed:
+            self.synchronize()
+        return state_hash(self.module, self._optimizers)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -29,22 +29,22 @@ def agree_and_copy(
     module: nn.Module,
     holders: dict[int, int],
     exchange: Exchange,
-    communicate: torch.dtype | None = None,
+    options: str = "",
 ) -> None:
     """Check that all ranks have the same model, then copy rank 0's values to every rank.
 
-    `holders` maps a parameter's `id` to the index of its optimizer, and `communicate` is the
-    wrapper's option of this name. Blocks on all ranks. If the models or the options differ, raises
+    `holders` maps a parameter's `id` to the index of its optimizer, and `options` has the wrapper's
+    options that must be equal. Blocks on all ranks. If the models or the options differ, raises
     MismatchError on every rank, with the first rank and tensor that differ.
     """
     mine = _manifest.manifest(module, holders)
-    texts = exchange.share(_manifest.encode(mine, str(communicate)))
-    manifests, types = zip(*map(_manifest.decode, texts), strict=True)
-    for peer, other in enumerate(types):
-        if other != types[0]:
+    texts = exchange.share(_manifest.encode(mine, options))
+    manifests, given = zip(*map(_manifest.decode, texts), strict=True)
+    for peer, other in enumerate(given):
+        if other != given[0]:
             text = (
-                "the ranks must wrap the model with the same communicate, but rank "
-                f"{peer} has {other} where rank 0 has {types[0]}"
+                "the ranks must wrap the model with the same options, but rank "
+                f"{peer} has {other} where rank 0 has {given[0]}"
             )
             raise MismatchError(text, rank=exchange.rank, peer=peer)
     found = _manifest.difference(manifests)
@@ -73,11 +73,13 @@ class ModelGradients:
         *,
         average: bool,
         group_bytes: int | None,
+        contributions: int,
     ) -> None:
         """Register hooks, replace optimizer methods and make the module's parameters lazy.
 
         `exchange` must have one key for each parameter and two keys for each optimizer.
-        `group_bytes` None finds the size of groups by trial.
+        `group_bytes` None finds the size of groups by trial. `contributions` is the number of
+        gradients of a parameter that are summed: of the ranks, or of the virtual ranks.
         """
         self.tracker = ReadTracker()
         self._module = module
@@ -91,7 +93,7 @@ class ModelGradients:
         eager = exchange.matches_by_key or len(optimizers) == 1
         self._blocks = 0
         # A low-precision sum rounds the count of ranks with a gradient; half a rank is the margin.
-        self._most = (1 - 0.5 / exchange.size) * (1 if average else exchange.size)
+        self._most = (1 - 0.5 / contributions) * (1 if average else contributions)
         self._reducers = [
             GradientReducer(
                 optimizer,
@@ -113,6 +115,16 @@ class ModelGradients:
             )
         ]
         self._handles = attach(module, self.tracker)
+
+    @property
+    def keys(self) -> int:
+        """The number of the exchange's keys that are in use: the first ones."""
+        return len(self._places) + 2 * len(self._optimizers)
+
+    @property
+    def reducers(self) -> Sequence[GradientReducer]:
+        """The reducer of each optimizer's gradients."""
+        return self._reducers
 
     @property
     def group_bytes(self) -> int:

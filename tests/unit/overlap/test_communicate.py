@@ -435,6 +435,6 @@ def test_ranks_that_pass_different_types_are_named(ranks, chain):
     for rank, error in enumerate(errors):
         assert (error.rank, error.peer) == (rank, 1)
         assert str(error).startswith(
-            "the ranks must wrap the model with the same communicate, but rank 1 has "
-            "torch.bfloat16 where rank 0 has None"
+            "the ranks must wrap the model with the same options, but rank 1 has "
+            "communicate=torch.bfloat16 where rank 0 has communicate=None"
         )

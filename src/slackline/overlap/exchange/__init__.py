@@ -1,6 +1,7 @@
 """The transport of a model's gradients: a NIC engine's group, or a torch process group.
 
 _interface      the interface, and its implementation on a NIC engine
+_nodes          its variant in which a rank has several virtual ranks
 _pending        the handle of a reduction
 _staged         the one on a NIC engine, for gradients on an accelerator
 _process_group  its implementation on a torch process group
@@ -14,6 +15,7 @@ _rank_averages  averages of a few figures over the ranks
 from slackline.overlap.exchange._interface import Exchange, wire_type
 from slackline.overlap.exchange._layout import is_dense, layout
 from slackline.overlap.exchange._narrow import check_communicate, sent_type
+from slackline.overlap.exchange._nodes import NodeExchange
 from slackline.overlap.exchange._opening import open_exchange
 from slackline.overlap.exchange._order import InOrder
 from slackline.overlap.exchange._pending import Pending
@@ -23,6 +25,7 @@ __all__ = [
     "Average",
     "Exchange",
     "InOrder",
+    "NodeExchange",
     "Pending",
     "RankAverages",
     "check_communicate",

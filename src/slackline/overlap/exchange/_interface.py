@@ -202,9 +202,17 @@ class NicExchange:
         address, count, dtype = sent.data_ptr(), sent.numel(), wire_type(sent.dtype)
         op = ReduceOp.AVG if average else ReduceOp.SUM
         tag = self._first_tag + key
-        prepared = self._group.prepare(
-            Operation.all_reduce(address, address, count, dtype, op, tag=tag, rank_order=ordered)
+        return self._poster(
+            key,
+            sent,
+            Operation.all_reduce(address, address, count, dtype, op, tag=tag, rank_order=ordered),
         )
+
+    def _poster(
+        self, key: int, sent: Tensor, operation: Operation
+    ) -> "Callable[[int], TimedTransfer]":
+        """Return a function of the priority that posts an operation with the key's tag."""
+        prepared = self._group.prepare(operation)
 
         def post(priority: int) -> "TimedTransfer":
             sequence = self._posted[key]

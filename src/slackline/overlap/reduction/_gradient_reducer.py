@@ -109,6 +109,11 @@ class GradientReducer:
         """True if `wait_reduced` would block until the other ranks call it as well."""
         return self._step.needs_agreement
 
+    @property
+    def extra(self) -> bool:
+        """True if a gradient of this step has grown after its reduction was posted."""
+        return self._step.had_extra
+
     def pending(self, state: ParameterState) -> bool:
         """Return whether the update of this parameter is pending."""
         return state in self._updates

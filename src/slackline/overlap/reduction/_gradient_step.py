@@ -53,7 +53,8 @@ class GradientStep:
         self._arrived: set[ParameterState] = set()
         self._extra: set[ParameterState] = set()
         """The gradients to reduce once more, as far as this rank knows."""
-        self._had_extra = False
+        self.had_extra = False
+        """True if a gradient has arrived after its reduction was posted."""
         self._members: dict[GradientGroup, Sequence[ParameterState]] = {}
         """The members of groups that require gradients, when the group was first used."""
         self._missing: dict[GradientGroup, int] = {}
@@ -76,7 +77,7 @@ class GradientStep:
         self.opened = self.reduced = self.agreed = self.observed = False
         self._before = self._model.backwards
         self._backwards = self._by_hand = 0
-        self._had_extra = False
+        self.had_extra = False
         for each in (
             *(self._arrived, self._extra, self._members, self._missing, self._last),
             *(self._posted, self._posted_gradients),
@@ -96,13 +97,13 @@ class GradientStep:
         if self.agreed:
             return False
         through_forward = self._model.backwards - self._before
-        return self._had_extra or (through_forward or self._by_hand or self._backwards) > 1
+        return self.had_extra or (through_forward or self._by_hand or self._backwards) > 1
 
     @property
     def regular(self) -> bool:
         """True if one backward pass, through the wrapper's forward, has given all gradients."""
         through_forward = self._model.backwards - self._before
-        return through_forward == 1 >= self._backwards and not self._had_extra
+        return through_forward == 1 >= self._backwards and not self.had_extra
 
     @property
     def all_posted(self) -> bool:
@@ -128,7 +129,7 @@ class GradientStep:
         """
         if state in self._posted_gradients:
             self._extra.add(state)
-            self._had_extra, self.agreed = True, False
+            self.had_extra, self.agreed = True, False
             return ()
         group = self._group_of[state]
         missing = self._missing.get(group)

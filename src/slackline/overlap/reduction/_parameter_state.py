@@ -13,6 +13,7 @@ posts the buffer's reduction and waits for its end, alone or together with adjac
 
 import ctypes
 from enum import Enum
+from functools import cache
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from slackline.errors import UsageError
 
-__all__ = ["ParameterState", "Phase", "Use", "clear_grad", "flat_request"]
+__all__ = ["ParameterState", "Phase", "Use", "clear_grad", "flat_request", "marks"]
 
 
 class Phase(Enum):
@@ -50,6 +51,12 @@ _CELLS: dict[int, Any] = {
     4: ctypes.c_uint32,
     8: ctypes.c_uint64,
 }
+
+
+@cache
+def marks(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return 0 and 1 on a device, of which one is the final element of each buffer there."""
+    return torch.tensor([0, 1], dtype=dtype, device=device)
 
 
 def flat_request(parameter: Tensor) -> tuple[int, torch.dtype]:
@@ -131,11 +138,18 @@ class ParameterState:
         if flat.device.type == "cpu":
             last = flat.data_ptr() + (flat.numel() - 1) * flat.itemsize
             self._cell = _CELLS[flat.itemsize].from_address(last)
+        else:
+            self._last = flat[-1:]
 
     @property
     def nbytes(self) -> int:
         """The bytes of the gradient's buffer, which a reduction carries."""
         return self._nbytes
+
+    @property
+    def reduced_before(self) -> bool:
+        """Whether a reduced gradient is kept, to which further ones are added."""
+        return self.phase is not Phase.LOCAL or self._stashed is not None
 
     def copy(self) -> None:
         """Copy a gradient that has just arrived to its buffer, unless it is there already."""
@@ -156,22 +170,22 @@ class ParameterState:
         """Prepare the buffer for a reduction; the caller then copies `sources` to `targets`.
 
         If the gradient is not in the buffer yet, appends the gradient to `sources` and the buffer's
-        view to `targets`, and makes the view the parameter's `grad`. Sets the final element, and
-        fills the buffer with zeros if this rank has no gradient. Raises UsageError for a gradient
-        of another layout, type or device.
+        view to `targets`, and makes the view the parameter's `grad`. Sets the final element, on a
+        device as one more copy, and fills the buffer with zeros if this rank has no gradient.
+        Raises UsageError for a gradient of another layout, type or device.
         """
         parameter, view = self.parameter, self._view
         grad = parameter.grad
         if grad is None:
             self._present = False
-            self._tell(0.0)
+            self._tell(0, targets, sources)
             view.zero_()
             return
         self._present = True
         if self._cell is not None:
             self._cell.value = self._one
         else:
-            self._tell(1.0)
+            self._tell(1, targets, sources)
         if view.data_ptr() != self._address:
             self._view = view = self._make_view()
         elif grad is view:
@@ -284,12 +298,17 @@ class ParameterState:
             body = torch.view_as_complex(body.view(-1, 2))
         return body.as_strided(parameter.shape, parameter.stride())
 
-    def _tell(self, present: float) -> None:
-        """Set the buffer's final element, which tells the other ranks of a gradient."""
+    def _tell(self, present: int, targets: list[Tensor], sources: list[Tensor]) -> None:
+        """Set the buffer's final element, which tells the other ranks of a gradient.
+
+        On a device the caller's copies set it: a kernel of its own for each parameter would take
+        longer to start than to run.
+        """
         if self._cell is not None:
             self._cell.value = self._one if present else 0
         else:
-            self.flat[-1:].fill_(present)
+            targets.append(self._last)
+            sources.append(marks(self.flat.dtype, self.flat.device)[present : present + 1])
 
     def _anybody(self) -> bool:
         if self._cell is not None:

@@ -1,0 +1,307 @@
+"""Virtual ranks: the parts of a training step that are the same on any number of ranks.
+
+    for part in parallel.parts(step):       this rank's virtual ranks, one after the other
+        with part:                          random numbers, buffers, the place in the tree
+            x = data[part.indices(len(data), batch=256)]
+            loss(parallel(x)).backward()
+    optimizer.step(); optimizer.zero_grad()
+
+A step has as many virtual ranks as the user says, and a rank computes a run of them. All that a
+virtual rank computes depends on the seed, the step and its number alone: its samples, its random
+numbers, and its buffers, which begin with the values at the step's beginning. Gradients and buffers
+are added in a fixed tree over the virtual ranks (`slackline.plan.collective.SumTree`).
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from slackline.errors import UsageError
+from slackline.overlap.reduction import GradientReducer
+
+if TYPE_CHECKING:
+    from slackline.overlap.exchange import NodeExchange
+
+__all__ = ["FLOATS", "VirtualRank", "VirtualRanks", "check_virtual_ranks"]
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+"""The types of buffers that are averaged."""
+
+
+def check_virtual_ranks(
+    module: nn.Module, virtual_ranks: object, seed: object, communicate: object
+) -> None:
+    """Raise UsageError unless a model can be trained with so many virtual ranks."""
+    if not (isinstance(virtual_ranks, int) and virtual_ranks >= 1):
+        raise UsageError(f"virtual_ranks must be a positive whole number, not {virtual_ranks!r}")
+    if not isinstance(seed, int):
+        raise UsageError(f"seed must be a whole number, not {seed!r}")
+    if communicate is not None:
+        raise UsageError(
+            f"communicate={communicate} rounds sums once in the order of the ranks; with "
+            "virtual_ranks gradients travel in their own type: leave communicate out"
+        )
+    for name, each in module.named_modules():
+        if isinstance(each, nn.SyncBatchNorm):
+            raise UsageError(
+                f"{name!r} is a SyncBatchNorm, whose statistics depend on the ranks: with "
+                "virtual_ranks use BatchNorm, whose buffers are averaged over the virtual ranks"
+            )
+
+
+class VirtualRank:
+    """One virtual rank of a step, as a context in which its part of the step is computed."""
+
+    def __init__(self, ranks: "VirtualRanks", step: int, number: int) -> None:
+        self._ranks = ranks
+        self.step = step
+        """The step's number, from 0."""
+        self.number = number
+        """The virtual rank's number, from 0."""
+        self._entered = False
+
+    def indices(self, length: int, *, batch: int) -> Tensor:
+        """Return the indices of this virtual rank's samples in a data set of so many samples.
+
+        `batch` is the number of samples of the whole step. In each epoch of `length // batch` steps
+        no sample comes twice, and the last `length % batch` samples of the epoch's order are left
+        out. The result is an int64 tensor of `batch // virtual_ranks` indices. It depends on the
+        seed, the step and the virtual rank alone. Raises UsageError if the batch cannot be divided
+        by the virtual ranks, or is longer than the data set.
+        """
+        return self._ranks.indices(self.step, self.number, length, batch)
+
+    def __enter__(self) -> "VirtualRank":
+        if self._entered:
+            raise UsageError(f"virtual rank {self.number} of step {self.step} was entered twice")
+        self._entered = True
+        self._ranks.enter(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._ranks.leave(self, failed=kind is not None)
+
+    @property
+    def entered(self) -> bool:
+        """Whether the virtual rank was used in a `with` statement."""
+        return self._entered
+
+
+class VirtualRanks:
+    """The virtual ranks of a wrapped model on this rank."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        exchange: "NodeExchange",
+        seed: int,
+        reducers: Sequence[GradientReducer],
+        synchronize: Callable[[bool], None],
+        key: int,
+    ) -> None:
+        """Divide steps into the virtual ranks of `exchange`, which has this rank's run of them.
+
+        `synchronize` sets whether backward passes start reductions. `key` is the first of
+        len(FLOATS) keys of the exchange that nothing else uses.
+        """
+        self.count = exchange.virtual_ranks
+        self.seed = seed
+        self._exchange = exchange
+        self._reducers = reducers
+        self._synchronize = synchronize
+        self._random = ExitStack()
+        self._order: tuple[tuple[int, int], Tensor] | None = None
+        """The latest epoch and length, with the order of its samples."""
+        self._buffers = _Buffers(module, exchange, key)
+        self._current: VirtualRank | None = None
+
+    def parts(self, step: int) -> Iterator[VirtualRank]:
+        """Yield this rank's virtual ranks of a step; each must be used in a `with` statement."""
+        if not (isinstance(step, int) and step >= 0):
+            raise UsageError(f"step must be a whole number from 0 on, not {step!r}")
+        self._exchange.begin()
+        self._buffers.begin()
+        for number in self._exchange.run:
+            part = VirtualRank(self, step, number)
+            yield part
+            if not part.entered:
+                raise UsageError(
+                    f"virtual rank {number} of step {step} was not used: compute its gradients "
+                    "in `with part:`"
+                )
+
+    def enter(self, part: VirtualRank) -> None:
+        """Prepare random numbers, buffers and gradients for a virtual rank."""
+        if self._current is not None:
+            raise UsageError(
+                f"virtual rank {part.number} was entered before {self._current.number} had ended"
+            )
+        self._current = part
+        last = part.number == self._exchange.run[-1]
+        if last:
+            for reducer in self._reducers:
+                reducer.reset_step()
+            self._exchange.expect_last()
+        self._synchronize(last)
+        self._buffers.restore()
+        numbers = _random_numbers(_seed("numbers", self.seed, part.step, part.number))
+        self._random.enter_context(numbers)
+
+    def leave(self, part: VirtualRank, *, failed: bool) -> None:
+        """Take the gradients and the buffers of a virtual rank."""
+        self._random.close()
+        self._synchronize(True)
+        self._current = None
+        if failed:
+            return
+        if any(reducer.extra for reducer in self._reducers):
+            raise UsageError(
+                f"virtual rank {part.number} of step {part.step} has had several backward passes "
+                "to the same parameters: add the losses, and call backward once"
+            )
+        self._buffers.pack(first=part.number == 0)
+        if part.number == self._exchange.run[-1]:
+            self._buffers.average()
+        else:
+            self._fold()
+
+    def indices(self, step: int, number: int, length: int, batch: int) -> Tensor:
+        """See VirtualRank.indices."""
+        if not (isinstance(batch, int) and batch >= 1 and batch % self.count == 0):
+            raise UsageError(
+                f"batch must be a multiple of {self.count} virtual ranks, not {batch!r}: each "
+                "virtual rank has as many samples"
+            )
+        if batch > length:
+            raise UsageError(f"batch must be at most the {length} samples of the data, not {batch}")
+        epoch, place = divmod(step, length // batch)
+        if self._order is None or self._order[0] != (epoch, length):
+            generator = torch.Generator(device="cpu")
+            generator.manual_seed(_seed("order", self.seed, epoch))
+            self._order = (
+                (epoch, length),
+                torch.randperm(length, generator=generator, dtype=torch.int64, device="cpu"),
+            )
+        each = batch // self.count
+        first = place * batch + number * each
+        return self._order[1][first : first + each]
+
+    def _fold(self) -> None:
+        """Take the gradients of a virtual rank that is not the last one as a node of the tree."""
+        for reducer in self._reducers:
+            reducer.finish_all()
+            for state in reducer.states:
+                if state.reduced_before:
+                    raise UsageError(
+                        f"the gradient of {state.name!r} is left from the step before: call "
+                        "zero_grad() before the parts of the next step"
+                    )
+            targets, sources = list[Tensor](), list[Tensor]()
+            for state in reducer.states:
+                state.load(targets, sources)
+            with torch.no_grad():
+                if targets:
+                    torch._foreach_copy_(targets, sources)
+        flats = [state.flat for reducer in self._reducers for state in reducer.states]
+        self._exchange.fold([*flats, *self._buffers.flats])
+        for reducer in self._reducers:
+            for state in reducer.states:
+                state.parameter.grad = None
+
+
+class _Buffers:
+    """The buffers of a model: equal at the beginning of each virtual rank, averaged at the end.
+
+    Buffers of other types than floating point, such as a count of batches, are those of virtual
+    rank 0.
+    """
+
+    def __init__(self, module: nn.Module, exchange: "NodeExchange", key: int) -> None:
+        """Allocate memory for the buffers that the module has now, whose sums use keys from `key`.
+
+        There is a key for each type in FLOATS.
+        """
+        self._exchange = exchange
+        self._key = key
+        self._module = module
+        self._before: list[Tensor] = []
+        self._first: list[Tensor] = []
+        """The buffers of other types after virtual rank 0, if it is this rank's."""
+        floats, _ = self._all()
+        kinds = {each.dtype: each for each in floats}
+        counts = [sum(e.numel() for e in floats if e.dtype is kind) for kind in kinds]
+        self.flats = exchange.allocate(list(zip(counts, kinds, strict=True)))
+        """The sum's tensor of each floating-point type."""
+        self._posts = [
+            exchange.reduction(key + FLOATS.index(flat.dtype), flat, average=True)
+            for flat in self.flats
+        ]
+
+    def begin(self) -> None:
+        """Keep the buffers at the beginning of a step."""
+        floats, others = self._all()
+        self._before = [buffer.clone() for buffer in (*floats, *others)]
+
+    def restore(self) -> None:
+        """Give the buffers the values that they had at the beginning of the step."""
+        floats, others = self._all()
+        with torch.no_grad():
+            for buffer, before in zip((*floats, *others), self._before, strict=True):
+                buffer.copy_(before)
+
+    def pack(self, *, first: bool) -> None:
+        """Copy the buffers of a virtual rank to `flats`; `first` if it is the first of all."""
+        floats, others = self._all()
+        if first:
+            self._first = [buffer.clone() for buffer in others]
+        with torch.no_grad():
+            for flat in self.flats:
+                mine = [each.reshape(-1) for each in floats if each.dtype is flat.dtype]
+                torch.cat(mine, out=flat)
+
+    def average(self) -> None:
+        """Replace the buffers by the averages over all virtual ranks; block until they are here."""
+        floats, others = self._all()
+        pending = [post(0) for post in self._posts]
+        for each in pending:
+            each.wait()
+        with torch.no_grad():
+            for flat in self.flats:
+                mine = [each for each in floats if each.dtype is flat.dtype]
+                parts = torch.split(flat, [each.numel() for each in mine])
+                for buffer, values in zip(mine, parts, strict=True):
+                    buffer.copy_(values.view(buffer.shape))
+            if others:
+                shared = self._first or [torch.empty_like(buffer) for buffer in others]
+                self._exchange.broadcast(shared)
+                for buffer, value in zip(others, shared, strict=True):
+                    buffer.copy_(value)
+
+    def _all(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the buffers of floating-point types, and the others."""
+        every = [buffer for buffer in self._module.buffers() if buffer.numel()]
+        return (
+            [buffer for buffer in every if buffer.dtype in FLOATS],
+            [buffer for buffer in every if buffer.dtype not in FLOATS],
+        )
+
+
+def _seed(*of: object) -> int:
+    """Return a seed for torch that depends on all arguments."""
+    text = "/".join(map(str, of)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 1
+
+
+@contextmanager
+def _random_numbers(seed: int) -> Iterator[None]:
+    """Let torch's random numbers on the CPU begin with a seed; restore their state at the end."""
+    before = torch.get_rng_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before)

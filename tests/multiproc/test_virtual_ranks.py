@@ -1,0 +1,59 @@
+"""One training on one, two, three and five processes: parameters, buffers and the optimizer's state
+have the same bits."""
+
+import os
+
+import pytest
+import torch
+from torch import distributed, nn, optim
+
+from slackline.overlap import DataParallel
+
+
+class Net(nn.Module):
+    """A convolution with BatchNorm and dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.2), nn.Flatten()
+        )
+        self.head = nn.Linear(8 * 36, 10)
+
+    def forward(self, x):
+        return self.head(self.features(x))
+
+
+def train(rank, size):
+    autocast = os.environ["AUTOCAST"] == "1"
+    torch.set_num_threads(1)
+    torch.manual_seed(2)
+    model = Net()
+    optimizer = optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    generator = torch.Generator().manual_seed(4)
+    data = torch.randn(160, 1, 8, 8, generator=generator)
+    labels = torch.randint(10, (160,), generator=generator)
+    with DataParallel(model, optimizer, virtual_ranks=8, seed=3) as parallel:
+        for step in range(7):
+            for part in parallel.parts(step):
+                with part, torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+                    chosen = part.indices(len(data), batch=32)
+                    loss = nn.functional.cross_entropy(parallel(data[chosen]), labels[chosen])
+                    loss.backward()
+            parallel.clip_grad_norm_(1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        found = parallel.hash
+        text = torch.tensor([int(found[at : at + 8], 16) for at in range(0, 32, 8)])
+        texts = [torch.empty_like(text) for _ in range(size)]
+        distributed.all_gather(texts, text)
+        assert all(torch.equal(each, text) for each in texts)
+    return found
+
+
+@pytest.mark.parametrize("autocast", ["0", "1"])
+def test_one_hash_on_any_number_of_processes(job, autocast):
+    hashes = set()
+    for size, rails in ((1, "shm"), (2, "tcp"), (3, "shm"), (5, "udp")):
+        hashes |= {*job(size, train, environment={"SLACKLINE_RAILS": rails, "AUTOCAST": autocast})}
+    assert len(hashes) == 1
