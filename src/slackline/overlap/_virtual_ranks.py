@@ -227,7 +227,12 @@ class _Buffers:
         """
         self._exchange = exchange
         self._key = key
-        self._module = module
+        places: dict[int, tuple[nn.Module, str]] = {}
+        for owner in module.modules():
+            for name, buffer in owner._buffers.items():
+                if buffer is not None and buffer.numel():
+                    places.setdefault(id(buffer), (owner, name))
+        self._places = list(places.values())
         self._before: list[Tensor] = []
         self._first: list[Tensor] = []
         """The buffers of other types after virtual rank 0, if it is this rank's."""
@@ -282,8 +287,13 @@ class _Buffers:
                     buffer.copy_(value)
 
     def _all(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the buffers of floating-point types, and the others."""
-        every = [buffer for buffer in self._module.buffers() if buffer.numel()]
+        """Return the buffers of floating-point types, and the others.
+
+        A tensor that was assigned to a buffer's name takes the place of the first one.
+        """
+        every = [
+            buffer for owner, name in self._places if (buffer := owner._buffers[name]) is not None
+        ]
         return (
             [buffer for buffer in every if buffer.dtype in FLOATS],
             [buffer for buffer in every if buffer.dtype not in FLOATS],
