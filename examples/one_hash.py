@@ -32,7 +32,8 @@ class Net(nn.Module):
         self.head = nn.Sequential(nn.Dropout(0.2), nn.Linear(32 * 16, 10))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x))  # type: ignore[no-any-return]
+        answers: Tensor = self.head(self.features(x))
+        return answers
 
 
 def main() -> None:

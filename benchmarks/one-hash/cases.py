@@ -55,7 +55,7 @@ FULL = Lengths(
         for optimizer in OPTIMIZERS
     ),
     steps=100,
-    priced=(1, 2, 4),
+    priced=(1, 2, 3, 4, 8),
     rounds=15,
     turn=4,
     divided=(1, 2, 4, 8, 16, 32),
@@ -73,4 +73,7 @@ BATCH = {"cnn": 256, "gpt": 32, "vit": 64}
 """The samples of a step."""
 PRICED = "gpt"
 """The model of the timed steps: it has the most parameters for a sample."""
-MOST_PRICE, MOST_WIRE = 1.05, 1.34
+MOST_PRICE = 1.05
+MOST_WIRE, MOST_UNEVEN_WIRE = 1.01, 1.34
+"""The bytes over those of plain accumulation, where each rank has one node and where some have
+several; 1 % is left for acknowledgements."""

@@ -15,6 +15,7 @@ from _harness.report import Report
 from _harness.rounds import in_turns
 from cases import (
     ACCUMULATED,
+    BATCH,
     DDP,
     FULL,
     HASHES,
@@ -50,7 +51,8 @@ def price(how: Lengths, results: Results) -> None:
     training = Training(PRICED, "fp32", "fused")
     for size in how.priced:
         with Ranks(start_rank, size, environment=COMMON | {"SLACKLINE_RAILS": "tcp"}) as ranks:
-            for virtual_ranks in sorted({size, VIRTUAL_RANKS}):
+            even = {size} if BATCH[PRICED] % size == 0 else set()
+            for virtual_ranks in sorted({*even, VIRTUAL_RANKS}):
                 # DDP computes a rank's part at once, as a rank with one virtual rank does.
                 ways = (TREE, ACCUMULATED, DDP) if virtual_ranks == size else (TREE, ACCUMULATED)
                 ranks.ask("prepare", training, ways, virtual_ranks)

@@ -40,7 +40,8 @@ class Blocks(nn.Module):
         mask = None
         if self.causal:
             mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], device="cpu")
-        return self.layers(x, mask=mask, is_causal=self.causal)  # type: ignore[no-any-return]
+        hidden: Tensor = self.layers(x, mask=mask, is_causal=self.causal)
+        return hidden
 
 
 class Gpt(nn.Module):

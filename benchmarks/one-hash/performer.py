@@ -26,7 +26,7 @@ OPTIMIZERS = {
 
 
 class Performer:
-    """One rank, with the models that it trains."""
+    """A rank, with the models that it trains."""
 
     def __init__(self, place: Place) -> None:
         torch.set_num_threads(1)
@@ -91,7 +91,8 @@ class Performer:
 
     def hash(self) -> str:
         """Return the hash of the training in the tree."""
-        return self._ways[TREE][0].hash  # type: ignore[no-any-return]
+        wrapped, _ = self._ways[TREE]
+        return str(wrapped.hash)
 
     def sent(self) -> int:
         """Return the bytes that this rank has sent over TCP so far."""

@@ -13,6 +13,7 @@ from cases import (
     DDP,
     HASHES,
     MOST_PRICE,
+    MOST_UNEVEN_WIRE,
     MOST_WIRE,
     PRICE,
     PRICED,
@@ -92,10 +93,9 @@ class Results:
             ]
             if size > 1 and virtual_ranks == VIRTUAL_RANKS:
                 wire = ratio(ways[TREE].sent, ways[ACCUMULATED].sent)
+                most = MOST_UNEVEN_WIRE if VIRTUAL_RANKS % size else MOST_WIRE
                 found.append(
-                    Target(
-                        name=f"its bytes, {what}", target=MOST_WIRE, measured=wire, bound="at most"
-                    )
+                    Target(name=f"its bytes, {what}", target=most, measured=wire, bound="at most")
                 )
             if DDP in ways:
                 found.append(

@@ -136,7 +136,7 @@ def test_the_fabric_without_a_network_adds_nodes_as_the_reference_does() -> None
 
 
 def test_one_sum_on_any_number_of_ranks() -> None:
-    """Each rank adds its leaves itself, in the order of the tree; all must get the same bits."""
+    """Add the leaves of each rank there, in the order of the tree, and compare the bits of sums."""
     leaves = vectors(DType.FLOAT32, 4099, 8)
 
     def node(tree: SumTree, span: range) -> Array:
@@ -144,7 +144,8 @@ def test_one_sum_on_any_number_of_ranks() -> None:
             return leaves[span.start]
         half = 1 << ((len(span) - 1).bit_length() - 1)
         left = node(tree, range(span.start, span.start + half))
-        return left + node(tree, range(span.start + half, span.stop))  # type: ignore[no-any-return]
+        right = node(tree, range(span.start + half, span.stop))
+        return np.add(left, right)
 
     def sum_on(lengths: Sequence[int]) -> set[bytes]:
         runs = Runs(SumTree(8), tuple(lengths))

@@ -1,10 +1,12 @@
-"""One training on one, two, three and five processes: parameters, buffers and the optimizer's state
-have the same bits."""
+"""Tests that a training has the same bits on one, two, three and five processes, in its parameters,
+its buffers and the optimizer's state."""
 
 import os
+import re
 
 import pytest
 import torch
+from example_ranks import asked, example
 from torch import distributed, nn, optim
 
 from slackline.overlap import DataParallel
@@ -56,4 +58,17 @@ def test_one_hash_on_any_number_of_processes(job, autocast):
     hashes = set()
     for size, rails in ((1, "shm"), (2, "tcp"), (3, "shm"), (5, "udp")):
         hashes |= {*job(size, train, environment={"SLACKLINE_RAILS": rails, "AUTOCAST": autocast})}
+    assert len(hashes) == 1
+
+
+def test_the_example_prints_one_hash_on_one_and_on_three_ranks(job):
+    hashes = set()
+    for size in (1, 3):
+        store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        environment = asked(store, "one_hash.py", "--steps", 3)
+        (output, message), *others = job(size, example, bare=True, environment=environment)
+        assert (message, others) == ("", [["", ""]] * (size - 1))
+        ranks = "1 rank" if size == 1 else f"{size} ranks"
+        found = re.fullmatch(rf"{ranks}, 3 steps: \d+\.\d% right, hash ([0-9a-f]{{32}})\n", output)
+        hashes.add(found[1])
     assert len(hashes) == 1

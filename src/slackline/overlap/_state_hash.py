@@ -1,4 +1,4 @@
-"""One hash over all that a training has computed so far."""
+"""The hash over all parameters, buffers and optimizer states of a training."""
 
 import ctypes
 import hashlib

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from slackline.errors import UsageError
+from slackline.overlap._buffers import Places
 from slackline.overlap.reduction import GradientReducer
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def check_virtual_ranks(
 
 
 class VirtualRank:
-    """One virtual rank of a step, as a context in which its part of the step is computed."""
+    """A virtual rank of a step, as a context in which its part of the step is computed."""
 
     def __init__(self, ranks: "VirtualRanks", step: int, number: int) -> None:
         self._ranks = ranks
@@ -62,7 +63,8 @@ class VirtualRank:
         """The step's number, from 0."""
         self.number = number
         """The virtual rank's number, from 0."""
-        self._entered = False
+        self.entered = False
+        """Whether the virtual rank was used in a `with` statement."""
 
     def indices(self, length: int, *, batch: int) -> Tensor:
         """Return the indices of this virtual rank's samples in a data set of so many samples.
@@ -76,19 +78,14 @@ class VirtualRank:
         return self._ranks.indices(self.step, self.number, length, batch)
 
     def __enter__(self) -> "VirtualRank":
-        if self._entered:
+        if self.entered:
             raise UsageError(f"virtual rank {self.number} of step {self.step} was entered twice")
-        self._entered = True
+        self.entered = True
         self._ranks.enter(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._ranks.leave(self, failed=kind is not None)
-
-    @property
-    def entered(self) -> bool:
-        """Whether the virtual rank was used in a `with` statement."""
-        return self._entered
 
 
 class VirtualRanks:
@@ -226,13 +223,7 @@ class _Buffers:
         There is a key for each type in FLOATS.
         """
         self._exchange = exchange
-        self._key = key
-        places: dict[int, tuple[nn.Module, str]] = {}
-        for owner in module.modules():
-            for name, buffer in owner._buffers.items():
-                if buffer is not None and buffer.numel():
-                    places.setdefault(id(buffer), (owner, name))
-        self._places = list(places.values())
+        self._places = Places(module)
         self._before: list[Tensor] = []
         self._first: list[Tensor] = []
         """The buffers of other types after virtual rank 0, if it is this rank's."""
@@ -287,13 +278,8 @@ class _Buffers:
                     buffer.copy_(value)
 
     def _all(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the buffers of floating-point types, and the others.
-
-        A tensor that was assigned to a buffer's name takes the place of the first one.
-        """
-        every = [
-            buffer for owner, name in self._places if (buffer := owner._buffers[name]) is not None
-        ]
+        """Return the buffers of floating-point types, and the others."""
+        every = self._places.tensors()
         return (
             [buffer for buffer in every if buffer.dtype in FLOATS],
             [buffer for buffer in every if buffer.dtype not in FLOATS],

@@ -10,7 +10,6 @@ from torch import nn, optim
 
 from slackline.errors import MismatchError, UsageError
 from slackline.overlap import DataParallel
-from slackline.testing import LoopbackFabric
 
 SAMPLES = torch.randn(96, 6, generator=torch.Generator().manual_seed(3))
 
@@ -109,39 +108,18 @@ def by_hand(virtual_ranks, parts, *, steps=4):
     return [each.detach().clone() for each in (*model.parameters(), *model.buffers())]
 
 
-def on_ranks(size, function):
-    """Run `function(group)` as each rank, and return the results."""
-    groups, results, errors = LoopbackFabric(size).groups, {}, []
-
-    def be(rank):
-        try:
-            results[rank] = function(groups[rank])
-        except BaseException as error:
-            errors.append(error)
-            groups[rank].abort(str(error))
-
-    threads = [threading.Thread(target=be, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return [results[rank] for rank in range(size)]
-
-
 def bits(tensors):
     return [tensor.reshape(-1).view(torch.uint8).tolist() for tensor in tensors]
 
 
 @pytest.mark.parametrize("virtual_ranks", [1, 5, 8])
-def test_one_rank_trains_as_plain_torch_that_adds_in_the_tree(virtual_ranks):
-    ((values, seen),) = on_ranks(1, lambda group: trained(group, virtual_ranks))
+def test_one_rank_trains_as_plain_torch_that_adds_in_the_tree(ranks, virtual_ranks):
+    ((values, seen),) = ranks(1, lambda group: trained(group, virtual_ranks))
     assert bits(values) == bits(by_hand(virtual_ranks, seen))
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_any_number_of_ranks_has_the_same_bits(seed):
+def test_any_number_of_ranks_has_the_same_bits(ranks, seed):
     draw = random.Random(seed)
     sizes = draw.sample(range(2, 7), 2)
     virtual_ranks = draw.randint(max(sizes), 12)
@@ -159,16 +137,16 @@ def test_any_number_of_ranks_has_the_same_bits(seed):
             group_bytes=each,
         )
 
-    ((alone, parts),) = on_ranks(1, run)
+    ((alone, parts),) = ranks(1, run)
     for size in sizes:
-        results = on_ranks(size, run)
+        results = ranks(size, run)
         for values, _ in results:
             assert bits(values) == bits(alone), (size, virtual_ranks, optimizer, dtype)
         # Each part was computed once, with the samples that one rank takes.
         assert sorted(part for _, seen in results for part in seen) == parts
 
 
-def test_an_epoch_has_each_sample_once_and_epochs_have_other_orders():
+def test_an_epoch_has_each_sample_once_and_epochs_have_other_orders(ranks):
     def run(group):
         model = new_net()
         stepper = OPTIMIZERS["sgd"](model.parameters())
@@ -182,7 +160,7 @@ def test_an_epoch_has_each_sample_once_and_epochs_have_other_orders():
                             epochs[-1] += part.indices(96, batch=32).tolist()
         return epochs
 
-    ((one, other),) = on_ranks(1, run)
+    ((one, other),) = ranks(1, run)
     assert sorted(one) == sorted(other) == list(range(96))
     assert one != other
 
@@ -298,3 +276,12 @@ def test_ranks_with_other_seeds_are_named(ranks, chain):
 
     for error in ranks(2, be, expect=MismatchError):
         assert "rank 1 has communicate=None, virtual_ranks=4, seed=1" in str(error)
+
+
+@pytest.mark.parametrize(("virtual_ranks", "most"), [(1, 0), (2, 1), (5, 2), (8, 3), (33, 5)])
+def test_a_rank_keeps_at_most_one_waiting_sum_for_each_level(wrap, virtual_ranks, most):
+    model, _, group = wrap(nn.Linear(2, 2), virtual_ranks=virtual_ranks)
+    for part in model.parts(0):
+        with part:
+            model(torch.ones(1, 2)).sum().backward()
+    assert len(group.memory) == 1 + most

@@ -11,6 +11,7 @@ of the tree, and the ranks' nodes are combined as the tree says.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from slackline._lazy import record
@@ -108,7 +109,7 @@ class SumTree:
         return tuple(sums), waiting
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Runs:
     """The leaves of a tree as the ranks have them: one run after the other, in rank order."""
 
@@ -128,17 +129,17 @@ class Runs:
         first = sum(self.lengths[:rank])
         return range(first, first + self.lengths[rank])
 
-    @property
+    @cached_property
     def nodes(self) -> tuple[tuple[Node, ...], ...]:
         """The nodes of each rank."""
         return tuple(self.tree.cover(self.of(rank)) for rank in range(len(self.lengths)))
 
-    @property
+    @cached_property
     def owners(self) -> tuple[int, ...]:
         """The rank of each node; the nodes of all ranks one after the other."""
         return tuple(rank for rank, nodes in enumerate(self.nodes) for _ in nodes)
 
-    @property
+    @cached_property
     def sums(self) -> tuple[int, ...]:
         """The number of sums that follow each node; see `SumTree.sums`."""
         return self.tree.sums([node for nodes in self.nodes for node in nodes])

@@ -5,8 +5,10 @@ Ranks are threads of this process, each with a nic of its own.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 
 import numpy as np
 import pytest
@@ -28,23 +30,10 @@ def new_nic() -> NativeNic:
     return NativeNic(NicOptions(arena_bytes=32 << 20, rails=("tcp",)))
 
 
-def together(count: int, body: Callable[[int], None]) -> None:
+def together(count: int, body: Callable[[int], object]) -> None:
     """Run `body` in `count` threads, and raise the first error."""
-    errors: list[BaseException] = []
-
-    def run(number: int) -> None:
-        try:
-            body(number)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(count) as threads:
+        list(threads.map(body, range(count)))
 
 
 def opened(nics: list[NativeNic]) -> list[Group]:
@@ -63,8 +52,9 @@ def opened(nics: list[NativeNic]) -> list[Group]:
     return [groups[rank] for rank in range(len(nics))]
 
 
-def closed(groups: list[Group]) -> None:
-    together(len(groups), lambda place: groups[place].close())
+def close_all(parts: Sequence[Group | NativeNic]) -> None:
+    """Close groups or nics at the same time."""
+    together(len(parts), lambda place: parts[place].close())
 
 
 def links_of(nic: NativeNic) -> Links:
@@ -80,11 +70,21 @@ def until(condition: Callable[[], bool]) -> None:
         threading.Event().wait(0.005)
 
 
+def left(nics: list[NativeNic]) -> bool:
+    """Return whether these nics know that all their groups are closed."""
+    return not any(links_of(nic)._groups for nic in nics)
+
+
+def only_strangers(links: Links) -> bool:
+    """Return whether a nic has left all groups, and keeps strangers alone."""
+    return not links._groups and set(links._peers.values()) == set(links._strangers)
+
+
 @pytest.fixture
 def nics() -> Iterator[list[NativeNic]]:
     made = [new_nic() for _ in range(RANKS)]
     yield made
-    together(RANKS, lambda rank: made[rank].close())
+    close_all(made)
 
 
 def test_the_oldest_strangers_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,11 +93,11 @@ def test_the_oldest_strangers_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> 
     try:
         for change in range(4):
             others = [new_nic() for _ in range(RANKS - 1)]
-            closed(opened([lasting, *others]))
-            together(len(others), lambda rank: others[rank].close())  # noqa: B023
+            close_all(opened([lasting, *others]))
+            close_all(others)
             links = links_of(lasting)
             unmet = RANKS - 1 - len(first_peers(0, RANKS))
-            until(lambda: not links._groups and set(links._peers.values()) == set(links._strangers))  # noqa: B023
+            until(partial(only_strangers, links))
             assert len(links._strangers) == min(3, (change + 1) * unmet)
             assert len(links._roles) == max(0, (change + 1) * unmet - 3)
     finally:
@@ -113,8 +113,8 @@ def test_a_forgotten_peer_comes_back_in_its_role(
     for most in (0, 64):
         monkeypatch.setattr(_links, "_MOST_STRANGERS", most)
         who = [rank for rank in range(RANKS) if (rank in forgetful) == (most == 0)]
-        closed([groups[rank] for rank in who])
-        until(lambda: not any(links_of(nics[rank])._groups for rank in who))  # noqa: B023
+        close_all([groups[rank] for rank in who])
+        until(partial(left, [nics[rank] for rank in who]))
     for one, other in ((LOW, HIGH), (HIGH, LOW)):
         known = nics[other].identity in links_of(nics[one])._peers
         assert known is (one not in forgetful)
@@ -132,4 +132,4 @@ def test_a_forgotten_peer_comes_back_in_its_role(
         assert (values == LOW).all()
 
     together(RANKS, message)
-    closed(again)
+    close_all(again)

@@ -1,6 +1,7 @@
 """Tests of sums in a fixed binary tree, and of the plan that carries them out."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -100,7 +101,7 @@ def test_equal_runs_differ_by_at_most_one() -> None:
         (lambda: even_runs(2, 3), "2 leaves cannot be given to 3 ranks"),
     ],
 )
-def test_bad_trees_are_refused(make, text) -> None:  # type: ignore[no-untyped-def]
+def test_bad_trees_are_refused(make: Callable[[], object], text: str) -> None:
     with pytest.raises(UsageError, match=text):
         make()
 
