@@ -222,6 +222,7 @@ class DataParallel(nn.Module):
                 options.seed,
                 self._gradients.reducers,
                 partial(setattr, self, "require_backward_grad_sync"),
+                self._recorder,
                 key=self._gradients.keys,
             )
         self._optimizers = optimizers

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from slackline.errors import UsageError
 from slackline.overlap._buffers import Places
+from slackline.overlap._recorder import Recorder
 from slackline.overlap.reduction import GradientReducer
 
 if TYPE_CHECKING:
@@ -98,18 +99,21 @@ class VirtualRanks:
         seed: int,
         reducers: Sequence[GradientReducer],
         synchronize: Callable[[bool], None],
+        recorder: Recorder,
+        *,
         key: int,
     ) -> None:
         """Divide steps into the virtual ranks of `exchange`, which has this rank's run of them.
 
-        `synchronize` sets whether backward passes start reductions. `key` is the first of
-        len(FLOATS) keys of the exchange that nothing else uses.
+        `synchronize` sets whether backward passes start reductions. `recorder` is told of waits for
+        buffers. `key` is the first of len(FLOATS) keys of the exchange that nothing else uses.
         """
         self.count = exchange.virtual_ranks
         self.seed = seed
         self._exchange = exchange
         self._reducers = reducers
         self._synchronize = synchronize
+        self._recorder = recorder
         self._random = ExitStack()
         self._order: tuple[tuple[int, int], Tensor] | None = None
         """The latest epoch and length, with the order of its samples."""
@@ -162,7 +166,9 @@ class VirtualRanks:
             )
         self._buffers.pack(first=part.number == 0)
         if part.number == self._exchange.run[-1]:
+            began = self._recorder.clock()
             self._buffers.average()
+            self._recorder.waited(began, parameters=0)
         else:
             self._fold()
 

@@ -1,6 +1,7 @@
 """Training with virtual ranks: the same bits on any number of ranks, and those of a fixed tree."""
 
 import copy
+import itertools
 import random
 import threading
 
@@ -285,3 +286,17 @@ def test_a_rank_keeps_at_most_one_waiting_sum_for_each_level(wrap, virtual_ranks
         with part:
             model(torch.ones(1, 2)).sum().backward()
     assert len(group.memory) == 1 + most
+
+
+def test_the_wait_for_the_averages_of_buffers_is_exposed_time(wrap):
+    model, optimizer, group = wrap(
+        nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), virtual_ranks=1
+    )
+    times = itertools.count(0, 1_000_000)
+    model._recorder.clock = lambda: next(times)
+    with next(model.parts(0)):
+        model(torch.ones(3, 2)).sum().backward()
+        group.immediate = True
+        before = model._recorder._open.exposed_ns
+    assert model._recorder._open.exposed_ns > before
+    optimizer.step()
