@@ -137,7 +137,7 @@ wheel: setup  ## dist/*.whl for this Python, checked by auditwheel, and the sour
 # For a machine with a GPU, Python 3.12 or later, torch and no network: benchmarks/gpu/README.md.
 PYTHON312 ?= $(shell for each in python3.12 $(HOME)/.pyenv/versions/3.12*/bin/python3; do "$$each" -c "" 2> /dev/null && echo "$$each" && break; done)
 GPU_KIT := build/gpu-kit
-GPU_NEEDS := msgspec pydantic rich typer hypothesis numpy pytest pytest-timeout
+GPU_NEEDS := msgspec pydantic rich typer xxhash hypothesis numpy pytest pytest-timeout
 gpu-kit: setup  ## build/gpu-kit, the folder to carry to a machine with a GPU; PYTHON312=python3.12
 	@test -n "$(PYTHON312)" || { echo "the kit needs Python 3.12 for its wheel: make gpu-kit PYTHON312=<path>"; exit 1; }
 	rm -rf $(GPU_KIT) && mkdir -p $(GPU_KIT)/wheels $(GPU_KIT)/benchmarks

@@ -1,6 +1,7 @@
 """The only reader of the environment: all SLACKLINE_* variables, checked, in one frozen object."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -27,6 +28,7 @@ __all__ = [
     "Environment",
     "cache_folder",
     "container_variables",
+    "kernel_variables",
     "parse_circuit",
     "runtime_folders",
     "serves",
@@ -99,6 +101,13 @@ def container_variables(source: Mapping[str, str] | None = None) -> dict[str, st
     given = os.environ if source is None else source
     marks = ("container", "KUBERNETES_SERVICE_HOST")
     return {name: given[name] for name in marks if name in given}
+
+
+def kernel_variables(source: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables by which torch's libraries choose their instruction set."""
+    given = os.environ if source is None else source
+    chosen = ("ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA")
+    return {name: given[name] for name in chosen if name in given}
 
 
 def cache_folder(source: Mapping[str, str] | None = None) -> Path:
@@ -197,6 +206,9 @@ class Environment:
     group_bytes: int | None = None
     """The most bytes of gradients in one reduction of slackline.overlap: "1MiB"; "0B" reduces each
     gradient alone."""
+    tensor_hashes: range | None = None
+    """The steps of a training with virtual ranks whose gradients, sums and states are recorded as
+    hashes: "all", "40" or "40-60", where the last step counts."""
     schedule: str | None = None
     """The name of the schedule of slackline.pipeline: "1f1b"."""
     schedule_memory: Activations | tuple[Activations | None, ...] | None = None
@@ -346,6 +358,18 @@ def _entries(text: str) -> int:
     return int(text)
 
 
+def _steps(text: str) -> range:
+    """Parse "all", "40", and "40-60", where the last step counts."""
+    if text == "all":
+        return range(sys.maxsize)
+    first, _, last = text.partition("-")
+    last = last or first
+    digits = all(each.isascii() and each.isdigit() and len(each) < 16 for each in (first, last))
+    if not digits or int(first) > int(last):
+        raise UsageError(f'recorded steps must be "all", a step or FIRST-LAST, not {text!r}')
+    return range(int(first), int(last) + 1)
+
+
 def _delegation(text: str) -> str:
     if text not in DELEGATIONS:
         raise UsageError(f"delegation must be one of {', '.join(DELEGATIONS)}, not {text!r}")
@@ -398,6 +422,7 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "flight_recorder": Path,
     "flight_recorder_entries": _entries,
     "group_bytes": parse_bytes,
+    "tensor_hashes": _steps,
     "schedule": str,
     "schedule_memory": _memory,
     "delegation": _delegation,

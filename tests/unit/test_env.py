@@ -48,6 +48,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         "SLACKLINE_FLIGHT_RECORDER": "dumps",
         "SLACKLINE_FLIGHT_RECORDER_ENTRIES": "500",
         "SLACKLINE_GROUP_BYTES": "1MiB",
+        "SLACKLINE_TENSOR_HASHES": "40-60",
         "SLACKLINE_SCHEDULE": "1f1b",
         "SLACKLINE_SCHEDULE_MEMORY": "4,7/2,none",
         "SLACKLINE_DELEGATION": "never",
@@ -80,11 +81,22 @@ def test_every_variable_is_read_in_its_unit() -> None:
         flight_recorder=Path("dumps"),
         flight_recorder_entries=500,
         group_bytes=1 << 20,
+        tensor_hashes=range(40, 61),
         schedule="1f1b",
         schedule_memory=(4, Fraction(7, 2), None),
         delegation="never",
         as_="gloo",
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"), [("all", [0, 1, 10**9]), ("7", [7]), ("7-9", [7, 8, 9])]
+)
+def test_recorded_steps_are_all_one_or_a_range(text: str, steps: list[int]) -> None:
+    found = Environment.read({"SLACKLINE_TENSOR_HASHES": text}).tensor_hashes
+    assert found is not None
+    assert all(step in found for step in steps)
+    assert text == "all" or list(found) == steps
 
 
 @pytest.mark.parametrize(
@@ -114,7 +126,11 @@ WRONG = {
         "SLACKLINE_TLS, SLACKLINE_KEY, SLACKLINE_FAULTS, SLACKLINE_LOG, SLACKLINE_TELEMETRY, "
         "SLACKLINE_REPORTS, SLACKLINE_LAUNCHER, SLACKLINE_HANG, SLACKLINE_TELEMETRY_LIMIT, "
         "SLACKLINE_FLIGHT_RECORDER, SLACKLINE_FLIGHT_RECORDER_ENTRIES, SLACKLINE_GROUP_BYTES, "
-        "SLACKLINE_SCHEDULE, SLACKLINE_SCHEDULE_MEMORY, SLACKLINE_DELEGATION, SLACKLINE_AS"
+        "SLACKLINE_TENSOR_HASHES, SLACKLINE_SCHEDULE, SLACKLINE_SCHEDULE_MEMORY, "
+        "SLACKLINE_DELEGATION, SLACKLINE_AS"
+    ),
+    ("SLACKLINE_TENSOR_HASHES", "60-40"): (
+        "SLACKLINE_TENSOR_HASHES: recorded steps must be \"all\", a step or FIRST-LAST, not '60-40'"
     ),
     ("SLACKLINE_FLIGHT_RECORDER_ENTRIES", "0"): (
         "SLACKLINE_FLIGHT_RECORDER_ENTRIES: a number of recorded operations must be 1 to "

@@ -2,6 +2,8 @@
 
     __init__.py   the command and its error handling
     run.py        `slackline run`: run a script on several ranks and print what communication cost
+    bisect.py     `slackline bisect`: where two runs with virtual ranks have other bits
+    certify.py    `slackline certify`: the hash of a training's state after each step
     bench.py      `slackline bench`: the time and the rate of a collective by size
     _bench/       its ranks
     top.py        `slackline top`: a job on a terminal, on a page, or as metrics
@@ -40,6 +42,8 @@ from slackline import __version__
 from slackline.cli import (
     aggregate,
     bench,
+    bisect,
+    certify,
     circuit,
     doctor,
     help,
@@ -83,6 +87,8 @@ app.add_typer(lab.app, name="lab", rich_help_panel=_NETWORK)
 app.command("top", rich_help_panel=_LOOK)(top.top)
 app.command("why", rich_help_panel=_LOOK)(why.why)
 app.command("help", rich_help_panel=_LOOK)(help.explain)
+app.command("certify", rich_help_panel=_LOOK)(certify.certify)
+app.command("bisect", rich_help_panel=_LOOK)(bisect.bisect)
 app.command("trace", rich_help_panel=_LOOK)(trace.trace)
 app.command("what-if", rich_help_panel=_STUDY)(what_if.what_if)
 app.add_typer(plan.app, name="plan", rich_help_panel=_STUDY)

@@ -33,6 +33,7 @@ from slackline.records import (
     Record,
     RunSummary,
     Setting,
+    StateHash,
     StepSummary,
 )
 from slackline.units import count
@@ -93,6 +94,8 @@ class Job:
         """The number of decisions so far, by rank and subject."""
         self.begun_ns = 0
         """The Unix time at which the first process began to write; 0 before its first record."""
+        self.state_hash: StateHash | None = None
+        """The hash of the training's state after the latest step that was hashed."""
         self.settings: dict[tuple[int, str], Setting] = {}
         """The latest value of each setting, by rank and name."""
         self.findings: deque[Finding] = deque(maxlen=_KEPT_FINDINGS)
@@ -271,6 +274,9 @@ class Job:
                 rank.take_promise(record)
             case Setting():
                 self.settings[record.rank, record.name] = record
+            case StateHash():
+                if self.state_hash is None or record.step >= self.state_hash.step:
+                    self.state_hash = record
             case Counters():
                 rank.counters = record
             case RunSummary():

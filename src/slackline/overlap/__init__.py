@@ -11,6 +11,8 @@ DataParallel ─ _data_parallel        the wrapper that a training script uses
         reduction/                   the reductions of one optimizer's gradients
     exchange/                        the transport of the gradients
     _buffers                         BatchNorm's statistics, copied from rank 0
+    _virtual_ranks                   parts of a step that are the same on any number of ranks
+    certificate/                     the hash of each step, and a test of the ranks' bits
     _recorder, _report               the cost of each step's communication
 """
 

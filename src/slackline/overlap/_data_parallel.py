@@ -20,18 +20,18 @@ from slackline.overlap._checks import check
 from slackline.overlap._ddp_names import without_prefix
 from slackline.overlap._model_gradients import ModelGradients, agree_and_copy
 from slackline.overlap._report import Report
-from slackline.overlap._state_hash import state_hash
 from slackline.overlap._virtual_ranks import (
     FLOATS,
     VirtualRank,
     VirtualRanks,
     check_virtual_ranks,
 )
-from slackline.overlap.exchange import check_communicate, open_exchange
+from slackline.overlap.exchange import Exchange, check_communicate, open_exchange
 from slackline.records import RunSummary, StepSummary
 
 if TYPE_CHECKING:
     from slackline.nic import Group
+    from slackline.overlap.certificate import Evidence
     from slackline.overlap.exchange import NodeExchange
 
 __all__ = ["DataParallel"]
@@ -40,7 +40,7 @@ _UNATTACHED = (
     "the model has no optimizer: call attach(optimizer) after the optimizer was made, and before "
     "the model is trained"
 )
-_SINCE_ATTACH = ("_gradients", "_tracker", "_report", "_recorder", "_virtual")
+_SINCE_ATTACH = ("_evidence", "_gradients", "_tracker", "_report", "_recorder", "_virtual")
 """The attributes that the wrapper has since `attach`."""
 
 
@@ -55,8 +55,18 @@ class _Options:
     communicate: torch.dtype | None
     virtual_ranks: int | None
     seed: int
+    exact: bool
+    hash_every: int
     telemetry: Path | None
     on_step: Callable[[StepSummary], None] | None
+
+    @property
+    def shared(self) -> str:
+        """The options that must be equal on all ranks, as text."""
+        names = ["communicate"]
+        if self.virtual_ranks is not None:
+            names += ["virtual_ranks", "seed", "exact", "hash_every"]
+        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
 
 
 class DataParallel(nn.Module):
@@ -95,6 +105,8 @@ class DataParallel(nn.Module):
         communicate: torch.dtype | None = None,
         virtual_ranks: int | None = None,
         seed: int = 0,
+        exact: bool = True,
+        hash_every: int = 1,
         telemetry: Path | None = None,
         on_step: Callable[[StepSummary], None] | None = None,
     ) -> None:
@@ -121,6 +133,10 @@ class DataParallel(nn.Module):
         training then has the same bits on any number of ranks up to this one; see `parts`. Buffers
         are averaged over the parts, and `broadcast_buffers` has no effect.
         `seed`: with `virtual_ranks`, the start of each part's random numbers and samples.
+        `exact`: with `virtual_ranks`, refuse ranks that compute other bits from the same samples in
+        the first step. False trains on, and marks the run as inexact.
+        `hash_every`: with `virtual_ranks`, the number of steps from one hash of the training's
+        state to the next in telemetry; 0 for none.
         `telemetry`: the directory for this rank's step summaries. None reads SLACKLINE_TELEMETRY.
         `on_step`: called in the training thread when the last parameter of a step is updated, with
         the step's summary, whose `scalars()` is a dictionary of figures for a logger.
@@ -138,6 +154,8 @@ class DataParallel(nn.Module):
         check_communicate(communicate)
         if virtual_ranks is not None:
             check_virtual_ranks(module, virtual_ranks, seed, communicate)
+        if not (isinstance(hash_every, int) and hash_every >= 0):
+            raise UsageError(f"hash_every must be a whole number from 0 on, not {hash_every!r}")
         self._closed = True
         self._refuse: Any = torch.compiler.disable(_refuse)  # type: ignore[no-untyped-call]
         self.module = module
@@ -152,6 +170,8 @@ class DataParallel(nn.Module):
             communicate,
             virtual_ranks,
             seed,
+            exact,
+            hash_every,
             telemetry,
             on_step,
         )
@@ -179,14 +199,11 @@ class DataParallel(nn.Module):
         exchange = open_exchange(
             module,
             options.process_group,
-            spare_keys=2 * len(optimizers) + len(FLOATS),
+            spare_keys=2 * len(optimizers) + len(FLOATS) + 1,
             communicate=options.communicate,
             virtual_ranks=virtual,
         )
-        equal = f"communicate={options.communicate}"
-        if virtual is not None:
-            equal += f", virtual_ranks={virtual}, seed={options.seed}"
-        agree_and_copy(module, holders, exchange, equal)
+        agree_and_copy(module, holders, exchange, options.shared)
         environment = Environment.read()
         directory = environment.telemetry if options.telemetry is None else options.telemetry
         rank = dist.get_rank() if dist.is_initialized() else exchange.rank
@@ -206,6 +223,7 @@ class DataParallel(nn.Module):
             and next(module.buffers(), None) is not None
         )
         self._followers = Buffers(module, exchange) if follows else None
+        self._evidence = self._open_evidence(optimizers, exchange, environment.tensor_hashes)
         self._gradients = ModelGradients(
             module,
             optimizers,
@@ -215,7 +233,7 @@ class DataParallel(nn.Module):
             group_bytes=group_bytes,
             contributions=exchange.size if virtual is None else virtual,
         )
-        if virtual is not None:
+        if self._evidence is not None:
             self._virtual = VirtualRanks(
                 module,
                 cast("NodeExchange", exchange),
@@ -223,12 +241,33 @@ class DataParallel(nn.Module):
                 self._gradients.reducers,
                 partial(setattr, self, "require_backward_grad_sync"),
                 self._recorder,
+                self._evidence,
                 key=self._gradients.keys,
             )
         self._optimizers = optimizers
         self._tracker = self._gradients.tracker
         self._all_modules = list(module.modules())
         self._closed, self._attached = False, True
+
+    def _open_evidence(
+        self, optimizers: Sequence[Optimizer], exchange: Exchange, recorded: range | None
+    ) -> "Evidence | None":
+        """Return what shows the training's bits; None without virtual ranks."""
+        options = self._options
+        if options.virtual_ranks is None:
+            return None
+        from slackline.overlap import certificate  # Most models need no hash.
+
+        return certificate.Evidence(
+            self.module,
+            optimizers,
+            exchange,
+            self._report,
+            key=sum(1 for _ in self.module.parameters()) + 2 * len(optimizers) + len(FLOATS),
+            exact=options.exact,
+            hash_every=options.hash_every,
+            recorded=recorded,
+        )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module's forward; a read of a parameter blocks while its update is pending."""
@@ -290,7 +329,18 @@ class DataParallel(nn.Module):
             raise UsageError(_UNATTACHED)
         if not self._closed:
             self.synchronize()
+        from slackline.overlap.certificate import state_hash  # Most models need no hash.
+
         return state_hash(self.module, self._optimizers)
+
+    @property
+    def exact(self) -> bool:
+        """Whether all ranks have computed the same bits from the same samples in the first step.
+
+        It is True without `virtual_ranks`, and before the first step.
+        """
+        evidence = self._evidence if self._attached else None
+        return evidence is None or evidence.exact is not False
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -377,6 +427,8 @@ class DataParallel(nn.Module):
             return
         self._closed = True
         try:
+            if self._evidence is not None:
+                self._evidence.close()
             self._gradients.close()
         finally:
             self._report.close()
@@ -392,6 +444,8 @@ class DataParallel(nn.Module):
             return
         self._closed = True
         try:
+            if self._evidence is not None:
+                self._evidence.abandon()
             self._gradients.abandon()
         finally:
             self._report.close()

@@ -6,6 +6,7 @@ parameters. The optimizer's own code computes the step, so the result is bit-ide
 of a plain step.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -41,10 +42,15 @@ def settings_of(optimizer: Optimizer) -> Settings:
 
 
 def partial_step(
-    optimizer: Optimizer, settings: Settings, chosen: Mapping[int, list[Tensor]]
+    optimizer: Optimizer,
+    settings: Settings,
+    chosen: Mapping[int, list[Tensor]],
+    *,
+    state: defaultdict[Tensor, Any] | None = None,
 ) -> None:
     """Update the parameters in `chosen`, which maps the index of a group to some of its parameters.
 
+    `state` replaces the optimizer's states, so that tensors can be updated that it does not hold.
     The caller's inference mode and autocast are switched off, since the step may run in a forward.
     The step may also run while torch.compile traces code that reads a parameter; torch's optimizers
     compute other bits if they take themselves for traced.
@@ -53,6 +59,8 @@ def partial_step(
         return
     shadow = object.__new__(type(optimizer))
     shadow.__dict__.update(optimizer.__dict__)
+    if state is not None:
+        shadow.state = state
     shadow.param_groups = [
         {**settings[group], "params": parameters} for group, parameters in sorted(chosen.items())
     ]

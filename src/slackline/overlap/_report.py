@@ -49,7 +49,10 @@ class Report:
         `rank` is the rank in the whole job, since the exchange may be of a subgroup.
         """
         self.last_step: StepSummary | None = None
-        self._rank = rank
+        self.rank = rank
+        """The rank in the whole job."""
+        self.on_settled: Callable[[], None] | None = None
+        """Called when the last parameter of an optimizer has taken its step."""
         self._exchange = exchange
         self._on_step = on_step
         self._totals = Totals(rank)
@@ -70,9 +73,9 @@ class Report:
 
         `value` is None while the size is still to be found by trial.
         """
-        self._write(
+        self.write(
             Setting(
-                rank=self._rank,
+                rank=self.rank,
                 time_ns=time.time_ns(),
                 name="group_bytes",
                 value="" if value is None else f"{value}B",
@@ -95,7 +98,7 @@ class Report:
         core_times = open_core_times() if received else None
         self._recorders = [
             Recorder(
-                self._rank,
+                self.rank,
                 number,
                 self.take,
                 decide=self.decided,
@@ -113,9 +116,9 @@ class Report:
 
         Without a telemetry file and a log, does nothing.
         """
-        self._write(
+        self.write(
             Decision(
-                rank=self._rank,
+                rank=self.rank,
                 time_ns=time.time_ns(),
                 subject=subject,
                 choice=choice,
@@ -128,9 +131,9 @@ class Report:
 
         Without a telemetry file, does nothing.
         """
-        self._write(
+        self.write(
             Promise(
-                rank=self._rank,
+                rank=self.rank,
                 time_ns=time.time_ns(),
                 source=source,
                 choice=choice,
@@ -138,15 +141,22 @@ class Report:
             )
         )
 
+    @property
+    def read(self) -> bool:
+        """Whether records go to a telemetry file or to the log."""
+        return self._writer is not None or self._log is not None
+
     def take(self, summary: StepSummary) -> None:
-        """Record the summary of a finished step; write it to the file and call the callback."""
+        """Record the summary of a finished step; write it to the file and call the callbacks."""
         self.last_step = summary
         self._totals.add(summary)
-        self._write(summary)
+        self.write(summary)
+        if self.on_settled is not None:
+            self.on_settled()
         if self._on_step is not None:
             self._on_step(summary)
 
-    def _write(self, record: Written) -> None:
+    def write(self, record: Written) -> None:
         """Write a record to the telemetry file and to the log, where there are any."""
         if self._writer is not None:
             self._writer.write(record)

@@ -26,6 +26,7 @@ from slackline.overlap._recorder import Recorder
 from slackline.overlap.reduction import GradientReducer
 
 if TYPE_CHECKING:
+    from slackline.overlap.certificate import Evidence
     from slackline.overlap.exchange import NodeExchange
 
 __all__ = ["FLOATS", "VirtualRank", "VirtualRanks", "check_virtual_ranks"]
@@ -58,12 +59,17 @@ def check_virtual_ranks(
 class VirtualRank:
     """A virtual rank of a step, as a context in which its part of the step is computed."""
 
-    def __init__(self, ranks: "VirtualRanks", step: int, number: int) -> None:
+    def __init__(
+        self, ranks: "VirtualRanks", step: int, number: int, *, probe: bool = False
+    ) -> None:
         self._ranks = ranks
         self.step = step
         """The step's number, from 0."""
         self.number = number
         """The virtual rank's number, from 0."""
+        self.probe = probe
+        """Whether the part is computed once more, in the first step, so that the ranks can compare
+        their bits: its gradients do not count, and neither should its loss in a sum of losses."""
         self.entered = False
         """Whether the virtual rank was used in a `with` statement."""
 
@@ -100,13 +106,15 @@ class VirtualRanks:
         reducers: Sequence[GradientReducer],
         synchronize: Callable[[bool], None],
         recorder: Recorder,
+        evidence: "Evidence",
         *,
         key: int,
     ) -> None:
         """Divide steps into the virtual ranks of `exchange`, which has this rank's run of them.
 
         `synchronize` sets whether backward passes start reductions. `recorder` is told of waits for
-        buffers. `key` is the first of len(FLOATS) keys of the exchange that nothing else uses.
+        buffers, and `evidence` of steps and parts. `key` is the first of len(FLOATS) keys of the
+        exchange that nothing else uses.
         """
         self.count = exchange.virtual_ranks
         self.seed = seed
@@ -114,6 +122,8 @@ class VirtualRanks:
         self._reducers = reducers
         self._synchronize = synchronize
         self._recorder = recorder
+        self._evidence = evidence
+        evidence.attach(reducers)
         self._random = ExitStack()
         self._order: tuple[tuple[int, int], Tensor] | None = None
         """The latest epoch and length, with the order of its samples."""
@@ -125,14 +135,16 @@ class VirtualRanks:
         if not (isinstance(step, int) and step >= 0):
             raise UsageError(f"step must be a whole number from 0 on, not {step!r}")
         self._exchange.begin()
-        self._buffers.begin()
-        for number in self._exchange.run:
-            part = VirtualRank(self, step, number)
+        self._evidence.step_began(self._buffers.begin())
+        parts = [VirtualRank(self, step, number) for number in self._exchange.run]
+        if self._evidence.exact is None:
+            parts.insert(0, VirtualRank(self, step, 0, probe=True))
+        for part in parts:
             yield part
             if not part.entered:
                 raise UsageError(
-                    f"virtual rank {number} of step {step} was not used: compute its gradients "
-                    "in `with part:`"
+                    f"virtual rank {part.number} of step {step} was not used: compute its "
+                    "gradients in `with part:`"
                 )
 
     def enter(self, part: VirtualRank) -> None:
@@ -142,7 +154,7 @@ class VirtualRanks:
                 f"virtual rank {part.number} was entered before {self._current.number} had ended"
             )
         self._current = part
-        last = part.number == self._exchange.run[-1]
+        last = self._last(part)
         if last:
             for reducer in self._reducers:
                 reducer.reset_step()
@@ -151,6 +163,8 @@ class VirtualRanks:
         self._buffers.restore()
         numbers = _random_numbers(_seed("numbers", self.seed, part.step, part.number))
         self._random.enter_context(numbers)
+        if not part.probe:
+            self._evidence.part_began(part.step, part.number)
 
     def leave(self, part: VirtualRank, *, failed: bool) -> None:
         """Take the gradients and the buffers of a virtual rank."""
@@ -164,13 +178,22 @@ class VirtualRanks:
                 f"virtual rank {part.number} of step {part.step} has had several backward passes "
                 "to the same parameters: add the losses, and call backward once"
             )
+        if part.probe:
+            self._finish(part)
+            self._evidence.probed()
+            self._clear()
+            return
+        self._evidence.part_ended()
         self._buffers.pack(first=part.number == 0)
-        if part.number == self._exchange.run[-1]:
+        if self._last(part):
+            self._evidence.step_ended(part.step)
             began = self._recorder.clock()
             self._buffers.average()
             self._recorder.waited(began, parameters=0)
         else:
+            self._finish(part)
             self._fold()
+            self._clear()
 
     def indices(self, step: int, number: int, length: int, batch: int) -> Tensor:
         """See VirtualRank.indices."""
@@ -193,24 +216,35 @@ class VirtualRanks:
         first = place * batch + number * each
         return self._order[1][first : first + each]
 
-    def _fold(self) -> None:
-        """Take the gradients of a virtual rank that is not the last one as a node of the tree."""
+    def _last(self, part: VirtualRank) -> bool:
+        """Return whether a part is the step's last one on this rank."""
+        return not part.probe and part.number == self._exchange.run[-1]
+
+    def _finish(self, part: VirtualRank) -> None:
+        """Complete the gradients of a part that is not the last one."""
         for reducer in self._reducers:
             reducer.finish_all()
             for state in reducer.states:
                 if state.reduced_before:
                     raise UsageError(
-                        f"the gradient of {state.name!r} is left from the step before: call "
-                        "zero_grad() before the parts of the next step"
+                        f"the gradient of {state.name!r} is left from the step before "
+                        f"{part.step}: call zero_grad() before the parts of the next step"
                     )
-            targets, sources = list[Tensor](), list[Tensor]()
+
+    def _fold(self) -> None:
+        """Take the gradients of a virtual rank that is not the last one as a node of the tree."""
+        targets, sources = list[Tensor](), list[Tensor]()
+        for reducer in self._reducers:
             for state in reducer.states:
                 state.load(targets, sources)
-            with torch.no_grad():
-                if targets:
-                    torch._foreach_copy_(targets, sources)
+        with torch.no_grad():
+            if targets:
+                torch._foreach_copy_(targets, sources)
         flats = [state.flat for reducer in self._reducers for state in reducer.states]
         self._exchange.fold([*flats, *self._buffers.flats])
+
+    def _clear(self) -> None:
+        """Begin anew with the gradients of the next part."""
         for reducer in self._reducers:
             for state in reducer.states:
                 state.parameter.grad = None
@@ -243,10 +277,16 @@ class _Buffers:
             for flat in self.flats
         ]
 
-    def begin(self) -> None:
-        """Keep the buffers at the beginning of a step."""
+    def begin(self) -> dict[int, Tensor]:
+        """Keep the buffers at the beginning of a step; return the copies by the buffers' `id`."""
         floats, others = self._all()
-        self._before = [buffer.clone() for buffer in (*floats, *others)]
+        buffers = [*floats, *others]
+        if [_form(each) for each in buffers] != [_form(each) for each in self._before]:
+            self._before = [torch.empty_like(buffer) for buffer in buffers]
+        with torch.no_grad():
+            for copy, buffer in zip(self._before, buffers, strict=True):
+                copy.copy_(buffer)
+        return {id(buffer): copy for buffer, copy in zip(buffers, self._before, strict=True)}
 
     def restore(self) -> None:
         """Give the buffers the values that they had at the beginning of the step."""
@@ -290,6 +330,10 @@ class _Buffers:
             [buffer for buffer in every if buffer.dtype in FLOATS],
             [buffer for buffer in every if buffer.dtype not in FLOATS],
         )
+
+
+def _form(tensor: Tensor) -> tuple[torch.dtype, torch.Size, torch.device]:
+    return tensor.dtype, tensor.shape, tensor.device
 
 
 def _seed(*of: object) -> int:

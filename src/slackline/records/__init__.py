@@ -2,6 +2,7 @@
 
     _records     the schema: a dataclass for each kind of record
     _choices     the records of choices, settings and predicted step times
+    _hashes      the records of the hashes of a training's state, gradients and sums
     _operations  the records of operations, many in one line
     _lines       one record as one line of JSON
     _journal     the only writer of a process's file: a thread, a queue, limits of memory and disk
@@ -37,11 +38,13 @@ if TYPE_CHECKING:
     from slackline.records._records import (
         SCHEMA_VERSION,
         ClockOffset,
+        Conditions,
         Counters,
         Decision,
         FileHeader,
         Gap,
         GroupOpened,
+        HashedTensors,
         LinkReport,
         LinkVerdict,
         PipelineStep,
@@ -50,7 +53,9 @@ if TYPE_CHECKING:
         Record,
         RunSummary,
         Setting,
+        StateHash,
         StepSummary,
+        TensorHashes,
         Written,
     )
     from slackline.records._summary import MedianStep, Totals, rails_of, summarize
@@ -66,9 +71,10 @@ else:
             "_log": "RecordLog log_of",
             "_operations": "COLUMNS Operation Operations OperationsText kind_of plan_name_of",
             "_records": (
-                "SCHEMA_VERSION ClockOffset Counters Decision FileHeader Gap GroupOpened "
-                "LinkReport LinkVerdict PipelineStep Promise RailChange Record RunSummary "
-                "Setting StepSummary Written"
+                "SCHEMA_VERSION ClockOffset Conditions Counters Decision FileHeader Gap "
+                "GroupOpened HashedTensors LinkReport LinkVerdict PipelineStep Promise "
+                "RailChange Record RunSummary Setting StateHash StepSummary TensorHashes "
+                "Written"
             ),
             "_summary": "MedianStep Totals rails_of summarize",
         },
@@ -80,12 +86,14 @@ __all__ = [
     "KINDS",
     "SCHEMA_VERSION",
     "ClockOffset",
+    "Conditions",
     "CoreTimes",
     "Counters",
     "Decision",
     "FileHeader",
     "Gap",
     "GroupOpened",
+    "HashedTensors",
     "LinkReport",
     "LinkVerdict",
     "MedianStep",
@@ -99,7 +107,9 @@ __all__ = [
     "RecordLog",
     "RunSummary",
     "Setting",
+    "StateHash",
     "StepSummary",
+    "TensorHashes",
     "Totals",
     "Writer",
     "Written",

@@ -9,11 +9,13 @@ import json
 from slackline.records._operations import COLUMNS, Operations, OperationsText
 from slackline.records._records import (
     ClockOffset,
+    Conditions,
     Counters,
     Decision,
     FileHeader,
     Gap,
     GroupOpened,
+    HashedTensors,
     LinkReport,
     LinkVerdict,
     PipelineStep,
@@ -22,7 +24,9 @@ from slackline.records._records import (
     Record,
     RunSummary,
     Setting,
+    StateHash,
     StepSummary,
+    TensorHashes,
     Written,
 )
 
@@ -44,6 +48,10 @@ KINDS: dict[str, type[Record]] = {
     "pipeline": PipelineStep,
     "promise": Promise,
     "rail": RailChange,
+    "hash": StateHash,
+    "conditions": Conditions,
+    "tensors": HashedTensors,
+    "hashes": TensorHashes,
 }
 """The value of the field "record" in each kind of record."""
 

@@ -22,6 +22,7 @@ from slackline.records._records import (
     PipelineStep,
     RailChange,
     Setting,
+    StateHash,
     StepSummary,
     Written,
 )
@@ -94,6 +95,11 @@ def _decision(record: Decision) -> list[str]:
     return [f"{subject}{record.choice}: {record.reason}"]
 
 
+def _state_hash(record: StateHash) -> list[str]:
+    inexact = "" if record.exact else ", inexact"
+    return [f"hash {record.hash} after step {record.step}{inexact}"]
+
+
 def _rail(record: RailChange) -> list[str]:
     if record.change == "leaving":
         return [record.reason]
@@ -157,6 +163,7 @@ _KINDS: Mapping[type, tuple[str, str, Callable[[Any], list[str]]]] = {
     LinkReport: ("link", "debug", _report),
     StepSummary: ("step", "debug", _step),
     PipelineStep: ("step", "debug", _pipeline_step),
+    StateHash: ("step", "debug", _state_hash),
     OperationsText: ("operation", "trace", _operations),
 }
 """The subsystem and the level of each kind of record, and the function that makes its lines."""

@@ -8,16 +8,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slackline.records._choices import Decision, Promise, Setting
+from slackline.records._hashes import Conditions, HashedTensors, StateHash, TensorHashes
 from slackline.records._operations import Operations, OperationsText
 
 __all__ = [
     "SCHEMA_VERSION",
     "ClockOffset",
+    "Conditions",
     "Counters",
     "Decision",
     "FileHeader",
     "Gap",
     "GroupOpened",
+    "HashedTensors",
     "LinkReport",
     "LinkVerdict",
     "Operations",
@@ -27,7 +30,9 @@ __all__ = [
     "Record",
     "RunSummary",
     "Setting",
+    "StateHash",
     "StepSummary",
+    "TensorHashes",
     "Written",
 ]
 
@@ -405,6 +410,10 @@ Record = (
     | PipelineStep
     | Promise
     | RailChange
+    | StateHash
+    | Conditions
+    | HashedTensors
+    | TensorHashes
 )
 """A record as readers get it."""
 

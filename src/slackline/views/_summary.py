@@ -39,7 +39,7 @@ def summary_of(watch: Watch) -> list[Line]:
     slow = [each for each in named if each.cause.kind is not Kind.DEAD]
     found = {
         "job": _size(job),
-        "steps": _steps(job),
+        "steps": "; ".join(filter(None, (_steps(job), _hash(job)))),
         "exposed": _exposed(job),
         "operations": _operations(job),
         "links": _links(job),
@@ -72,6 +72,14 @@ def _steps(job: Job) -> str:
     return (
         f"{number}, {show_time(wall_ns)} each at the median ({show_number(1e9 / wall_ns)} a second)"
     )
+
+
+def _hash(job: Job) -> str:
+    latest = job.state_hash
+    if latest is None:
+        return ""
+    inexact = "" if latest.exact else ", which holds for these ranks alone"
+    return f"hash {latest.hash} after step {latest.step}{inexact}"
 
 
 def _exposed(job: Job) -> str:

@@ -8,7 +8,7 @@ from torch import nn, optim
 
 from slackline.errors import UsageError
 from slackline.overlap import DataParallel
-from slackline.overlap._state_hash import state_hash
+from slackline.overlap.certificate import state_hash
 
 
 def trained(steps=2):

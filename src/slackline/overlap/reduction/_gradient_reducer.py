@@ -114,6 +114,11 @@ class GradientReducer:
         """True if a gradient of this step has grown after its reduction was posted."""
         return self._step.had_extra
 
+    @property
+    def updating(self) -> bool:
+        """True if the update of some parameter is pending."""
+        return bool(self._updates)
+
     def pending(self, state: ParameterState) -> bool:
         """Return whether the update of this parameter is pending."""
         return state in self._updates

@@ -1,0 +1,160 @@
+"""The evidence that trainings have the same bits: the probe, the hash of each step, and tensors."""
+
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from slackline.overlap._report import Report
+from slackline.overlap.certificate._certificate import Certificate
+from slackline.overlap.certificate._conditions import conditions
+from slackline.overlap.certificate._probe import compare, pin_threads, refusal
+from slackline.overlap.certificate._state import HashedState, state_hash
+from slackline.overlap.certificate._tensors import TensorRecorder
+from slackline.overlap.exchange import Exchange
+from slackline.overlap.reduction import GradientReducer
+from slackline.records import Conditions, StateHash
+
+__all__ = ["Evidence"]
+
+_log = logging.getLogger("slackline.overlap")
+
+
+class Evidence:
+    """What a training with virtual ranks shows of its bits, on one rank."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizers: Sequence[Optimizer],
+        exchange: Exchange,
+        report: Report,
+        *,
+        key: int,
+        exact: bool,
+        hash_every: int,
+        recorded: range | None,
+    ) -> None:
+        """Pin the number of threads, and prepare hashes of states and tensors.
+
+        The reducers are added by `attach`, since the hooks of this object must come first. `key` is
+        a key of the exchange that nothing else uses. With `exact` ranks that compute other bits are
+        refused. `hash_every` is the number of steps from one hash of the state to the next, 0 for
+        none; without a reader of telemetry or of the log on any rank there is none. The hashes of
+        all tensors are recorded in the steps of `recorded`. Blocks on all ranks.
+        """
+        self.exact: bool | None = None
+        """Whether all ranks have computed the same bits; None before the first step's probe."""
+        self._module, self._optimizers = module, optimizers
+        self._exchange = exchange
+        self._report = report
+        self._demanded = exact
+        self._rank = report.rank
+        self._reducers: Sequence[GradientReducer] = ()
+        if exchange.size == 1:
+            self.exact = True
+        threads, had = pin_threads(exchange)
+        if len(set(had)) > 1:
+            reason = f"the ranks had {', '.join(map(str, had))}; the number can change the bits"
+            report.decided("threads", str(threads), reason)
+        self._tell_conditions()
+        told = exchange.share(json.dumps(report.read and hash_every > 0).encode())
+        self._state = HashedState(module, optimizers)
+        self._certificate: Certificate | None = None
+        if any(map(json.loads, told)):
+            self._certificate = Certificate(
+                self._state, exchange, key, self._emit, self._settled, every=max(hash_every, 1)
+            )
+            report.on_settled = self._certificate.advance
+        self._tensors: TensorRecorder | None = None
+        if recorded is not None and report.read:
+            self._tensors = TensorRecorder(module, self._rank, report.write, recorded)
+        self._stepped: int | None = None
+
+    def attach(self, reducers: Sequence[GradientReducer]) -> None:
+        """Take the reducers of the optimizers' gradients."""
+        self._reducers = reducers
+
+    def step_began(self, buffers: Mapping[int, Tensor]) -> None:
+        """Act on the beginning of a step, whose buffers are now as in `buffers`, by their `id`."""
+        self._record_state()
+        if self._certificate is not None:
+            self._certificate.step_began(buffers)
+
+    def part_began(self, step: int, virtual_rank: int) -> None:
+        """Act on the beginning of a virtual rank."""
+        if self._tensors is not None:
+            self._tensors.part_began(step, virtual_rank)
+
+    def part_ended(self) -> None:
+        """Act on the end of the backward pass of a virtual rank."""
+        if self._tensors is not None:
+            self._tensors.part_ended()
+
+    def probed(self) -> None:
+        """Compare the gradients that each rank has computed of virtual rank 0.
+
+        Raises MismatchError if they differ, unless the wrapper was told to go on.
+        """
+        sentence = compare(self._reducers, self._optimizers, self._exchange)
+        self.exact = not sentence
+        if not sentence:
+            return
+        if self._demanded:
+            raise refusal(sentence, self._exchange.rank)
+        self._report.decided("exact", "False", sentence)
+        if self._exchange.rank == 0:
+            _log.warning("the training is inexact: %s", sentence)
+
+    def step_ended(self, step: int) -> None:
+        """Act on the end of a step's last part on this rank, before the optimizers' steps."""
+        self._stepped = step
+        if self._certificate is not None:
+            self._certificate.step_ended(step)
+        if self._tensors is not None:
+            self._tensors.sums(step, self._reducers)
+
+    def close(self) -> None:
+        """Write what is known, the hash of the state after the latest step included."""
+        self._settled(True)
+        self._record_state()
+        if self._tensors is not None:
+            self._tensors.close()
+        if self._certificate is not None:
+            self._report.on_settled = None
+            self._certificate.close(lambda: state_hash(self._module, self._optimizers))
+
+    def abandon(self) -> None:
+        """End at once."""
+        self._report.on_settled = None
+        if self._tensors is not None:
+            self._tensors.close()
+        if self._certificate is not None:
+            self._certificate.abandon()
+
+    def _record_state(self) -> None:
+        step, self._stepped = self._stepped, None
+        if self._tensors is not None and step is not None and self._tensors.records(step):
+            self._settled(True)
+            self._tensors.state(step, self._state)
+
+    def _settled(self, wait: bool) -> bool:
+        """Return whether no update is pending; with `wait`, take the pending ones first."""
+        if wait:
+            for reducer in self._reducers:
+                reducer.finish_all()
+        return not any(reducer.updating for reducer in self._reducers)
+
+    def _emit(self, step: int, text: str) -> None:
+        exact = self.exact is not False
+        self._report.write(
+            StateHash(rank=self._rank, time_ns=time.time_ns(), step=step, hash=text, exact=exact)
+        )
+
+    def _tell_conditions(self) -> None:
+        self._report.write(
+            Conditions(rank=self._rank, time_ns=time.time_ns(), values=conditions(self._optimizers))
+        )

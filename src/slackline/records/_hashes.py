@@ -1,0 +1,72 @@
+"""The records of hashes: of a training's state, and of the tensors that two runs may differ in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["Conditions", "HashedTensors", "StateHash", "TensorHashes"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateHash:
+    """The hash of parameters, buffers and optimizer states after a step with virtual ranks."""
+
+    rank: int
+    """The rank in the job that has written the record."""
+    time_ns: int
+    """Unix time at which the hash was known."""
+    step: int
+    """The number of the step, as the script passed it to `parts`."""
+    hash: str
+    """The hash, 32 hex digits: equal hashes mean equal bits."""
+    exact: bool = True
+    """Whether all ranks have computed the same bits in the first step; else other numbers of ranks
+    may give other hashes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """All that is known to change the bits of a training, on one rank."""
+
+    rank: int
+    """The rank in the job."""
+    time_ns: int
+    """Unix time at which the model was wrapped."""
+    values: Mapping[str, str]
+    """The value of each condition by its name: {"torch": "2.13.0", "threads": "1"}."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HashedTensors:
+    """The names of the tensors whose hashes follow in records `TensorHashes` of the rank."""
+
+    rank: int
+    """The rank in the job."""
+    time_ns: int
+    """Unix time of the record."""
+    parameters: tuple[str, ...]
+    """The names of the parameters, in the order of the hashes of gradients and of sums."""
+    state: tuple[str, ...]
+    """The names of the parameters, buffers and parts of the optimizers' states, in the order of the
+    hashes of the state."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorHashes:
+    """The hash of each tensor of one kind, recorded where two runs are to be compared."""
+
+    rank: int
+    """The rank in the job that has computed the tensors."""
+    time_ns: int
+    """Unix time of the record."""
+    step: int
+    """The number of the step, as the script passed it to `parts`."""
+    what: str
+    """"gradients" of a virtual rank, "sums" of all of them, or "state" after the step."""
+    virtual_rank: int
+    """The virtual rank of gradients; -1 for sums and the state."""
+    hashes: str
+    """16 hex digits for each tensor, one after the other; sixteen "-" for a tensor that is
+    missing."""
+    order: tuple[int, ...] = ()
+    """The numbers of the parameters in the order in which the backward pass gave their gradients;
+    empty for sums and the state."""
