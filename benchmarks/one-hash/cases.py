@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-HASHES, PRICE, SAMPLES = "hashes", "price", "samples"
-PARTS = (HASHES, PRICE, SAMPLES)
+HASHES, PRICE, CERTIFICATE, SAMPLES = "hashes", "price", "certificate", "samples"
+PARTS = (HASHES, PRICE, CERTIFICATE, SAMPLES)
 
 MODELS = ("cnn", "gpt", "vit")
 """A convolution with BatchNorm, a GPT with dropout and tied weights, and a vision transformer."""
@@ -17,6 +17,8 @@ VIRTUAL_RANKS = 8
 TREE, ACCUMULATED, DDP = "tree", "accumulated", "ddp over gloo"
 """The sum in the tree; plain accumulation of the same parts, and one sum of the ranks; DDP, whose
 ranks compute their part of the batch at once."""
+HASHED, UNHASHED = "hashed", "unhashed"
+"""The sum in the tree with telemetry: with a hash of the state after each step, and without."""
 
 
 class Training(NamedTuple):
@@ -38,6 +40,8 @@ class Lengths:
     """The steps after which hashes are compared."""
     priced: tuple[int, ...]
     """The numbers of ranks whose steps are timed."""
+    certified: tuple[int, ...]
+    """The numbers of ranks whose steps are timed with and without hashes."""
     rounds: int
     """The rounds of timed steps, in which contestants take turns."""
     turn: int
@@ -56,6 +60,7 @@ FULL = Lengths(
     ),
     steps=100,
     priced=(1, 2, 3, 4, 8),
+    certified=(1, 2, 8),
     rounds=15,
     turn=4,
     divided=(1, 2, 4, 8, 16, 32),
@@ -65,6 +70,7 @@ QUICK = Lengths(
     trainings=(Training("cnn", "fp32", "fused"), Training("gpt", "bf16", "foreach")),
     steps=4,
     priced=(2,),
+    certified=(),
     rounds=3,
     turn=2,
     divided=(1, 8),
@@ -74,6 +80,8 @@ BATCH = {"cnn": 256, "gpt": 32, "vit": 64}
 PRICED = "gpt"
 """The model of the timed steps: it has the most parameters for a sample."""
 MOST_PRICE = 1.05
+MOST_CERTIFICATE = 1.01
+"""The processor's time with hashes over that without."""
 MOST_WIRE, MOST_UNEVEN_WIRE = 1.01, 1.34
 """The bytes over those of plain accumulation, where each rank has one node and where some have
 several; 1 % is left for acknowledgements."""

@@ -16,8 +16,10 @@ from _harness.rounds import in_turns
 from cases import (
     ACCUMULATED,
     BATCH,
+    CERTIFICATE,
     DDP,
     FULL,
+    HASHED,
     HASHES,
     PARTS,
     PRICE,
@@ -25,6 +27,7 @@ from cases import (
     QUICK,
     SAMPLES,
     TREE,
+    UNHASHED,
     VIRTUAL_RANKS,
     Lengths,
     Training,
@@ -70,6 +73,24 @@ def price(how: Lengths, results: Results) -> None:
             ranks.ask("close")
 
 
+def certificate(how: Lengths, results: Results) -> None:
+    """Time steps in turns with telemetry: with a hash of each step's state, and without."""
+    training, ways = Training(PRICED, "fp32", "fused"), (HASHED, UNHASHED)
+    for size in how.certified:
+        with Ranks(start_rank, size, environment=COMMON) as ranks:
+            ranks.ask("prepare", training, ways, VIRTUAL_RANKS)
+            found = {way: Price() for way in ways}
+            for way in ways:
+                ranks.ask("train", way, 4)
+            for number in range(how.rounds):
+                for way in in_turns(ways, number):
+                    times = ranks.ask("train", way, how.turn)
+                    found[way].seconds.append(max(seconds for seconds, _ in times))
+                    found[way].processor.append(sum(used for _, used in times))
+            results.certified[size] = found
+            ranks.ask("close")
+
+
 def samples(how: Lengths, results: Results) -> None:
     """Time steps of one rank whose batch is divided into more and more virtual ranks."""
     training = Training(PRICED, "fp32", "fused")
@@ -88,7 +109,7 @@ def main() -> None:
     options = parse("one hash on any number of ranks, and its price", parts=PARTS)
     machine, results = describe_machine(), Results()
     how = QUICK if options.quick else FULL
-    measured = {HASHES: hashes, PRICE: price, SAMPLES: samples}
+    measured = {HASHES: hashes, PRICE: price, CERTIFICATE: certificate, SAMPLES: samples}
     for part in PARTS:
         if options.part in (None, part):
             measured[part](how, results)

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from cases import ACCUMULATED, BATCH, DDP, TREE, VIRTUAL_RANKS, Training
+from cases import (
+    ACCUMULATED,
+    BATCH,
+    DDP,
+    HASHED,
+    TREE,
+    UNHASHED,
+    VIRTUAL_RANKS,
+    Training,
+)
 from models import Loss, samples
 from torch import distributed, nn, optim
 from torch.nn.parallel import DistributedDataParallel
@@ -25,6 +35,9 @@ OPTIMIZERS = {
 }
 
 
+TREES = (TREE, HASHED, UNHASHED)
+
+
 class Performer:
     """A rank, with the models that it trains."""
 
@@ -37,6 +50,7 @@ class Performer:
             rank=place.rank,
             world_size=place.size,
         )
+        self._folder = Path(place.store).with_suffix(".telemetry")
         self._gloo = distributed.new_group(backend="gloo")
         self._data = samples()
         self._ways: dict[str, tuple[nn.Module, optim.Optimizer]] = {}
@@ -56,8 +70,15 @@ class Performer:
                 wrapped: nn.Module = DistributedDataParallel(
                     model, process_group=self._gloo, gradient_as_bucket_view=True, static_graph=True
                 )
-            elif way == TREE:
-                wrapped = DataParallel(model, optimizer, virtual_ranks=virtual_ranks, seed=1)
+            elif way in TREES:
+                wrapped = DataParallel(
+                    model,
+                    optimizer,
+                    virtual_ranks=virtual_ranks,
+                    seed=1,
+                    hash_every=int(way == HASHED),
+                    telemetry=None if way == TREE else self._folder / way,
+                )
             else:
                 wrapped = DataParallel(model, optimizer)
             self._ways[way] = wrapped, optimizer
@@ -69,7 +90,7 @@ class Performer:
         distributed.barrier()
         began, used = time.perf_counter(), time.process_time()
         for _ in range(steps):
-            if way == TREE:
+            if way in TREES:
                 for part in wrapped.parts(self._step[way]):
                     with part:
                         chosen = part.indices(len(self._data), batch=BATCH[self._training.model])

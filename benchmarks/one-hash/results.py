@@ -10,8 +10,11 @@ from _harness.report import Row, Target
 from cases import (
     ACCUMULATED,
     BATCH,
+    CERTIFICATE,
     DDP,
+    HASHED,
     HASHES,
+    MOST_CERTIFICATE,
     MOST_PRICE,
     MOST_UNEVEN_WIRE,
     MOST_WIRE,
@@ -19,6 +22,7 @@ from cases import (
     PRICED,
     SAMPLES,
     TREE,
+    UNHASHED,
     VIRTUAL_RANKS,
     Training,
 )
@@ -44,6 +48,8 @@ class Results:
     """The hashes of the ranks, by training and number of ranks."""
     prices: dict[tuple[int, int], dict[str, Price]] = field(default_factory=dict)
     """The prices of the ways, by the numbers of ranks and of virtual ranks."""
+    certified: dict[int, dict[str, Price]] = field(default_factory=dict)
+    """The prices of training with hashes and without, by the number of ranks."""
     divided: dict[int, float] = field(default_factory=dict)
     """The seconds of a step, by the number of virtual ranks of one rank."""
     skipped: dict[str, str] = field(default_factory=dict)
@@ -66,6 +72,14 @@ class Results:
                     "step_ms": 1e3 * median(price.seconds),
                     "processor_ms": 1e3 * median(price.processor),
                     "sent_bytes": median(price.sent),
+                }
+                found.append(Row(labels=labels, values=values))
+        for size, ways in self.certified.items():
+            for way, price in ways.items():
+                labels = {"part": CERTIFICATE, "ranks": size, "way": way}
+                values = {
+                    "step_ms": 1e3 * median(price.seconds),
+                    "processor_ms": 1e3 * median(price.processor),
                 }
                 found.append(Row(labels=labels, values=values))
         for count, seconds in self.divided.items():
@@ -106,6 +120,10 @@ class Results:
                         bound="at most",
                     )
                 )
+        for size, both in self.certified.items():
+            used = ratio(both[HASHED].processor, both[UNHASHED].processor)
+            name = f"processor time with a hash of each step over without, {size} ranks"
+            found.append(Target(name=name, target=MOST_CERTIFICATE, measured=used, bound="at most"))
         return found
 
     def tables(self) -> list[Table]:
@@ -122,6 +140,16 @@ class Results:
                     way,
                     *(f"{figure:.1f}" for figure in figures),
                     f"{median(price.sent):.0f}",
+                )
+        for size, ways in self.certified.items():
+            for way, price in ways.items():
+                figures = (1e3 * median(price.seconds), 1e3 * median(price.processor))
+                cost.add_row(
+                    str(size),
+                    str(VIRTUAL_RANKS),
+                    way,
+                    *(f"{figure:.1f}" for figure in figures),
+                    "",
                 )
         curve = Table("virtual ranks", "samples of each", "step ms", title="one rank")
         for count, seconds in self.divided.items():

@@ -1,11 +1,12 @@
 """All that a run has recorded about its bits, from the files of its ranks."""
 
 import hashlib
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from slackline.errors import UsageError
-from slackline.history import files_of, read_all, telemetry_of
+from slackline.history import StateHashes, files_of, read_all, telemetry_of
 from slackline.records import (
     Conditions,
     Decision,
@@ -37,8 +38,10 @@ class Evidence:
         self.directory = directory
         self.hashes: dict[int, str] = {}
         """The hash of the state after each step, in the order of the steps."""
-        self.conflicts: dict[int, set[str]] = {}
-        """The hashes of each step that was hashed more than once with different results."""
+        self.conflicts: set[int] = set()
+        """The steps that were hashed more than once with different results."""
+        self._sums = StateHashes(sys.maxsize)
+        self._parts: dict[tuple[int, int, int], str] = {}
         self.inexact = False
         """Whether the ranks have computed other bits in the first step."""
         self.inexact_reason = ""
@@ -63,6 +66,11 @@ class Evidence:
         for path in paths:
             for record in read_all(path, report):
                 self._take(record)
+        if not self.hashes and self._sums.incomplete:
+            raise UsageError(
+                f"each hash in {directory} lacks the part of a rank: give the telemetry of all "
+                "ranks"
+            )
         if not self.hashes:
             raise UsageError(
                 f"the run in {directory} has no hashes: train with virtual ranks, "
@@ -85,10 +93,7 @@ class Evidence:
     def _take(self, record: object) -> None:
         match record:
             case StateHash():
-                known = self.hashes.setdefault(record.step, record.hash)
-                if known != record.hash:
-                    self.conflicts.setdefault(record.step, {known}).add(record.hash)
-                self.inexact |= not record.exact
+                self._add(record)
             case Conditions():
                 self._known(record.rank).update(record.values)
             case Setting() if record.name in _COMPARED:
@@ -103,6 +108,16 @@ class Evidence:
                 self.tensors.setdefault((record.step, record.what, record.virtual_rank), record)
             case _:
                 pass
+
+    def _add(self, record: StateHash) -> None:
+        """Add a part of a hash; remember parts that were hashed again with another result."""
+        place = record.step, record.part, record.parts
+        if self._parts.setdefault(place, record.hash) != record.hash:
+            self.conflicts.add(record.step)
+        self.inexact |= not record.exact
+        whole = self._sums.take(record)
+        if whole is not None and self.hashes.setdefault(record.step, whole[0]) != whole[0]:
+            self.conflicts.add(record.step)
 
     def _known(self, rank: int) -> dict[str, str]:
         return self.conditions.setdefault(rank, {})

@@ -12,6 +12,7 @@
     _job        the state of a job: all ranks, links, decisions and findings
     _rank       one rank: its process, its steps, its operations
     _promised   a predicted step time, and the steps that it was about
+    _state_hashes  the hashes of a training's state, from the parts of all ranks
     _history    the step times of a whole run, in bounded memory
     _link       one rail of a link, as the rank at one end sees it
     _decisions  decisions that several ranks have made in common
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from slackline.history._rank import Call, OperationTotals, Rank, State
     from slackline.history._recording import Found, Recording
     from slackline.history._reports import parse_report, read_dumps, read_reports
+    from slackline.history._state_hashes import StateHashes
     from slackline.history._tail import RecordTail
 else:
     __getattr__ = lazily(
@@ -65,6 +67,7 @@ else:
             "_rank": "Call OperationTotals Rank State",
             "_recording": "Found Recording",
             "_reports": "parse_report read_dumps read_reports",
+            "_state_hashes": "StateHashes",
             "_tail": "RecordTail",
         },
     )
@@ -86,6 +89,7 @@ __all__ = [
     "RecordTail",
     "Recording",
     "State",
+    "StateHashes",
     "StepHistory",
     "Steps",
     "align",

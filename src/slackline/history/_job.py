@@ -16,6 +16,7 @@ from slackline.history._direction import Direction, directions_of
 from slackline.history._files import files_of, new_files, read_all, telemetry_of
 from slackline.history._link import Link
 from slackline.history._rank import Rank
+from slackline.history._state_hashes import StateHashes
 from slackline.history._timed_tail import TimedTail
 from slackline.records import (
     ClockOffset,
@@ -94,8 +95,10 @@ class Job:
         """The number of decisions so far, by rank and subject."""
         self.begun_ns = 0
         """The Unix time at which the first process began to write; 0 before its first record."""
-        self.state_hash: StateHash | None = None
-        """The hash of the training's state after the latest step that was hashed."""
+        self.state_hash: tuple[int, str, bool] | None = None
+        """The latest step that all ranks have hashed, the hash of the state after it, and whether
+        it is exact; see `slackline.records.StateHash`."""
+        self._hashes = StateHashes()
         self.settings: dict[tuple[int, str], Setting] = {}
         """The latest value of each setting, by rank and name."""
         self.findings: deque[Finding] = deque(maxlen=_KEPT_FINDINGS)
@@ -275,8 +278,9 @@ class Job:
             case Setting():
                 self.settings[record.rank, record.name] = record
             case StateHash():
-                if self.state_hash is None or record.step >= self.state_hash.step:
-                    self.state_hash = record
+                whole = self._hashes.take(record)
+                if whole and (self.state_hash is None or record.step >= self.state_hash[0]):
+                    self.state_hash = record.step, *whole
             case Counters():
                 rank.counters = record
             case RunSummary():

@@ -199,7 +199,7 @@ class DataParallel(nn.Module):
         exchange = open_exchange(
             module,
             options.process_group,
-            spare_keys=2 * len(optimizers) + len(FLOATS) + 1,
+            spare_keys=2 * len(optimizers) + len(FLOATS),
             communicate=options.communicate,
             virtual_ranks=virtual,
         )
@@ -263,7 +263,6 @@ class DataParallel(nn.Module):
             optimizers,
             exchange,
             self._report,
-            key=sum(1 for _ in self.module.parameters()) + 2 * len(optimizers) + len(FLOATS),
             exact=options.exact,
             hash_every=options.hash_every,
             recorded=recorded,

@@ -8,7 +8,11 @@ __all__ = ["Conditions", "HashedTensors", "StateHash", "TensorHashes"]
 
 @dataclass(frozen=True, kw_only=True)
 class StateHash:
-    """The hash of parameters, buffers and optimizer states after a step with virtual ranks."""
+    """A rank's part of the hash of the state after a step with virtual ranks.
+
+    The state is parameters, buffers and optimizer states. The hash of the state is the sum of all
+    parts, each half of 16 digits modulo 2**64; it does not depend on the number of parts.
+    """
 
     rank: int
     """The rank in the job that has written the record."""
@@ -16,8 +20,12 @@ class StateHash:
     """Unix time at which the hash was known."""
     step: int
     """The number of the step, as the script passed it to `parts`."""
+    part: int
+    """The number of the rank's part."""
+    parts: int
+    """The number of parts: that of the group's ranks."""
     hash: str
-    """The hash, 32 hex digits: equal hashes mean equal bits."""
+    """The part's hash, 32 hex digits."""
     exact: bool = True
     """Whether all ranks have computed the same bits in the first step; else other numbers of ranks
     may give other hashes."""

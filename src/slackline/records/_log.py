@@ -97,7 +97,8 @@ def _decision(record: Decision) -> list[str]:
 
 def _state_hash(record: StateHash) -> list[str]:
     inexact = "" if record.exact else ", inexact"
-    return [f"hash {record.hash} after step {record.step}{inexact}"]
+    part = "" if record.parts == 1 else f", part {record.part} of {record.parts}"
+    return [f"hash {record.hash} after step {record.step}{part}{inexact}"]
 
 
 def _rail(record: RailChange) -> list[str]:

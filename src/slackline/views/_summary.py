@@ -75,11 +75,10 @@ def _steps(job: Job) -> str:
 
 
 def _hash(job: Job) -> str:
-    latest = job.state_hash
-    if latest is None:
+    if job.state_hash is None:
         return ""
-    inexact = "" if latest.exact else ", which holds for these ranks alone"
-    return f"hash {latest.hash} after step {latest.step}{inexact}"
+    step, text, exact = job.state_hash
+    return f"hash {text} after step {step}{'' if exact else ', which holds for these ranks alone'}"
 
 
 def _exposed(job: Job) -> str:

@@ -1,6 +1,5 @@
 """The evidence that trainings have the same bits: the probe, the hash of each step, and tensors."""
 
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from slackline.overlap._report import Report
 from slackline.overlap.certificate._certificate import Certificate
 from slackline.overlap.certificate._conditions import conditions
 from slackline.overlap.certificate._probe import compare, pin_threads, refusal
-from slackline.overlap.certificate._state import HashedState, state_hash
+from slackline.overlap.certificate._state import HashedState, Words, text_of
 from slackline.overlap.certificate._tensors import TensorRecorder
 from slackline.overlap.exchange import Exchange
 from slackline.overlap.reduction import GradientReducer
@@ -33,22 +32,20 @@ class Evidence:
         exchange: Exchange,
         report: Report,
         *,
-        key: int,
         exact: bool,
         hash_every: int,
         recorded: range | None,
     ) -> None:
         """Pin the number of threads, and prepare hashes of states and tensors.
 
-        The reducers are added by `attach`, since the hooks of this object must come first. `key` is
-        a key of the exchange that nothing else uses. With `exact` ranks that compute other bits are
-        refused. `hash_every` is the number of steps from one hash of the state to the next, 0 for
-        none; without a reader of telemetry or of the log on any rank there is none. The hashes of
-        all tensors are recorded in the steps of `recorded`. Blocks on all ranks.
+        The reducers are added by `attach`, since the hooks of this object must come first. With
+        `exact` ranks that compute other bits are refused. `hash_every` is the number of steps from
+        one hash of the state to the next, 0 for none; without telemetry and log there is none. The
+        hashes of all tensors are recorded in the steps of `recorded`. Blocks on all ranks.
         """
         self.exact: bool | None = None
         """Whether all ranks have computed the same bits; None before the first step's probe."""
-        self._module, self._optimizers = module, optimizers
+        self._optimizers = optimizers
         self._exchange = exchange
         self._report = report
         self._demanded = exact
@@ -61,12 +58,16 @@ class Evidence:
             reason = f"the ranks had {', '.join(map(str, had))}; the number can change the bits"
             report.decided("threads", str(threads), reason)
         self._tell_conditions()
-        told = exchange.share(json.dumps(report.read and hash_every > 0).encode())
         self._state = HashedState(module, optimizers)
         self._certificate: Certificate | None = None
-        if any(map(json.loads, told)):
+        if report.read and hash_every:
             self._certificate = Certificate(
-                self._state, exchange, key, self._emit, self._settled, every=max(hash_every, 1)
+                self._state,
+                exchange.rank,
+                exchange.size,
+                self._emit,
+                self._settled,
+                every=hash_every,
             )
             report.on_settled = self._certificate.advance
         self._tensors: TensorRecorder | None = None
@@ -125,7 +126,7 @@ class Evidence:
             self._tensors.close()
         if self._certificate is not None:
             self._report.on_settled = None
-            self._certificate.close(lambda: state_hash(self._module, self._optimizers))
+            self._certificate.close()
 
     def abandon(self) -> None:
         """End at once."""
@@ -148,10 +149,17 @@ class Evidence:
                 reducer.finish_all()
         return not any(reducer.updating for reducer in self._reducers)
 
-    def _emit(self, step: int, text: str) -> None:
-        exact = self.exact is not False
+    def _emit(self, step: int, part: int, words: Words) -> None:
         self._report.write(
-            StateHash(rank=self._rank, time_ns=time.time_ns(), step=step, hash=text, exact=exact)
+            StateHash(
+                rank=self._rank,
+                time_ns=time.time_ns(),
+                step=step,
+                part=part,
+                parts=self._exchange.size,
+                hash=text_of(words),
+                exact=self.exact is not False,
+            )
         )
 
     def _tell_conditions(self) -> None:

@@ -45,12 +45,57 @@ class _Piece:
     """The bytes as an object with the buffer protocol; None if they must be copied first."""
 
 
+class _Found:
+    """The tensors and values that belong to a state, and the tables in which they were found."""
+
+    def __init__(self, tables: Sequence[Any] = ()) -> None:
+        self.names: list[str] = []
+        """The name of each tensor."""
+        self.tensors: list[Tensor] = []
+        self.others: list[tuple[str, object]] = []
+        """The names and the values of entries that are no tensors."""
+        self._sized = list(tables)
+        self._sizes = list(map(len, tables))
+        self._places: tuple[list[Any], list[Any], list[Any]] = [], [], []
+        """The table, the key and the value of each entry."""
+
+    def add(self, table: Any, key: object, name: str, value: object) -> None:
+        """Add an entry of a table."""
+        if isinstance(value, Tensor):
+            self.names.append(name)
+            self.tensors.append(value)
+        else:
+            self.others.append((name, value))
+        self._watch(table, key, value)
+
+    def watch(self, table: Any, key: object, value: Any) -> None:
+        """Watch an entry that is a table itself, also for further entries."""
+        self._watch(table, key, value)
+        self._sized.append(value)
+        self._sizes.append(len(value))
+
+    def holds(self, tables: Sequence[Any]) -> bool:
+        """Return whether the tables, which begin with these, have the same entries as before."""
+        known = self._sized[: len(tables)]
+        return (
+            len(known) == len(tables) > 0
+            and all(map(is_, known, tables))
+            and list(map(len, self._sized)) == self._sizes
+            and all(map(is_, map(dict.get, *self._places[:2]), self._places[2]))
+        )
+
+    def _watch(self, table: Any, key: object, value: object) -> None:
+        for column, each in zip(self._places, (table, key, value), strict=True):
+            column.append(each)
+
+
 class HashedState:
     """The parameters, buffers and optimizer states of a training, in pages."""
 
     def __init__(self, module: nn.Module, optimizers: Sequence[Optimizer]) -> None:
         self._modules = list(module.named_modules())
         self._optimizers = optimizers
+        self._found = _Found()
         self._tensors: list[Tensor] = []
         self._addresses: list[int] = []
         self._labels = b""
@@ -64,24 +109,23 @@ class HashedState:
 
         `replaced` maps the `id` of a tensor to the tensor that is hashed in its place.
         """
-        names, tensors, others = list[str](), list[Tensor](), list[str]()
-        for name, value in self._entries():
-            if isinstance(value, Tensor):
-                names.append(name)
-                tensors.append(value if replaced is None else replaced.get(id(value), value))
-            else:
-                others.append(f"{name} {value!r};")
-        addresses = [tensor.data_ptr() for tensor in tensors]
+        self._find()
+        found = self._found
+        tensors = found.tensors
+        if replaced:
+            tensors = [replaced.get(id(tensor), tensor) for tensor in tensors]
+        addresses = list(map(Tensor.data_ptr, tensors))
         same = len(tensors) == len(self._tensors) and all(map(is_, tensors, self._tensors))
         if not same or addresses != self._addresses or not self._pages:
             self._tensors, self._addresses = tensors, addresses
             self._labels = "".join(
                 f"{name} {tensor.dtype} {tuple(tensor.shape)};"
-                for name, tensor in zip(names, tensors, strict=True)
+                for name, tensor in zip(found.names, tensors, strict=True)
             ).encode()
             self._pages = [[], *_pages(tensors)]
             sizes = [sum(piece.end - piece.first for piece in page) for page in self._pages]
             self._starts = list(accumulate(sizes, initial=0))
+        others = (f"{name} {value!r};" for name, value in found.others)
         self._text = self._labels + "".join(others).encode()
 
     def part(self, number: int, count: int) -> range:
@@ -110,25 +154,38 @@ class HashedState:
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the name and the tensor of each parameter, buffer and part of a state."""
-        return ((name, value) for name, value in self._entries() if isinstance(value, Tensor))
+        self._find()
+        return zip(self._found.names, self._found.tensors, strict=True)
 
-    def _entries(self) -> Iterator[tuple[str, object]]:
-        """Yield the name and the value of all that belongs to the state, in a fixed order."""
+    def _find(self) -> None:
+        """Find all entries anew, unless nothing has changed since the latest time."""
+        tables = [table for _, module in self._modules for table in _tables(module)]
+        tables += [optimizer.state for optimizer in self._optimizers]
+        if self._found.holds(tables):
+            return
+        self._found = found = _Found(tables)
         seen = set[int]()
-        for kind in ("_parameters", "_buffers"):
+        for kind in (0, 1):
             for prefix, module in self._modules:
-                table = module.__dict__[kind]
-                values = table.peek() if isinstance(table, LazyParameters) else table.values()
-                for name, value in zip(table, values, strict=True):
+                table = _tables(module)[kind]
+                plain = table.plain() if isinstance(table, LazyParameters) else table
+                for key, value in plain.items():
                     if value is not None and id(value) not in seen:
                         seen.add(id(value))
-                        yield f"{prefix}.{name}" if prefix else name, value
+                        found.add(table, key, f"{prefix}.{key}" if prefix else key, value)
         for number, optimizer in enumerate(self._optimizers):
             parameters = (each for _, group in raw_groups(optimizer) for each in group)
             for at, parameter in enumerate(parameters):
-                state = optimizer.state.get(parameter, {})
-                for key in sorted(state):
-                    yield f"{number}/{at}/{key}", state[key]
+                state = optimizer.state.get(parameter)
+                if state is not None:
+                    found.watch(optimizer.state, parameter, state)
+                    for key in sorted(state):
+                        found.add(state, key, f"{number}/{at}/{key}", state[key])
+
+
+def _tables(module: nn.Module) -> tuple[Any, Any]:
+    """Return a module's own tables of parameters and buffers."""
+    return module.__dict__["_parameters"], module.__dict__["_buffers"]
 
 
 def state_hash(module: nn.Module, optimizers: Sequence[Optimizer]) -> str:

@@ -28,8 +28,6 @@ _TYPES = {
     torch.float16: DType.FLOAT16,
     torch.bfloat16: DType.BFLOAT16,
 }
-_SUMMED = {**_TYPES, torch.int64: DType.INT64}
-"""The types of gradients, and that of sums of integers, which wrap around."""
 
 
 class Exchange(Protocol):
@@ -201,7 +199,7 @@ class NicExchange:
         self, key: int, sent: Tensor, *, average: bool, ordered: bool
     ) -> "Callable[[int], TimedTransfer]":
         """Return a function of the priority that posts a reduction in registered memory."""
-        address, count, dtype = sent.data_ptr(), sent.numel(), _SUMMED[sent.dtype]
+        address, count, dtype = sent.data_ptr(), sent.numel(), wire_type(sent.dtype)
         op = ReduceOp.AVG if average else ReduceOp.SUM
         tag = self._first_tag + key
         return self._poster(
