@@ -8,76 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "../src/engine/split.h"
-#include "ranks.h"
 #include "slackline/kernels.h"
+#include "trees.h"
 
 namespace slackline::test {
 namespace {
-
-// A node of the binary tree over `leaves` leaves: leaves [index << level, (index + 1) << level) as
-// far as they exist.
-struct Node {
-  int level, index;
-  int begin() const { return index << level; }
-  int end(int leaves) const { return std::min((index + 1) << level, leaves); }
-  bool operator==(const Node&) const = default;
-};
-
-// Return the fewest nodes whose leaves are [first, last).
-std::vector<Node> cover(int leaves, int first, int last) {
-  std::vector<Node> nodes;
-  while (first < last) {
-    int level = 0;
-    while ((first & ((2 << level) - 1)) == 0 && (1 << level) < leaves &&
-           std::min(first + (2 << level), leaves) <= last)
-      ++level;
-    nodes.push_back({level, first >> level});
-    first = nodes.back().end(leaves);
-  }
-  return nodes;
-}
-
-// Return the number of sums after each node.
-std::vector<int> sums_of(int leaves, const std::vector<Node>& nodes) {
-  std::vector<int> sums;
-  std::vector<Node> waiting;
-  for (Node node : nodes) {
-    sums.push_back(0);
-    while ((1 << node.level) < leaves) {
-      const Node left{node.level, node.index - 1};
-      if (node.index % 2 == 1) {
-        if (waiting.empty() || waiting.back() != left) break;
-        waiting.pop_back();
-        ++sums.back();
-      } else if (((node.index + 1) << node.level) < leaves) {
-        break;  // its neighbour comes later
-      }
-      node = {node.level + 1, node.index / 2};
-    }
-    waiting.push_back(node);
-  }
-  CHECK_EQUAL(waiting.size(), 1u);
-  return sums;
-}
-
-// Return the sum of the leaves below a node.
-std::vector<float> sum_of(const std::vector<std::vector<float>>& leaves, const Node& node) {
-  const int count = static_cast<int>(leaves.size());
-  if (node.level == 0) return leaves[static_cast<std::size_t>(node.index)];
-  const Node left{node.level - 1, 2 * node.index}, right{node.level - 1, 2 * node.index + 1};
-  std::vector<float> sum = sum_of(leaves, left);
-  if (right.begin() >= count) return sum;
-  const std::vector<float> other = sum_of(leaves, right);
-  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += other[i];
-  return sum;
-}
-
-Node root_of(int leaves) {
-  int level = 0;
-  while ((1 << level) < leaves) ++level;
-  return {level, 0};
-}
 
 std::vector<std::vector<float>> random_leaves(int leaves, std::size_t count, std::uint32_t seed) {
   std::mt19937 random(seed);
@@ -90,72 +25,20 @@ std::vector<std::vector<float>> random_leaves(int leaves, std::size_t count, std
   return values;
 }
 
-// A tree whose leaves are given to ranks in runs.
-struct Runs {
-  Runs(int leaves, const std::vector<int>& of_ranks) : leaves(leaves) {
-    int first = 0;
-    for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
-      for (const Node& node : cover(leaves, first, first + of_ranks[rank])) {
-        nodes.push_back(node);
-        ranks.push_back(static_cast<int>(rank));
-      }
-      first += of_ranks[rank];
-    }
-    CHECK_EQUAL(first, leaves);
-    size = static_cast<int>(of_ranks.size());
-  }
-
-  std::shared_ptr<Program> program(int rank) const {
-    const int count = static_cast<int>(nodes.size());
-    auto p = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{15}, size, rank,
-                                       size * count, false, true, false);
-    p->reduce_in(Tree{leaves, ranks, sums_of(leaves, nodes)});
-    for (int k = 1; k < size; ++k) {
-      const int part = (rank + k) % size;
-      for (int node = 0; node < count; ++node) {
-        if (owner(node) == rank) p->append(Opcode::kSend, part, part + size * node, false);
-      }
-      p->append(Opcode::kCopy, part, part, false);
-    }
-    for (int node = 0; node < count; ++node) {
-      if (owner(node) != rank) p->append(Opcode::kBuffer, owner(node), rank + size * node, false);
-    }
-    p->append(Opcode::kReduceAll, rank, rank, false);
-    for (int k = 1; k < size; ++k) p->append(Opcode::kSend, (rank + k) % size, rank, false);
-    return p;
-  }
-
-  // Return the operation of a rank; `at[node]` is the memory of each of its own nodes.
-  Operation operation(int rank, const std::vector<float*>& at, float* target, std::size_t count,
-                      wire::ReduceOp op = wire::ReduceOp::kSum) const {
-    Operation operation;
-    operation.program = program(rank);
-    operation.op = op;
-    operation.total_bytes = count * sizeof(float);
-    operation.timeout_ns = 60 * kSecond;
-    const auto bytes = [](float* base, std::size_t offset) {
-      return base == nullptr ? nullptr : reinterpret_cast<std::byte*>(base + offset);
-    };
-    for (int part = 0; part < size; ++part) {
-      const Part cut = split(count, size, sizeof(float), part);
-      for (std::size_t node = 0; node < nodes.size(); ++node) {
-        float* source = at[node];
-        float* result = node == 0 ? target : nullptr;
-        if (source == nullptr && result == nullptr) continue;
-        operation.chunks.push_back(
-            {static_cast<std::uint32_t>(part + size * static_cast<int>(node)),
-             bytes(source, cut.offset), bytes(result, cut.offset), cut.count});
-      }
-    }
-    return operation;
-  }
-
-  int owner(int node) const { return ranks[static_cast<std::size_t>(node)]; }
-
-  int leaves, size;
-  std::vector<Node> nodes;
-  std::vector<int> ranks;
-};
+// Return the operation of a rank; `at[node]` is the memory of each of its own nodes.
+Operation operation_of(const Runs& runs, int rank, const std::vector<float*>& at, float* target,
+                       std::size_t count, wire::ReduceOp op = wire::ReduceOp::kSum) {
+  const auto bytes = [](float* values) { return reinterpret_cast<std::byte*>(values); };
+  std::vector<std::byte*> memory;
+  for (float* values : at) memory.push_back(bytes(values));
+  Operation operation;
+  operation.program = runs.program(rank);
+  operation.op = op;
+  operation.total_bytes = count * sizeof(float);
+  operation.timeout_ns = 60 * kSecond;
+  operation.chunks = runs.chunks(memory, bytes(target), count, sizeof(float));
+  return operation;
+}
 
 // Reduce on all ranks, and check that each has the bits of the tree's sum. `registered`: the memory
 // of the nodes is in the arena; `in_place`: the result replaces a rank's first node.
@@ -187,7 +70,7 @@ void check_sum(Ranks& ranks, const Runs& runs, std::size_t count, bool registere
     }
     if (target == nullptr) target = take(std::vector<float>(count, 7.0f));
     finish(engine,
-           engine.post(ranks.group(rank), runs.operation(rank, at, target, count, op), true));
+           engine.post(ranks.group(rank), operation_of(runs, rank, at, target, count, op), true));
     for (std::size_t i = 0; i < count; ++i) {
       if (target[i] != expected[i])
         fail("element " + std::to_string(i) + " of " + std::to_string(count) + " on rank " +
@@ -259,7 +142,7 @@ TEST("ranks with different runs learn of the mismatch") {
     }
     Engine& engine = ranks.engine(rank);
     const auto request = engine.post(
-        ranks.group(rank), runs.operation(rank, at, result.data() + 1000 * rank, 1000), true);
+        ranks.group(rank), operation_of(runs, rank, at, result.data() + 1000 * rank, 1000), true);
     CHECK(request->failure.fault == Fault::kMismatch);
   });
 }

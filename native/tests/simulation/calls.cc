@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <numeric>
 #include <span>
 
 #include "../../src/engine/split.h"
@@ -50,8 +51,8 @@ std::shared_ptr<Program> reduce_scatter(int ranks, int rank) {
   return program;
 }
 
-bool sums_in_rank_order(const Work& work) {
-  return work.verb == Verb::kReduceScatter || work.verb == Verb::kAggregated ||
+bool has_an_order(const Work& work) {
+  return work.in_tree() || work.verb == Verb::kReduceScatter || work.verb == Verb::kAggregated ||
          test::plans()[static_cast<std::size_t>(work.plan)].rank_ordered;
 }
 
@@ -91,9 +92,7 @@ class Numbers {
   }
   // Return a rank's numbers of an operation.
   std::span<const float> of(const Work& work, int rank) const {
-    const std::vector<float>& all = work.dtype != 0            ? smaller_
-                                    : sums_in_rank_order(work) ? any_
-                                                               : small_;
+    const std::vector<float>& all = work.dtype != 0 ? smaller_ : has_an_order(work) ? any_ : small_;
     return std::span(all).subspan(offset(work, rank), elements_of(work));
   }
   std::span<const std::byte> message(const Work& work) const {
@@ -127,6 +126,9 @@ std::shared_ptr<Program> program_of(const Work& work, int ranks, int rank) {
       return reduce_scatter(ranks, rank);
     case Verb::kAggregated:
       return test::star(ranks - 1, rank);
+    case Verb::kAllReduce:
+      if (work.in_tree()) return runs_of(work, ranks).program(rank);
+      [[fallthrough]];
     default:
       return test::plans()[static_cast<std::size_t>(work.plan)].make(ranks, rank);
   }
@@ -142,7 +144,39 @@ wire::DType dtype_of(const Work& work) {
 
 std::size_t item_bytes(const Work& work) { return wire::item_size(dtype_of(work)); }
 
+test::Runs runs_of(const Work& work, int ranks) {
+  std::vector<int> runs(work.weights.begin(), work.weights.end());
+  if (runs.empty()) runs.assign(static_cast<std::size_t>(ranks), 1);
+  return {std::accumulate(runs.begin(), runs.end(), 0), runs};
+}
+
+std::size_t buffers_of(const Work& work, int ranks, int rank) {
+  if (!work.in_tree()) return 1;
+  return static_cast<std::size_t>(std::ranges::count(runs_of(work, ranks).ranks, rank));
+}
+
+// Give each rank its nodes, one after the other.
+void Truth::sum_in_tree(const Work& work, int ranks) {
+  const test::Runs runs = runs_of(work, ranks);
+  std::vector<std::vector<float>> leaves;
+  for (int leaf = 0; leaf < runs.leaves; ++leaf) {
+    const std::span<const float> own = numbers().of(work, leaf);
+    leaves.emplace_back(own.begin(), own.end());
+  }
+  data.resize(static_cast<std::size_t>(ranks));
+  for (std::size_t node = 0; node < runs.nodes.size(); ++node) {
+    const std::vector<std::byte> sum = stored(work, test::sum_of(leaves, runs.nodes[node]));
+    auto& own = data[static_cast<std::size_t>(runs.ranks[node])];
+    own.insert(own.end(), sum.begin(), sum.end());
+  }
+  result = stored(work, test::sum_of(leaves, test::root_of(runs.leaves)));
+}
+
 Truth::Truth(const Work& work, int ranks) {
+  if (work.in_tree()) {
+    sum_in_tree(work, ranks);
+    return;
+  }
   if (is_message(work.verb)) {
     const auto message = numbers().message(work);
     result.assign(message.begin(), message.end());

@@ -13,7 +13,7 @@ const char* const kTroubleNames[kTroubles] = {"reset", "end",  "silence", "slow"
 
 namespace {
 
-const char* const kPlanNames[] = {"direct", "mesh", "ring", "reduce-broadcast"};
+const char* const kPlanNames[] = {"direct", "mesh", "ring", "reduce-broadcast", "tree"};
 
 std::string time_text(std::int64_t ns) {
   std::ostringstream text;
@@ -80,6 +80,8 @@ void draw_cancelled(Draw& draw, const Schedule& schedule, Work& work) {
   }
 }
 
+constexpr std::size_t kMostLeaves = 1'000'000;  // elements of all leaves of a tree
+
 // Let the ranks of some operations own unequal shares, whose weights they may learn late.
 void draw_shares(const Schedule& schedule, Work& work) {
   Draw draw(work.seed ^ 0x534841524553ull);
@@ -90,6 +92,28 @@ void draw_shares(const Schedule& schedule, Work& work) {
   for (Part& part : work.parts) {
     if (draw.percent(50)) part.shares_ns = draw.spread(kMicrosecond, 5 * kMillisecond);
   }
+}
+
+// Let some operations add the leaves of a tree, of which ranks have a few each or one has many.
+void draw_tree(const Schedule& schedule, Work& work) {
+  Draw draw(work.seed ^ 0x54524545ull);
+  if (work.verb != Verb::kAllReduce || !work.weights.empty() || !draw.percent(25)) return;
+  work.plan = kTree;
+  const std::size_t ranks = schedule.groups[work.group].size();
+  // The sums of bfloat16 must be exact.
+  for (std::size_t i = 0; i < ranks; ++i)
+    work.weights.push_back(static_cast<std::uint32_t>(draw.between(1, work.dtype == 1 ? 2 : 5)));
+  const bool many = work.dtype != 1 && draw.percent(25);
+  if (many) {
+    // A run from the second leaf of a tree to the last but one has the most nodes.
+    work.weights.assign(ranks, 1);
+    const auto others = static_cast<std::uint32_t>(ranks) - 1;
+    work.weights[1] = (1u << draw.between(3, 7)) - others;
+  }
+  const std::size_t leaves = std::accumulate(work.weights.begin(), work.weights.end(), 0u);
+  const std::size_t most = kMostLeaves / leaves;
+  if (many && draw.percent(50)) work.count = most / static_cast<std::size_t>(draw.between(1, 4));
+  work.count = std::min(work.count, most);
 }
 
 Work draw_work(Draw& draw, const Schedule& schedule, const Temper& temper) {
@@ -121,6 +145,7 @@ Work draw_work(Draw& draw, const Schedule& schedule, const Temper& temper) {
   for (int rank = 0; rank < schedule.ranks; ++rank) work.parts.push_back(draw_part(draw, temper));
   draw_cancelled(draw, schedule, work);
   draw_shares(schedule, work);
+  draw_tree(schedule, work);
   return work;
 }
 
@@ -345,7 +370,7 @@ std::string words_of(const Work& each) {
   if (each.priority != 0) text << ", priority " << each.priority;
   if (each.group != 0) text << ", group " << each.group;
   if (each.in_place && !is_message(each.verb)) text << ", in place";
-  if (!each.weights.empty()) text << ", shares";
+  if (!each.weights.empty()) text << (each.in_tree() ? ", leaves" : ", shares");
   for (const std::uint32_t weight : each.weights) text << ' ' << weight;
   if (each.is_short()) text << ", timeout " << time_text(each.timeout_ns);
   return text.str();

@@ -21,6 +21,8 @@ enum class Verb : std::uint8_t {
   kAnySource,
   kAggregated,  // an all_reduce through the aggregator
 };
+// The value of Work::plan for a sum in a tree, after those of test::plans().
+constexpr int kTree = 4;
 constexpr bool is_message(Verb verb) { return verb == Verb::kMessage || verb == Verb::kAnySource; }
 
 // The choices of a rank after an operation: it stays in the group, closes it, aborts it, or ends
@@ -42,7 +44,7 @@ struct Part {
 struct Work {
   Verb verb = Verb::kAllReduce;
   std::size_t group = 0;  // an index of Schedule::groups
-  int plan = 0;           // kAllReduce: an index of test::plans()
+  int plan = 0;           // kAllReduce: an index of test::plans(), or kTree
   int from = 0;           // of a message: the ranks; of a broadcast: the root
   int to = 0;
   int tag = 0;
@@ -50,12 +52,15 @@ struct Work {
   int priority = 0;
   std::size_t count = 0;  // of floats, or of bytes for a message
   bool in_place = false;
-  std::uint64_t seed = 0;              // of the data
-  std::vector<std::uint32_t> weights;  // of the shares of an all_reduce; none: equal shares
+  std::uint64_t seed = 0;  // of the data
+  // Of an all_reduce: of the shares, none for equal ones; in a tree the leaves of each rank, none
+  // for one each.
+  std::vector<std::uint32_t> weights;
   std::int64_t timeout_ns = 0;
   std::vector<Part> parts;  // by rank
 
   static constexpr std::int64_t kPatient = 60'000'000'000;
+  bool in_tree() const { return verb == Verb::kAllReduce && plan == kTree; }
   // Return whether the operation may end by its timeout though nothing else goes wrong.
   bool is_short() const { return timeout_ns < kPatient; }
 };

@@ -57,6 +57,7 @@ class World {
     std::size_t work;
     std::shared_ptr<Request> request;
     Buffer source, target;
+    std::size_t result_at = 0;  // in `target`, whose other bytes do not change
     std::shared_ptr<Shares> shares;
     bool poisoned = false;
   };
@@ -70,6 +71,8 @@ class World {
     std::vector<std::pair<std::byte*, std::size_t>> plain;  // memory that is not the engine's
   };
   static constexpr std::size_t kMargin = 64;
+  static constexpr std::byte kMark{0xA5};    // of margins
+  static constexpr std::byte kPoison{0x5A};  // of memory whose operation has ended
 
   Rank& rank(int number) { return ranks_[static_cast<std::size_t>(number)]; }
   std::vector<Station*> stations();
