@@ -110,6 +110,26 @@ class SlowFromTheStart:
         return [(seed, draw(seed)) for seed in seeds]
 
 
+class OneHash:
+    """Trainings whose hash must not depend on ranks, rails and faults: benchmarks/one-hash."""
+
+    at_once = 6
+    folder = None
+    without = ()
+
+    def __init__(self) -> None:
+        import drawn
+
+        self.total = drawn.TOTAL
+        self._judged = drawn.judged
+
+    def run(self, seeds: Sequence[int]) -> dict[int, str]:
+        return {seed: said for seed in seeds if (said := self._judged(seed))}
+
+    def report(self, seed: int) -> str:
+        return self._judged(seed) or f"seed {seed} is right\n"
+
+
 class Simulation:
     """Whole engines in simulated time, through drawn schedules: native/tests/simulation."""
 
@@ -163,6 +183,10 @@ def opened(name: str) -> Iterator[Cases]:
         sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "diagnosis"))
         yield SlowFromTheStart()
         return
+    if name == "one-hash":
+        sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "one-hash"))
+        yield OneHash()
+        return
     if name == "simulation":
         yield Simulation()
         return
@@ -178,7 +202,7 @@ def opened(name: str) -> Iterator[Cases]:
             jobs.close()
 
 
-NAMES = ("models", "simulation", "slow-from-the-start")
+NAMES = ("models", "one-hash", "simulation", "slow-from-the-start")
 
 
 @dataclass(frozen=True, kw_only=True)

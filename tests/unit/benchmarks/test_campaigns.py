@@ -8,6 +8,8 @@ import pytest
 from _harness import machine
 from benchmark_modules import modules_of
 
+from slackline.faults import parse
+
 with modules_of("campaigns", "campaign") as found:
     campaign = found.campaign
 
@@ -110,3 +112,17 @@ def test_a_campaign_of_a_folder_goes_on_over_other_commits(monkeypatch, tmp_path
     assert campaign.next_seed(records, changed) == 0
     (tmp_path / "native/engine").write_text("a change that is not committed")
     assert campaign.version_of("simulation", cases) == f"{changed}-dirty"
+
+
+def test_the_cases_of_one_hash_cover_each_training_size_and_pair_of_values():
+    with modules_of("one-hash", "drawn", "cases") as one_hash:
+        drawn = one_hash.drawn
+        cases = [drawn.case(seed) for seed in range(drawn.TOTAL - 1)]
+        assert len(set(cases)) == len(cases)
+        assert {each.training for each in cases} == set(one_hash.cases.FULL.trainings)
+        assert {each.size for each in cases[: len(drawn.EVERY)]} == {1, 2, 3, 4, 5, 8}
+        paired = cases[len(drawn.EVERY) :]
+        assert {(each.rails, each.group_bytes) for each in paired} == {
+            (rails, most) for rails in ("tcp", "udp", "shm") for most in ("0B", "64KiB", "1MiB")
+        }
+        assert len([parse(fault) for fault in drawn.faults()]) == 20

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn, optim
 
+from slackline.bits import Evidence
 from slackline.errors import MismatchError, UsageError
 from slackline.overlap import DataParallel
 
@@ -121,13 +122,14 @@ def test_one_rank_trains_as_plain_torch_that_adds_in_the_tree(ranks, virtual_ran
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_any_number_of_ranks_has_the_same_bits(ranks, seed):
+def test_any_number_of_ranks_has_the_same_bits(ranks, tmp_path, seed):
     draw = random.Random(seed)
     sizes = draw.sample(range(2, 7), 2)
     virtual_ranks = draw.randint(max(sizes), 12)
     optimizer = draw.choice(sorted(OPTIMIZERS))
     dtype = draw.choice([torch.float32, torch.float64, torch.bfloat16])
     average, each = draw.random() < 0.5, draw.choice([0, 100, 1 << 20])
+    every = draw.choice([1, 1, 2, 3])
 
     def run(group):
         return trained(
@@ -137,6 +139,8 @@ def test_any_number_of_ranks_has_the_same_bits(ranks, seed):
             dtype=dtype,
             average=average,
             group_bytes=each,
+            hash_every=every,
+            telemetry=tmp_path / str(group.size),
         )
 
     ((alone, parts),) = ranks(1, run)
@@ -146,6 +150,9 @@ def test_any_number_of_ranks_has_the_same_bits(ranks, seed):
             assert bits(values) == bits(alone), (size, virtual_ranks, optimizer, dtype)
         # Each part was computed once, with the samples that one rank takes.
         assert sorted(part for _, seen in results for part in seen) == parts
+        one, other = (Evidence(tmp_path / str(each), pytest.fail) for each in (1, size))
+        assert one.hashes == other.hashes
+        assert one.hashes.keys() == {*range(every - 1, 4, every), 3}
 
 
 def test_an_epoch_has_each_sample_once_and_epochs_have_other_orders(ranks):
