@@ -9,6 +9,7 @@ DataParallel ─ _data_parallel        the wrapper that a training script uses
         _optimizer_patch, _choice    `step` and `zero_grad` that do not block
         _partial_step                the optimizer's own step on some parameters
         reduction/                   the reductions of one optimizer's gradients
+    _virtual_ranks, _weights         steps with the same bits on any number of ranks
     exchange/                        the transport of the gradients
     _buffers                         BatchNorm's statistics, copied from rank 0
     _recorder, _report               the cost of each step's communication

@@ -27,6 +27,7 @@ from slackline.overlap._virtual_ranks import (
     VirtualRanks,
     check_virtual_ranks,
 )
+from slackline.overlap._weights import check_weighted
 from slackline.overlap.exchange import check_communicate, open_exchange
 from slackline.records import RunSummary, StepSummary
 
@@ -55,6 +56,7 @@ class _Options:
     communicate: torch.dtype | None
     virtual_ranks: int | None
     seed: int
+    weighted: bool
     telemetry: Path | None
     on_step: Callable[[StepSummary], None] | None
 
@@ -95,6 +97,7 @@ class DataParallel(nn.Module):
         communicate: torch.dtype | None = None,
         virtual_ranks: int | None = None,
         seed: int = 0,
+        weighted: bool = False,
         telemetry: Path | None = None,
         on_step: Callable[[StepSummary], None] | None = None,
     ) -> None:
@@ -121,6 +124,9 @@ class DataParallel(nn.Module):
         training then has the same bits on any number of ranks up to this one; see `parts`. Buffers
         are averaged over the parts, and `broadcast_buffers` has no effect.
         `seed`: with `virtual_ranks`, the start of each part's random numbers and samples.
+        `weighted`: with `virtual_ranks`, divide the sum of all parts' gradients by the sum of their
+        weights, and not by their number. Each part gets a weight, for example its number of tokens:
+        `part.weight = tokens`.
         `telemetry`: the directory for this rank's step summaries. None reads SLACKLINE_TELEMETRY.
         `on_step`: called in the training thread when the last parameter of a step is updated, with
         the step's summary, whose `scalars()` is a dictionary of figures for a logger.
@@ -130,7 +136,7 @@ class DataParallel(nn.Module):
         other than slackline, and for more than 256 ranks; with `virtual_ranks` for fewer virtual
         ranks than ranks, for another backend, for a device, for `communicate`, and for a model with
         SyncBatchNorm. Raises MismatchError if the ranks' models, or their values of `communicate`,
-        `virtual_ranks` or `seed`, differ.
+        `virtual_ranks`, `seed` or `weighted`, differ.
         """
         super().__init__()
         if group_bytes is not None and not (isinstance(group_bytes, int) and group_bytes >= 0):
@@ -138,6 +144,7 @@ class DataParallel(nn.Module):
         check_communicate(communicate)
         if virtual_ranks is not None:
             check_virtual_ranks(module, virtual_ranks, seed, communicate)
+        check_weighted(weighted, virtual_ranks, average)
         self._closed = True
         self._refuse: Any = torch.compiler.disable(_refuse)  # type: ignore[no-untyped-call]
         self.module = module
@@ -152,6 +159,7 @@ class DataParallel(nn.Module):
             communicate,
             virtual_ranks,
             seed,
+            weighted,
             telemetry,
             on_step,
         )
@@ -179,13 +187,13 @@ class DataParallel(nn.Module):
         exchange = open_exchange(
             module,
             options.process_group,
-            spare_keys=2 * len(optimizers) + len(FLOATS),
+            spare_keys=2 * len(optimizers) + len(FLOATS) + 1,
             communicate=options.communicate,
             virtual_ranks=virtual,
         )
         equal = f"communicate={options.communicate}"
         if virtual is not None:
-            equal += f", virtual_ranks={virtual}, seed={options.seed}"
+            equal += f", virtual_ranks={virtual}, seed={options.seed}, weighted={options.weighted}"
         agree_and_copy(module, holders, exchange, equal)
         environment = Environment.read()
         directory = environment.telemetry if options.telemetry is None else options.telemetry
@@ -211,7 +219,7 @@ class DataParallel(nn.Module):
             optimizers,
             exchange,
             recorders,
-            average=options.average,
+            average=options.average and not options.weighted,
             group_bytes=group_bytes,
             contributions=exchange.size if virtual is None else virtual,
         )
@@ -224,6 +232,7 @@ class DataParallel(nn.Module):
                 partial(setattr, self, "require_backward_grad_sync"),
                 self._recorder,
                 key=self._gradients.keys,
+                weighted=options.weighted,
             )
         self._optimizers = optimizers
         self._tracker = self._gradients.tracker

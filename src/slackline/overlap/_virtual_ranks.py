@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from slackline.errors import UsageError
 from slackline.overlap._buffers import Places
 from slackline.overlap._recorder import Recorder
+from slackline.overlap._weights import Weights
 from slackline.overlap.reduction import GradientReducer
 
 if TYPE_CHECKING:
@@ -66,6 +67,24 @@ class VirtualRank:
         """The virtual rank's number, from 0."""
         self.entered = False
         """Whether the virtual rank was used in a `with` statement."""
+        self._weight: float | None = None
+
+    @property
+    def weight(self) -> float | None:
+        """The weight of this virtual rank's loss, such as its number of tokens; None until set.
+
+        With `DataParallel(weighted=True)` the loss of each virtual rank is a sum, and the gradient
+        is the sum over all virtual ranks, divided once by the sum of all weights. Set the weight
+        within the `with` statement: before backward, so that it travels while gradients are
+        computed. A tensor of one element is accepted; on a device the host waits for it. Raises
+        UsageError without `weighted=True`, outside of the `with` statement, for a second weight,
+        and for a number that is not finite or below 0.
+        """
+        return self._weight
+
+    @weight.setter
+    def weight(self, value: float | Tensor) -> None:
+        self._weight = self._ranks.weigh(self, value)
 
     def indices(self, length: int, *, batch: int) -> Tensor:
         """Return the indices of this virtual rank's samples in a data set of so many samples.
@@ -102,11 +121,13 @@ class VirtualRanks:
         recorder: Recorder,
         *,
         key: int,
+        weighted: bool,
     ) -> None:
         """Divide steps into the virtual ranks of `exchange`, which has this rank's run of them.
 
         `synchronize` sets whether backward passes start reductions. `recorder` is told of waits for
-        buffers. `key` is the first of len(FLOATS) keys of the exchange that nothing else uses.
+        buffers. `key` is the first of len(FLOATS) + 1 keys of the exchange that nothing else uses.
+        With `weighted` each virtual rank must have a weight.
         """
         self.count = exchange.virtual_ranks
         self.seed = seed
@@ -118,6 +139,7 @@ class VirtualRanks:
         self._order: tuple[tuple[int, int], Tensor] | None = None
         """The latest epoch and length, with the order of its samples."""
         self._buffers = _Buffers(module, exchange, key)
+        self._weights = Weights(exchange, key + len(FLOATS)) if weighted else None
         self._current: VirtualRank | None = None
 
     def parts(self, step: int) -> Iterator[VirtualRank]:
@@ -126,6 +148,10 @@ class VirtualRanks:
             raise UsageError(f"step must be a whole number from 0 on, not {step!r}")
         self._exchange.begin()
         self._buffers.begin()
+        if self._weights is not None:
+            divisor = self._weights.begin(step)
+            for reducer in self._reducers:
+                reducer.divide_by(divisor)
         for number in self._exchange.run:
             part = VirtualRank(self, step, number)
             yield part
@@ -159,6 +185,11 @@ class VirtualRanks:
         self._current = None
         if failed:
             return
+        if self._weights is not None and part.weight is None:
+            raise UsageError(
+                f"virtual rank {part.number} of step {part.step} has no weight: set part.weight in "
+                "`with part:`, for example to its number of tokens"
+            )
         if any(reducer.extra for reducer in self._reducers):
             raise UsageError(
                 f"virtual rank {part.number} of step {part.step} has had several backward passes "
@@ -171,6 +202,20 @@ class VirtualRanks:
             self._recorder.waited(began, parameters=0)
         else:
             self._fold()
+
+    def weigh(self, part: VirtualRank, value: float | Tensor) -> float:
+        """Take the weight of a virtual rank; that of the last one begins the sum of all."""
+        if self._weights is None:
+            raise UsageError(
+                f"part.weight = {value} needs DataParallel(weighted=True); without it, gradients "
+                "are averaged over the virtual ranks"
+            )
+        if part is not self._current or part.weight is not None:
+            raise UsageError(
+                f"set the weight of virtual rank {part.number} once, in `with part:`, not to "
+                f"{value}"
+            )
+        return self._weights.add(value, last=part.number == self._exchange.run[-1])
 
     def indices(self, step: int, number: int, length: int, batch: int) -> Tensor:
         """See VirtualRank.indices."""
@@ -210,7 +255,8 @@ class VirtualRanks:
                 if targets:
                     torch._foreach_copy_(targets, sources)
         flats = [state.flat for reducer in self._reducers for state in reducer.states]
-        self._exchange.fold([*flats, *self._buffers.flats])
+        weights = [] if self._weights is None else [self._weights.flat]
+        self._exchange.fold([*flats, *self._buffers.flats, *weights])
         for reducer in self._reducers:
             for state in reducer.states:
                 state.parameter.grad = None
