@@ -10,11 +10,14 @@ DataParallel ─ _data_parallel        the wrapper that a training script uses
         _partial_step                the optimizer's own step on some parameters
         reduction/                   the reductions of one optimizer's gradients
     _virtual_ranks, _weights         steps with the same bits on any number of ranks
+    _part_data                       their samples, for data loaders
     exchange/                        the transport of the gradients
     _buffers                         BatchNorm's statistics, copied from rank 0
     _recorder, _report               the cost of each step's communication
 """
 
 from slackline.overlap._data_parallel import DataParallel
+from slackline.overlap._part_data import PartLoaders, PartSampler
+from slackline.overlap._virtual_ranks import VirtualRank
 
-__all__ = ["DataParallel"]
+__all__ = ["DataParallel", "PartLoaders", "PartSampler", "VirtualRank"]

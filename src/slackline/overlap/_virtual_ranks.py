@@ -29,7 +29,14 @@ from slackline.overlap.reduction import GradientReducer
 if TYPE_CHECKING:
     from slackline.overlap.exchange import NodeExchange
 
-__all__ = ["FLOATS", "VirtualRank", "VirtualRanks", "check_virtual_ranks"]
+__all__ = [
+    "FLOATS",
+    "VirtualRank",
+    "VirtualRanks",
+    "check_virtual_ranks",
+    "random_numbers",
+    "seed_of",
+]
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 """The types of buffers that are averaged."""
@@ -131,6 +138,8 @@ class VirtualRanks:
         """
         self.count = exchange.virtual_ranks
         self.seed = seed
+        self.next_step = 0
+        """The number of the step after the latest one whose parts have ended."""
         self._exchange = exchange
         self._reducers = reducers
         self._synchronize = synchronize
@@ -141,6 +150,15 @@ class VirtualRanks:
         self._buffers = _Buffers(module, exchange, key)
         self._weights = Weights(exchange, key + len(FLOATS)) if weighted else None
         self._current: VirtualRank | None = None
+
+    @property
+    def run(self) -> range:
+        """The numbers of this rank's virtual ranks."""
+        return self._exchange.run
+
+    def share(self, text: bytes) -> list[bytes]:
+        """Gather one byte string from each rank; return them in rank order. Blocks."""
+        return self._exchange.share(text)
 
     def parts(self, step: int) -> Iterator[VirtualRank]:
         """Yield this rank's virtual ranks of a step; each must be used in a `with` statement."""
@@ -175,7 +193,7 @@ class VirtualRanks:
             self._exchange.expect_last()
         self._synchronize(last)
         self._buffers.restore()
-        numbers = _random_numbers(_seed("numbers", self.seed, part.step, part.number))
+        numbers = random_numbers(seed_of("numbers", self.seed, part.step, part.number))
         self._random.enter_context(numbers)
 
     def leave(self, part: VirtualRank, *, failed: bool) -> None:
@@ -200,6 +218,7 @@ class VirtualRanks:
             began = self._recorder.clock()
             self._buffers.average()
             self._recorder.waited(began, parameters=0)
+            self.next_step = part.step + 1
         else:
             self._fold()
 
@@ -229,7 +248,7 @@ class VirtualRanks:
         epoch, place = divmod(step, length // batch)
         if self._order is None or self._order[0] != (epoch, length):
             generator = torch.Generator(device="cpu")
-            generator.manual_seed(_seed("order", self.seed, epoch))
+            generator.manual_seed(seed_of("order", self.seed, epoch))
             self._order = (
                 (epoch, length),
                 torch.randperm(length, generator=generator, dtype=torch.int64, device="cpu"),
@@ -338,14 +357,14 @@ class _Buffers:
         )
 
 
-def _seed(*of: object) -> int:
+def seed_of(*of: object) -> int:
     """Return a seed for torch that depends on all arguments."""
     text = "/".join(map(str, of)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 1
 
 
 @contextmanager
-def _random_numbers(seed: int) -> Iterator[None]:
+def random_numbers(seed: int) -> Iterator[None]:
     """Let torch's random numbers on the CPU begin with a seed; restore their state at the end."""
     before = torch.get_rng_state()
     torch.default_generator.manual_seed(seed)
