@@ -232,7 +232,7 @@ class DataParallel(nn.Module):
                 partial(setattr, self, "require_backward_grad_sync"),
                 self._recorder,
                 key=self._gradients.keys,
-                weighted=options.weighted,
+                divide=self._gradients.divide_by if options.weighted else None,
             )
         self._optimizers = optimizers
         self._tracker = self._gradients.tracker

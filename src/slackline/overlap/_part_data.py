@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import Sampler
 
 from slackline.errors import UsageError
+from slackline.overlap._data_parallel import DataParallel
+from slackline.overlap._hooked_parts import HookedParts
 from slackline.overlap._virtual_ranks import random_numbers, seed_of
 
 if TYPE_CHECKING:
-    from slackline.overlap._data_parallel import DataParallel
     from slackline.overlap._virtual_ranks import VirtualRank, VirtualRanks
 
 __all__ = ["PartLoaders", "PartSampler"]
@@ -39,7 +40,7 @@ class PartSampler(Sampler[list[int]]):
     end: the loop over steps ends the training.
     """
 
-    def __init__(self, parallel: "DataParallel", length: int, *, batch: int) -> None:
+    def __init__(self, parallel: DataParallel | HookedParts, length: int, *, batch: int) -> None:
         """Sample from `length` samples, of which each step has `batch` on all ranks together.
 
         Raises UsageError as `part.indices` does, and for a model without virtual ranks.
@@ -107,7 +108,9 @@ class PartLoaders:
     and many streaming data sets have them.
     """
 
-    def __init__(self, parallel: "DataParallel", make: Callable[[int], Iterable[Any]]) -> None:
+    def __init__(
+        self, parallel: DataParallel | HookedParts, make: Callable[[int], Iterable[Any]]
+    ) -> None:
         """Load from `make(number)`, the loader of a virtual rank, which this rank makes if needed.
 
         The loaders of two virtual ranks must give different samples. Raises UsageError for a model
@@ -188,7 +191,7 @@ class PartLoaders:
         return loader
 
 
-def _ranks_of(parallel: "DataParallel") -> "VirtualRanks":
-    if parallel._options.virtual_ranks is None:
+def _ranks_of(parallel: DataParallel | HookedParts) -> "VirtualRanks":
+    if isinstance(parallel, DataParallel) and parallel._options.virtual_ranks is None:
         raise UsageError("the model has no virtual ranks: DataParallel(virtual_ranks=8)")
     return parallel._virtual

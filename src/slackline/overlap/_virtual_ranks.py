@@ -15,7 +15,7 @@ are added in a fixed tree over the virtual ranks (`slackline.plan.collective.Sum
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -24,13 +24,14 @@ from slackline.errors import UsageError
 from slackline.overlap._buffers import Places
 from slackline.overlap._recorder import Recorder
 from slackline.overlap._weights import Weights
-from slackline.overlap.reduction import GradientReducer
+from slackline.overlap.reduction import Divisor, ParameterState
 
 if TYPE_CHECKING:
     from slackline.overlap.exchange import NodeExchange
 
 __all__ = [
     "FLOATS",
+    "PartGradients",
     "VirtualRank",
     "VirtualRanks",
     "check_virtual_ranks",
@@ -40,6 +41,24 @@ __all__ = [
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 """The types of buffers that are averaged."""
+
+
+class PartGradients(Protocol):
+    """Gradients of a model from one virtual rank after the other."""
+
+    @property
+    def states(self) -> Sequence[ParameterState]:
+        """The state of each gradient."""
+
+    @property
+    def extra(self) -> bool:
+        """Whether a gradient of the last virtual rank has grown after its reduction was posted."""
+
+    def reset_step(self) -> None:
+        """Prepare for the reductions of a step, which the last virtual rank of a rank begins."""
+
+    def finish_all(self) -> None:
+        """Block until every pending optimizer step is taken."""
 
 
 def check_virtual_ranks(
@@ -123,18 +142,19 @@ class VirtualRanks:
         module: nn.Module,
         exchange: "NodeExchange",
         seed: int,
-        reducers: Sequence[GradientReducer],
+        reducers: Sequence[PartGradients],
         synchronize: Callable[[bool], None],
         recorder: Recorder,
         *,
         key: int,
-        weighted: bool,
+        divide: Callable[[Divisor], None] | None = None,
     ) -> None:
         """Divide steps into the virtual ranks of `exchange`, which has this rank's run of them.
 
         `synchronize` sets whether backward passes start reductions. `recorder` is told of waits for
         buffers. `key` is the first of len(FLOATS) + 1 keys of the exchange that nothing else uses.
-        With `weighted` each virtual rank must have a weight.
+        With `divide` each virtual rank must have a weight, and `divide` is given the sum of a
+        step's weights before the step's gradients are computed.
         """
         self.count = exchange.virtual_ranks
         self.seed = seed
@@ -148,7 +168,8 @@ class VirtualRanks:
         self._order: tuple[tuple[int, int], Tensor] | None = None
         """The latest epoch and length, with the order of its samples."""
         self._buffers = _Buffers(module, exchange, key)
-        self._weights = Weights(exchange, key + len(FLOATS)) if weighted else None
+        self._divide = divide
+        self._weights = Weights(exchange, key + len(FLOATS)) if divide is not None else None
         self._current: VirtualRank | None = None
 
     @property
@@ -166,10 +187,8 @@ class VirtualRanks:
             raise UsageError(f"step must be a whole number from 0 on, not {step!r}")
         self._exchange.begin()
         self._buffers.begin()
-        if self._weights is not None:
-            divisor = self._weights.begin(step)
-            for reducer in self._reducers:
-                reducer.divide_by(divisor)
+        if self._weights is not None and self._divide is not None:
+            self._divide(self._weights.begin(step))
         for number in self._exchange.run:
             part = VirtualRank(self, step, number)
             yield part
