@@ -9,13 +9,18 @@ DataParallel ─ _data_parallel        the wrapper that a training script uses
         _optimizer_patch, _choice    `step` and `zero_grad` that do not block
         _partial_step                the optimizer's own step on some parameters
         reduction/                   the reductions of one optimizer's gradients
+    _virtual_ranks, _weights         steps with the same bits on any number of ranks
+    _ddp_parts, _hooked_parts        virtual ranks of models in torch's own wrappers
+    _part_data                       their samples, for data loaders
     exchange/                        the transport of the gradients
     _buffers                         BatchNorm's statistics, copied from rank 0
-    _virtual_ranks                   parts of a step that are the same on any number of ranks
     certificate/                     the hash of each step, and a test of the ranks' bits
     _recorder, _report               the cost of each step's communication
 """
 
 from slackline.overlap._data_parallel import DataParallel
+from slackline.overlap._ddp_parts import DDPParts
+from slackline.overlap._part_data import PartLoaders, PartSampler
+from slackline.overlap._virtual_ranks import VirtualRank
 
-__all__ = ["DataParallel"]
+__all__ = ["DDPParts", "DataParallel", "PartLoaders", "PartSampler", "VirtualRank"]

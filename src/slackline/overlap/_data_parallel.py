@@ -26,6 +26,7 @@ from slackline.overlap._virtual_ranks import (
     VirtualRanks,
     check_virtual_ranks,
 )
+from slackline.overlap._weights import check_weighted
 from slackline.overlap.exchange import Exchange, check_communicate, open_exchange
 from slackline.records import RunSummary, StepSummary
 
@@ -57,6 +58,7 @@ class _Options:
     seed: int
     exact: bool
     hash_every: int
+    weighted: bool
     telemetry: Path | None
     on_step: Callable[[StepSummary], None] | None
 
@@ -65,7 +67,7 @@ class _Options:
         """The options that must be equal on all ranks, as text."""
         names = ["communicate"]
         if self.virtual_ranks is not None:
-            names += ["virtual_ranks", "seed", "exact", "hash_every"]
+            names += ["virtual_ranks", "seed", "exact", "hash_every", "weighted"]
         return ", ".join(f"{name}={getattr(self, name)}" for name in names)
 
 
@@ -107,6 +109,7 @@ class DataParallel(nn.Module):
         seed: int = 0,
         exact: bool = True,
         hash_every: int = 1,
+        weighted: bool = False,
         telemetry: Path | None = None,
         on_step: Callable[[StepSummary], None] | None = None,
     ) -> None:
@@ -137,6 +140,9 @@ class DataParallel(nn.Module):
         the first step. False trains on, and marks the run as inexact.
         `hash_every`: with `virtual_ranks`, the number of steps from one hash of the training's
         state to the next in telemetry; 0 for none.
+        `weighted`: with `virtual_ranks`, divide the sum of all parts' gradients by the sum of their
+        weights, and not by their number. Each part gets a weight, for example its number of tokens:
+        `part.weight = tokens`.
         `telemetry`: the directory for this rank's step summaries. None reads SLACKLINE_TELEMETRY.
         `on_step`: called in the training thread when the last parameter of a step is updated, with
         the step's summary, whose `scalars()` is a dictionary of figures for a logger.
@@ -146,7 +152,7 @@ class DataParallel(nn.Module):
         other than slackline, and for more than 256 ranks; with `virtual_ranks` for fewer virtual
         ranks than ranks, for another backend, for a device, for `communicate`, and for a model with
         SyncBatchNorm. Raises MismatchError if the ranks' models, or their values of `communicate`,
-        `virtual_ranks` or `seed`, differ.
+        `virtual_ranks`, `seed` or `weighted`, differ.
         """
         super().__init__()
         if group_bytes is not None and not (isinstance(group_bytes, int) and group_bytes >= 0):
@@ -156,6 +162,7 @@ class DataParallel(nn.Module):
             check_virtual_ranks(module, virtual_ranks, seed, communicate)
         if not (isinstance(hash_every, int) and hash_every >= 0):
             raise UsageError(f"hash_every must be a whole number from 0 on, not {hash_every!r}")
+        check_weighted(weighted, virtual_ranks, average)
         self._closed = True
         self._refuse: Any = torch.compiler.disable(_refuse)  # type: ignore[no-untyped-call]
         self.module = module
@@ -172,6 +179,7 @@ class DataParallel(nn.Module):
             seed,
             exact,
             hash_every,
+            weighted,
             telemetry,
             on_step,
         )
@@ -199,7 +207,7 @@ class DataParallel(nn.Module):
         exchange = open_exchange(
             module,
             options.process_group,
-            spare_keys=2 * len(optimizers) + len(FLOATS),
+            spare_keys=2 * len(optimizers) + len(FLOATS) + 1,
             communicate=options.communicate,
             virtual_ranks=virtual,
         )
@@ -229,11 +237,12 @@ class DataParallel(nn.Module):
             optimizers,
             exchange,
             recorders,
-            average=options.average,
+            average=options.average and not options.weighted,
             group_bytes=group_bytes,
             contributions=exchange.size if virtual is None else virtual,
         )
         if self._evidence is not None:
+            self._evidence.attach(self._gradients.reducers)
             self._virtual = VirtualRanks(
                 module,
                 cast("NodeExchange", exchange),
@@ -243,6 +252,7 @@ class DataParallel(nn.Module):
                 self._recorder,
                 self._evidence,
                 key=self._gradients.keys,
+                divide=self._gradients.divide_by if options.weighted else None,
             )
         self._optimizers = optimizers
         self._tracker = self._gradients.tracker

@@ -14,6 +14,7 @@ from slackline.overlap._partial_step import raw_groups
 from slackline.overlap._recorder import Recorder
 from slackline.overlap.exchange import Exchange, is_dense
 from slackline.overlap.reduction import (
+    Divisor,
     GradientReducer,
     Grouping,
     ParameterState,
@@ -165,6 +166,11 @@ class ModelGradients:
             ]
             self.tracker.owners.update({id(state.parameter): (reducer, state) for state in states})
             reducer.add(states)
+
+    def divide_by(self, divisor: Divisor) -> None:
+        """Divide the results of the reductions that are posted from now on."""
+        for reducer in self._reducers:
+            reducer.divide_by(divisor)
 
     def expect(self) -> None:
         """Prepare all gradients for additions outside autograd, which no hook reports."""

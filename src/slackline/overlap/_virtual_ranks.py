@@ -15,7 +15,7 @@ are added in a fixed tree over the virtual ranks (`slackline.plan.collective.Sum
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -23,16 +23,43 @@ from torch import Tensor, nn
 from slackline.errors import UsageError
 from slackline.overlap._buffers import Places
 from slackline.overlap._recorder import Recorder
-from slackline.overlap.reduction import GradientReducer
+from slackline.overlap._weights import Weights
+from slackline.overlap.reduction import Divisor, ParameterState
 
 if TYPE_CHECKING:
     from slackline.overlap.certificate import Evidence
     from slackline.overlap.exchange import NodeExchange
 
-__all__ = ["FLOATS", "VirtualRank", "VirtualRanks", "check_virtual_ranks"]
+__all__ = [
+    "FLOATS",
+    "PartGradients",
+    "VirtualRank",
+    "VirtualRanks",
+    "check_virtual_ranks",
+    "random_numbers",
+    "seed_of",
+]
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 """The types of buffers that are averaged."""
+
+
+class PartGradients(Protocol):
+    """Gradients of a model from one virtual rank after the other."""
+
+    @property
+    def states(self) -> Sequence[ParameterState]:
+        """The state of each gradient."""
+
+    @property
+    def extra(self) -> bool:
+        """Whether a gradient of the last virtual rank has grown after its reduction was posted."""
+
+    def reset_step(self) -> None:
+        """Prepare for the reductions of a step, which the last virtual rank of a rank begins."""
+
+    def finish_all(self) -> None:
+        """Block until every pending optimizer step is taken."""
 
 
 def check_virtual_ranks(
@@ -72,6 +99,24 @@ class VirtualRank:
         their bits: its gradients do not count, and neither should its loss in a sum of losses."""
         self.entered = False
         """Whether the virtual rank was used in a `with` statement."""
+        self._weight: float | None = None
+
+    @property
+    def weight(self) -> float | None:
+        """The weight of this virtual rank's loss, such as its number of tokens; None until set.
+
+        With `DataParallel(weighted=True)` the loss of each virtual rank is a sum, and the gradient
+        is the sum over all virtual ranks, divided once by the sum of all weights. Set the weight
+        within the `with` statement: before backward, so that it travels while gradients are
+        computed. A tensor of one element is accepted; on a device the host waits for it. Raises
+        UsageError without `weighted=True`, outside of the `with` statement, for a second weight,
+        and for a number that is not finite or below 0.
+        """
+        return self._weight
+
+    @weight.setter
+    def weight(self, value: float | Tensor) -> None:
+        self._weight = self._ranks.weigh(self, value)
 
     def indices(self, length: int, *, batch: int) -> Tensor:
         """Return the indices of this virtual rank's samples in a data set of so many samples.
@@ -103,41 +148,64 @@ class VirtualRanks:
         module: nn.Module,
         exchange: "NodeExchange",
         seed: int,
-        reducers: Sequence[GradientReducer],
+        reducers: Sequence[PartGradients],
         synchronize: Callable[[bool], None],
         recorder: Recorder,
-        evidence: "Evidence",
+        evidence: "Evidence | None" = None,
         *,
         key: int,
+        divide: Callable[[Divisor], None] | None = None,
     ) -> None:
         """Divide steps into the virtual ranks of `exchange`, which has this rank's run of them.
 
         `synchronize` sets whether backward passes start reductions. `recorder` is told of waits for
-        buffers, and `evidence` of steps and parts. `key` is the first of len(FLOATS) keys of the
-        exchange that nothing else uses.
+        buffers, and `evidence` of steps and parts. `key` is the first of len(FLOATS) + 1 keys of
+        the exchange that nothing else uses. With `divide` each virtual rank must have a weight, and
+        `divide` is given the sum of a step's weights before the step's gradients are computed.
         """
         self.count = exchange.virtual_ranks
         self.seed = seed
+        self.next_step = 0
+        """The number of the step after the latest one whose parts have ended."""
         self._exchange = exchange
         self._reducers = reducers
         self._synchronize = synchronize
         self._recorder = recorder
         self._evidence = evidence
-        evidence.attach(reducers)
         self._random = ExitStack()
         self._order: tuple[tuple[int, int], Tensor] | None = None
         """The latest epoch and length, with the order of its samples."""
         self._buffers = _Buffers(module, exchange, key)
+        self._divide = divide
+        self._weights = Weights(exchange, key + len(FLOATS)) if divide is not None else None
         self._current: VirtualRank | None = None
+
+    @property
+    def run(self) -> range:
+        """The numbers of this rank's virtual ranks."""
+        return self._exchange.run
+
+    @property
+    def probes(self) -> bool:
+        """Whether the next step begins with virtual rank 0 on each rank, for a comparison."""
+        return self._evidence is not None and self._evidence.exact is None
+
+    def share(self, text: bytes) -> list[bytes]:
+        """Gather one byte string from each rank; return them in rank order. Blocks."""
+        return self._exchange.share(text)
 
     def parts(self, step: int) -> Iterator[VirtualRank]:
         """Yield this rank's virtual ranks of a step; each must be used in a `with` statement."""
         if not (isinstance(step, int) and step >= 0):
             raise UsageError(f"step must be a whole number from 0 on, not {step!r}")
         self._exchange.begin()
-        self._evidence.step_began(self._buffers.begin())
+        buffers = self._buffers.begin()
+        if self._weights is not None and self._divide is not None:
+            self._divide(self._weights.begin(step))
         parts = [VirtualRank(self, step, number) for number in self._exchange.run]
-        if self._evidence.exact is None:
+        if self._evidence is not None:
+            self._evidence.step_began(buffers)
+        if self.probes:
             parts.insert(0, VirtualRank(self, step, 0, probe=True))
         for part in parts:
             yield part
@@ -161,9 +229,9 @@ class VirtualRanks:
             self._exchange.expect_last()
         self._synchronize(last)
         self._buffers.restore()
-        numbers = _random_numbers(_seed("numbers", self.seed, part.step, part.number))
+        numbers = random_numbers(seed_of("numbers", self.seed, part.step, part.number))
         self._random.enter_context(numbers)
-        if not part.probe:
+        if self._evidence is not None and not part.probe:
             self._evidence.part_began(part.step, part.number)
 
     def leave(self, part: VirtualRank, *, failed: bool) -> None:
@@ -173,27 +241,49 @@ class VirtualRanks:
         self._current = None
         if failed:
             return
+        if self._weights is not None and part.weight is None:
+            raise UsageError(
+                f"virtual rank {part.number} of step {part.step} has no weight: set part.weight in "
+                "`with part:`, for example to its number of tokens"
+            )
         if any(reducer.extra for reducer in self._reducers):
             raise UsageError(
                 f"virtual rank {part.number} of step {part.step} has had several backward passes "
                 "to the same parameters: add the losses, and call backward once"
             )
-        if part.probe:
-            self._finish(part)
-            self._evidence.probed()
+        evidence = self._evidence
+        if evidence is not None and part.probe:
+            evidence.probed()
             self._clear()
             return
-        self._evidence.part_ended()
+        if evidence is not None:
+            evidence.part_ended()
         self._buffers.pack(first=part.number == 0)
         if self._last(part):
-            self._evidence.step_ended(part.step)
+            if evidence is not None:
+                evidence.step_ended(part.step)
             began = self._recorder.clock()
             self._buffers.average()
             self._recorder.waited(began, parameters=0)
+            self.next_step = part.step + 1
         else:
             self._finish(part)
             self._fold()
             self._clear()
+
+    def weigh(self, part: VirtualRank, value: float | Tensor) -> float:
+        """Take the weight of a virtual rank; that of the last one begins the sum of all."""
+        if self._weights is None:
+            raise UsageError(
+                f"part.weight = {value} needs DataParallel(weighted=True); without it, gradients "
+                "are averaged over the virtual ranks"
+            )
+        if part is not self._current or part.weight is not None:
+            raise UsageError(
+                f"set the weight of virtual rank {part.number} once, in `with part:`, not to "
+                f"{value}"
+            )
+        return self._weights.add(value, last=self._last(part))
 
     def indices(self, step: int, number: int, length: int, batch: int) -> Tensor:
         """See VirtualRank.indices."""
@@ -207,7 +297,7 @@ class VirtualRanks:
         epoch, place = divmod(step, length // batch)
         if self._order is None or self._order[0] != (epoch, length):
             generator = torch.Generator(device="cpu")
-            generator.manual_seed(_seed("order", self.seed, epoch))
+            generator.manual_seed(seed_of("order", self.seed, epoch))
             self._order = (
                 (epoch, length),
                 torch.randperm(length, generator=generator, dtype=torch.int64, device="cpu"),
@@ -241,7 +331,8 @@ class VirtualRanks:
             if targets:
                 torch._foreach_copy_(targets, sources)
         flats = [state.flat for reducer in self._reducers for state in reducer.states]
-        self._exchange.fold([*flats, *self._buffers.flats])
+        weights = [] if self._weights is None else [self._weights.flat]
+        self._exchange.fold([*flats, *self._buffers.flats, *weights])
 
     def _clear(self) -> None:
         """Begin anew with the gradients of the next part."""
@@ -336,14 +427,14 @@ def _form(tensor: Tensor) -> tuple[torch.dtype, torch.Size, torch.device]:
     return tensor.dtype, tensor.shape, tensor.device
 
 
-def _seed(*of: object) -> int:
+def seed_of(*of: object) -> int:
     """Return a seed for torch that depends on all arguments."""
     text = "/".join(map(str, of)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 1
 
 
 @contextmanager
-def _random_numbers(seed: int) -> Iterator[None]:
+def random_numbers(seed: int) -> Iterator[None]:
     """Let torch's random numbers on the CPU begin with a seed; restore their state at the end."""
     before = torch.get_rng_state()
     torch.default_generator.manual_seed(seed)

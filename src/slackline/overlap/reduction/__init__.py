@@ -19,6 +19,7 @@ _parameter_state    one parameter's gradient
 _compiled_autograd  an error for backward passes that are compiled
 """
 
+from slackline.overlap.reduction._gradient_group import Divisor
 from slackline.overlap.reduction._gradient_reducer import GradientReducer
 from slackline.overlap.reduction._grouping import Grouping
 from slackline.overlap.reduction._lazy_parameters import LazyGroup, LazyParameters
@@ -30,6 +31,7 @@ from slackline.overlap.reduction._parameter_state import (
 from slackline.overlap.reduction._read_tracker import ReadTracker
 
 __all__ = [
+    "Divisor",
     "GradientReducer",
     "Grouping",
     "LazyGroup",

@@ -10,6 +10,7 @@ than the overlap hides, so several gradients form a group.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,13 +18,26 @@ from torch import Tensor
 from slackline.overlap.exchange import Exchange, Pending
 from slackline.overlap.reduction._parameter_state import ParameterState, Use
 
-__all__ = ["GradientGroup", "Posting", "count_groups", "cut"]
+__all__ = ["Divisor", "GradientGroup", "Posting", "count_groups", "cut"]
+
+
+class Divisor(Protocol):
+    """A number that divides the sums of one step, and that may still be on its way."""
+
+    def done(self) -> bool:
+        """Return whether the number is not on its way, so that `wait` returns at once."""
+
+    def wait(self) -> float:
+        """Block until the number has come; raise UsageError if nothing can be divided by it."""
+
+    def settle(self) -> None:
+        """Block until the number is not on its way."""
 
 
 class Posting:
     """A reduction of a group's gradients that has been posted and not been awaited yet."""
 
-    __slots__ = ("group", "parity", "pending", "states")
+    __slots__ = ("divisor", "group", "parity", "pending", "states")
 
     def __init__(
         self,
@@ -31,6 +45,7 @@ class Posting:
         states: Sequence[ParameterState],
         pending: Pending,
         parity: int,
+        divisor: Divisor | None,
     ) -> None:
         self.group = group
         self.states = states
@@ -38,14 +53,18 @@ class Posting:
         self.pending = pending
         self.parity = parity
         """The parity of the number of the step that posted the reduction."""
+        self.divisor = divisor
+        """The number that divides the result; None: the result is not divided."""
 
     def done(self) -> bool:
         """Return whether the reduction has ended, so that `wait` returns at once."""
-        return self.pending.done()
+        return self.pending.done() and (self.divisor is None or self.divisor.done())
 
     def wait(self) -> None:
         """Block until the reduction has ended; raise its error, with the names of gradients."""
         try:
+            if self.divisor is not None:
+                self.divisor.wait()
             self.pending.wait()
         except Exception as error:
             error.add_note(self._note())
@@ -96,11 +115,14 @@ class GradientGroup:
         """Return whether some parameter of the group has a gradient."""
         return any(state.parameter.grad is not None for state in self.states)
 
-    def post(self, members: Sequence[ParameterState], parity: int) -> Posting:
+    def post(
+        self, members: Sequence[ParameterState], parity: int, divisor: Divisor | None = None
+    ) -> Posting:
         """Post the reduction of the group's gradients, with zeros for gradients that are None.
 
         `members` are the parameters that required gradients at the step's beginning, and `parity`
-        is the parity of the step's number. The exchange owns the buffers until the reduction ends.
+        is the parity of the step's number. `divisor` divides the results. The exchange owns the
+        buffers until the reduction ends.
         """
         targets: list[Tensor] = []
         sources: list[Tensor] = []
@@ -109,7 +131,7 @@ class GradientGroup:
         if targets:
             with torch.no_grad():
                 torch._foreach_copy_(targets, sources)
-        posting = Posting(self, members, self._reduce(self.priority), parity)
+        posting = Posting(self, members, self._reduce(self.priority), parity, divisor)
         for state in members:
             state.posted()
         return posting

@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 from slackline.overlap._recorder import Recorder
 from slackline.overlap.exchange import Exchange
 from slackline.overlap.reduction._compiled_autograd import refuse_compiled_autograd
-from slackline.overlap.reduction._gradient_group import GradientGroup
+from slackline.overlap.reduction._gradient_group import Divisor, GradientGroup
 from slackline.overlap.reduction._gradient_step import GradientStep
 from slackline.overlap.reduction._grouping import Change, Grouping
 from slackline.overlap.reduction._hooks import Hooks
@@ -122,6 +122,10 @@ class GradientReducer:
     def pending(self, state: ParameterState) -> bool:
         """Return whether the update of this parameter is pending."""
         return state in self._updates
+
+    def divide_by(self, divisor: Divisor) -> None:
+        """Divide the results of the reductions that are posted from now on."""
+        self._reductions.divisor = divisor
 
     def add(self, states: Sequence[ParameterState]) -> None:
         """Register hooks on more parameters; every rank passes them in the same order."""
@@ -381,6 +385,7 @@ class GradientReducer:
         """Take every pending optimizer step, then remove the hooks, even if a step raises."""
         try:
             self.wait_reduced()
+            self._reductions.settle()
             self._grouping.close()
         finally:
             for state in self.states:

@@ -147,6 +147,12 @@ class ParameterState:
         return self._nbytes
 
     @property
+    def values(self) -> Tensor:
+        """The gradient's elements in the buffer; changes of this tensor are no user's changes."""
+        elements: Tensor = self.flat.data[:-1]  # `data` has a version counter of its own.
+        return elements
+
+    @property
     def reduced_before(self) -> bool:
         """Whether a reduced gradient is kept, to which further ones are added."""
         return self.phase is not Phase.LOCAL or self._stashed is not None

@@ -6,7 +6,7 @@ import torch
 
 from slackline.errors import UsageError
 from slackline.overlap._recorder import Recorder
-from slackline.overlap.reduction._gradient_group import GradientGroup, Posting
+from slackline.overlap.reduction._gradient_group import Divisor, GradientGroup, Posting
 from slackline.overlap.reduction._parameter_state import ParameterState
 
 __all__ = ["Reductions"]
@@ -17,6 +17,8 @@ class Reductions:
 
     def __init__(self, recorder: Recorder) -> None:
         """Create an object without reductions; `recorder` receives each post."""
+        self.divisor: Divisor | None = None
+        """The number that divides the results of the reductions that are posted from now on."""
         self._recorder = recorder
         self._postings: dict[ParameterState, Posting] = {}
         self.of: Callable[[ParameterState], Posting | None] = self._postings.get
@@ -27,7 +29,7 @@ class Reductions:
 
         See `GradientGroup.post` for the arguments.
         """
-        posting = group.post(members, parity)
+        posting = group.post(members, parity, self.divisor)
         self._postings.update(dict.fromkeys(members, posting))
         self._recorder.posted(
             group.nbytes, len(group.states), group=group.key, pending=posting.pending
@@ -36,12 +38,18 @@ class Reductions:
     def end(self, posting: Posting, *, show: bool) -> None:
         """Block until a reduction has ended, and take its result (see `ParameterState.reduced`).
 
+        The result is divided by the reduction's divisor, if there is one.
+
         Nothing happens if its result has been taken before. Raises the reduction's error, or
         UsageError if a gradient was written to meanwhile.
         """
         posting.wait()
         if self._postings.get(posting.states[0]) is not posting:
             return
+        if posting.divisor is not None:
+            with torch.no_grad():
+                sums = [state.values for state in posting.states]
+                torch._foreach_div_(sums, posting.divisor.wait())
         written = None
         with torch._C.DisableTorchFunctionSubclass():  # watched parameters report their reads
             for state in posting.states:
@@ -60,5 +68,12 @@ class Reductions:
         return list(dict.fromkeys(self._postings.values()))
 
     def done(self) -> bool:
-        """Return whether no reduction uses the gradients' memory any more."""
-        return all(posting.done() for posting in self._postings.values())
+        """Return whether no reduction uses the gradients' or the divisor's memory any more."""
+        return all(posting.done() for posting in self._postings.values()) and (
+            self.divisor is None or self.divisor.done()
+        )
+
+    def settle(self) -> None:
+        """Block until no reduction uses the divisor's memory any more."""
+        if self.divisor is not None:
+            self.divisor.settle()
