@@ -250,10 +250,10 @@ class DataParallel(nn.Module):
                 self._gradients.reducers,
                 partial(setattr, self, "require_backward_grad_sync"),
                 self._recorder,
-                self._evidence,
                 key=self._gradients.keys,
                 divide=self._gradients.divide_by if options.weighted else None,
             )
+            self._virtual.evidence = self._evidence
         self._optimizers = optimizers
         self._tracker = self._gradients.tracker
         self._all_modules = list(module.modules())

@@ -151,7 +151,6 @@ class VirtualRanks:
         reducers: Sequence[PartGradients],
         synchronize: Callable[[bool], None],
         recorder: Recorder,
-        evidence: "Evidence | None" = None,
         *,
         key: int,
         divide: Callable[[Divisor], None] | None = None,
@@ -159,7 +158,7 @@ class VirtualRanks:
         """Divide steps into the virtual ranks of `exchange`, which has this rank's run of them.
 
         `synchronize` sets whether backward passes start reductions. `recorder` is told of waits for
-        buffers, and `evidence` of steps and parts. `key` is the first of len(FLOATS) + 1 keys of
+        buffers. `key` is the first of len(FLOATS) + 1 keys of
         the exchange that nothing else uses. With `divide` each virtual rank must have a weight, and
         `divide` is given the sum of a step's weights before the step's gradients are computed.
         """
@@ -171,7 +170,8 @@ class VirtualRanks:
         self._reducers = reducers
         self._synchronize = synchronize
         self._recorder = recorder
-        self._evidence = evidence
+        self.evidence: Evidence | None = None
+        """What the training shows of its bits; None for nothing."""
         self._random = ExitStack()
         self._order: tuple[tuple[int, int], Tensor] | None = None
         """The latest epoch and length, with the order of its samples."""
@@ -188,7 +188,7 @@ class VirtualRanks:
     @property
     def probes(self) -> bool:
         """Whether the next step begins with virtual rank 0 on each rank, for a comparison."""
-        return self._evidence is not None and self._evidence.exact is None
+        return self.evidence is not None and self.evidence.exact is None
 
     def share(self, text: bytes) -> list[bytes]:
         """Gather one byte string from each rank; return them in rank order. Blocks."""
@@ -203,8 +203,8 @@ class VirtualRanks:
         if self._weights is not None and self._divide is not None:
             self._divide(self._weights.begin(step))
         parts = [VirtualRank(self, step, number) for number in self._exchange.run]
-        if self._evidence is not None:
-            self._evidence.step_began(buffers)
+        if self.evidence is not None:
+            self.evidence.step_began(buffers)
         if self.probes:
             parts.insert(0, VirtualRank(self, step, 0, probe=True))
         for part in parts:
@@ -231,8 +231,8 @@ class VirtualRanks:
         self._buffers.restore()
         numbers = random_numbers(seed_of("numbers", self.seed, part.step, part.number))
         self._random.enter_context(numbers)
-        if self._evidence is not None and not part.probe:
-            self._evidence.part_began(part.step, part.number)
+        if self.evidence is not None and not part.probe:
+            self.evidence.part_began(part.step, part.number)
 
     def leave(self, part: VirtualRank, *, failed: bool) -> None:
         """Take the gradients and the buffers of a virtual rank."""
@@ -251,7 +251,7 @@ class VirtualRanks:
                 f"virtual rank {part.number} of step {part.step} has had several backward passes "
                 "to the same parameters: add the losses, and call backward once"
             )
-        evidence = self._evidence
+        evidence = self.evidence
         if evidence is not None and part.probe:
             evidence.probed()
             self._clear()
