@@ -3,6 +3,9 @@ its buffers and the optimizer's state."""
 
 import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -72,3 +75,28 @@ def test_the_example_prints_one_hash_on_one_and_on_three_ranks(job):
         found = re.fullmatch(rf"{ranks}, 3 steps: \d+\.\d% right, hash ([0-9a-f]{{32}})\n", output)
         hashes.add(found[1])
     assert len(hashes) == 1
+
+
+OTHER_INSTRUCTIONS = """
+import os, runpy, sys
+if os.environ["RANK"] == "1":
+    os.environ["ATEN_CPU_CAPABILITY"] = "default"
+sys.argv = ["one_hash.py", "--steps", "2"]
+runpy.run_path({example!r}, run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_with_another_instruction_set_is_refused_with_its_setting(tmp_path):
+    example = Path(__file__).parents[2] / "examples" / "one_hash.py"
+    script = tmp_path / "script.py"
+    script.write_text(OTHER_INSTRUCTIONS.format(example=str(example)))
+    slackline = Path(sys.executable).with_name("slackline")
+    done = subprocess.run(
+        [slackline, "run", "--ranks", "2", script], capture_output=True, text=True, timeout=90
+    )
+    assert done.returncode == 1
+    said = done.stdout + done.stderr
+    assert "rank 1 computes other bits than rank 0 from the same samples" in said
+    assert "instruction set is '" in said
+    assert "and 'DEFAULT' on rank 1" in said

@@ -338,6 +338,8 @@ class DataParallel(nn.Module):
             raise UsageError(_UNATTACHED)
         if not self._closed:
             self.synchronize()
+            if self._evidence is not None:
+                self._evidence.ended()
         from slackline.overlap.certificate import state_hash  # Most models need no hash.
 
         return state_hash(self.module, self._optimizers)

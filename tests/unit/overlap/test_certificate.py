@@ -96,6 +96,12 @@ def test_only_some_steps_are_hashed_and_the_last_one(ranks, tmp_path, every, ste
     assert list(hashes(tmp_path)) == steps
 
 
+def test_a_question_for_the_hash_writes_it_down_once(ranks, tmp_path):
+    ranks(2, lambda group: train(group, tmp_path, hash_every=9, asked={1, 4}))
+    assert [each.step for each in records(tmp_path, StateHash)] == [1, 4] * 2
+    assert list(hashes(tmp_path)) == [1, 4]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_parts_of_the_state_add_up_to_its_hash(seed):
     draw = random.Random(seed)

@@ -81,13 +81,17 @@ class Certificate:
         self._end()
         self._stepped = step
 
-    def close(self) -> None:
-        """Hash the state after the latest step, in which no update may be pending, and end."""
+    def hash_now(self) -> None:
+        """Hash the state after the latest step, unless that is done; no update may be pending."""
         self._end()
         if self._stepped is not None:
-            self._awaited, self._buffers = self._stepped, None
+            self._awaited, self._buffers, self._stepped = self._stepped, None, None
             self.advance()
             self._end()
+
+    def close(self) -> None:
+        """Hash the state after the latest step, in which no update may be pending, and end."""
+        self.hash_now()
         self._thread.shutdown()
 
     def abandon(self) -> None:

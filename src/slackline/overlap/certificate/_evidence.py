@@ -118,6 +118,11 @@ class Evidence:
         if self._tensors is not None:
             self._tensors.sums(step, self._reducers)
 
+    def ended(self) -> None:
+        """Write down the hash of the present state; no update may be pending."""
+        if self._certificate is not None:
+            self._certificate.hash_now()
+
     def close(self) -> None:
         """Write what is known, the hash of the state after the latest step included."""
         self._settled(True)
