@@ -1,13 +1,17 @@
 """Tests that models in torch's own wrappers get DataParallel's bits with virtual ranks."""
 
 import os
+from functools import partial
 
 import pytest
 import torch
 from torch import nn, optim
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from slackline.overlap import DataParallel, DDPParts
+from slackline.errors import MismatchError, UsageError
+from slackline.overlap import DataParallel, DDPParts, FSDPParts
 
 STEPS = 5
 DATA = torch.randn(60, 1, 8, 8, generator=torch.Generator().manual_seed(4))
@@ -70,7 +74,7 @@ def train(rank, size):
     return found
 
 
-@pytest.mark.parametrize("optimizer", sorted(OPTIMIZERS))
+@pytest.mark.parametrize("optimizer", ["fused", pytest.param("sgd", marks=pytest.mark.slow)])
 def test_ddp_has_the_hash_of_data_parallel_on_any_number_of_processes(job, optimizer):
     def hashes(size, kind):
         return {*job(size, train, environment={"KIND": kind, "OPTIMIZER": optimizer})}
@@ -79,3 +83,138 @@ def test_ddp_has_the_hash_of_data_parallel_on_any_number_of_processes(job, optim
     assert len(expected) == 1
     for size, kind in ((1, "copies"), (2, "copies"), (3, "copies"), (3, "views"), (5, "copies")):
         assert hashes(size, kind) == expected, (size, kind)
+
+
+class Blocks(nn.Module):
+    """Layers whose lengths no number of ranks divides, with dropout and a norm."""
+
+    def __init__(self, norm=nn.BatchNorm1d):
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(13, 7), nn.ReLU(), nn.Dropout(0.1), nn.Linear(7, 13))
+            for _ in range(2)
+        )
+        self.norm = norm(13)
+        self.head = nn.Linear(13, 5, bias=False)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = x + block(x)
+        return self.head(self.norm(x))
+
+
+POLICIES = {
+    "fp32": {},
+    "bf16": {"param_dtype": torch.bfloat16},
+    "mixed": {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32},
+}
+SHARDED = {
+    "sgd": lambda parameters: optim.SGD(parameters, lr=0.05, momentum=0.9),
+    "foreach": lambda parameters: optim.AdamW(parameters, lr=0.01, foreach=True),
+    "plain": lambda parameters: optim.AdamW(parameters, lr=0.01, foreach=False),
+}
+
+
+def sharded(model, policy):
+    for block in model.blocks:
+        fully_shard(block, mp_policy=policy)
+    return fully_shard(model, mp_policy=policy)
+
+
+def train_sharded(rank, size):
+    kind, optimizer = os.environ["KIND"], SHARDED[os.environ["OPTIMIZER"]]
+    torch.set_num_threads(1)
+    torch.manual_seed(2)
+    # BatchNorm takes no samples in bf16 beside statistics in fp32.
+    model = Blocks(nn.BatchNorm1d if kind in ("own", "fp32") else nn.LayerNorm)
+    if kind == "own":
+        stepper = optimizer(model.parameters())
+        parallel = DataParallel(model, stepper, virtual_ranks=6, seed=3)
+    else:
+        sharded(model, MixedPrecisionPolicy(**POLICIES[kind]))
+        stepper = optimizer(model.parameters())
+        parallel = FSDPParts(model, stepper, virtual_ranks=6, seed=3)
+    data = torch.randn(96, 13, generator=torch.Generator().manual_seed(1))
+    for step in range(STEPS):
+        for part in parallel.parts(step):
+            with part:
+                model(data[part.indices(len(data), batch=48)]).square().mean().backward()
+        stepper.step()
+        stepper.zero_grad()
+    found = parallel.hash
+    parallel.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    "optimizer", ["foreach", *(pytest.param(e, marks=pytest.mark.slow) for e in ("plain", "sgd"))]
+)
+def test_fsdp_has_the_hash_of_data_parallel_where_its_ranks_divide_the_virtual_ranks(
+    job, optimizer
+):
+    def hashes(size, kind):
+        return {*job(size, train_sharded, environment={"KIND": kind, "OPTIMIZER": optimizer})}
+
+    expected = hashes(1, "own")
+    assert len(expected) == 1
+    for size in (1, 2, 3):
+        assert hashes(size, "fp32") == expected, size
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["bf16", "mixed"])
+def test_fsdp_with_mixed_precision_has_one_hash(job, kind):
+    environment = {"KIND": kind, "OPTIMIZER": "sgd"}
+    hashes = set()
+    for size in (1, 2, 6):
+        hashes |= {*job(size, train_sharded, environment=environment)}
+    assert len(hashes) == 1
+
+
+def refusals(rank, size):
+    def refused(text, function, error=UsageError):
+        with pytest.raises(error, match=text):
+            function()
+
+    def ddp(model):
+        return DistributedDataParallel(model)
+
+    def made(model, kind=DDPParts, virtual_ranks=4, **options):
+        stepper = optim.AdamW(model.parameters(), **options)
+        return kind(model, stepper, virtual_ranks=virtual_ranks, seed=rank if size > 1 else 0)
+
+    if size > 1:
+        refused("rank 1 has virtual_ranks=4, seed=1", lambda: made(ddp(Blocks())), MismatchError)
+        refused("must be a multiple of the 2 ranks", lambda: made(
+            sharded(Blocks(), MixedPrecisionPolicy()), FSDPParts, 5
+        ))  # fmt: skip
+        mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("replicate", "shard"))
+        refused("one mesh of one dimension", lambda: made(
+            fully_shard(Blocks(), mesh=mesh), FSDPParts
+        ))  # fmt: skip
+        return
+    refused("not a Blocks", lambda: made(Blocks()))
+    refused("not a Blocks", lambda: made(Blocks(), FSDPParts))
+    policy = MixedPrecisionPolicy()
+    refused(
+        r"AdamW\(fused=True\) rounds",
+        lambda: made(sharded(Blocks(), policy), FSDPParts, fused=True),
+    )
+    inner = Blocks()
+    fully_shard(inner, ignored_params={inner.head.weight})
+    refused(r"'head\.weight' is not sharded", lambda: made(inner, FSDPParts))
+    model = ddp(Blocks())
+    made(model)
+    refused("in `with part`", model(torch.ones(2, 13)).sum().backward)
+    for make, kind in ((ddp, DDPParts), (lambda model: sharded(model, policy), FSDPParts)):
+        model = make(Blocks())
+        parallel = made(model, kind, 1)
+        for part in parallel.parts(0):
+            with part:
+                model(torch.ones(2, 13)).sum().backward()
+        refused("is left from the step before: call zero_grad", partial(parallel.parts, 1))
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_wrong_uses_are_refused(job, size):
+    job(size, refusals)

@@ -10,7 +10,8 @@ DataParallel ─ _data_parallel        the wrapper that a training script uses
         _partial_step                the optimizer's own step on some parameters
         reduction/                   the reductions of one optimizer's gradients
     _virtual_ranks, _weights         steps with the same bits on any number of ranks
-    _ddp_parts, _hooked_parts        virtual ranks of models in torch's own wrappers
+    _ddp_parts, _fsdp_parts          virtual ranks of models in torch's own wrappers
+        _hooked_parts                what they have in common
     _part_data                       their samples, for data loaders
     exchange/                        the transport of the gradients
     _buffers                         BatchNorm's statistics, copied from rank 0
@@ -18,9 +19,26 @@ DataParallel ─ _data_parallel        the wrapper that a training script uses
     _recorder, _report               the cost of each step's communication
 """
 
-from slackline.overlap._data_parallel import DataParallel
-from slackline.overlap._ddp_parts import DDPParts
-from slackline.overlap._part_data import PartLoaders, PartSampler
-from slackline.overlap._virtual_ranks import VirtualRank
+from typing import TYPE_CHECKING
 
-__all__ = ["DDPParts", "DataParallel", "PartLoaders", "PartSampler", "VirtualRank"]
+from slackline._lazy import lazily
+
+if TYPE_CHECKING:
+    from slackline.overlap._data_parallel import DataParallel
+    from slackline.overlap._ddp_parts import DDPParts
+    from slackline.overlap._fsdp_parts import FSDPParts
+    from slackline.overlap._part_data import PartLoaders, PartSampler
+    from slackline.overlap._virtual_ranks import VirtualRank
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "_data_parallel": "DataParallel",
+            "_ddp_parts": "DDPParts",
+            "_fsdp_parts": "FSDPParts",
+            "_part_data": "PartLoaders PartSampler",
+            "_virtual_ranks": "VirtualRank",
+        },
+    )
+
+__all__ = ["DDPParts", "DataParallel", "FSDPParts", "PartLoaders", "PartSampler", "VirtualRank"]

@@ -24,7 +24,7 @@ from slackline.errors import UsageError
 from slackline.overlap._buffers import Places
 from slackline.overlap._recorder import Recorder
 from slackline.overlap._weights import Weights
-from slackline.overlap.reduction import Divisor, ParameterState
+from slackline.overlap.reduction import Divisor
 
 if TYPE_CHECKING:
     from slackline.overlap.certificate import Evidence
@@ -44,11 +44,28 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 """The types of buffers that are averaged."""
 
 
+class PartGradient(Protocol):
+    """A gradient, or several that lie together, of one virtual rank after the other."""
+
+    name: str
+    parameter: Tensor
+    """The parameter whose `grad` is None before each virtual rank."""
+    flat: Tensor
+    """The gradient's memory of the exchange."""
+
+    @property
+    def reduced_before(self) -> bool:
+        """Whether a reduced gradient is kept, to which further ones are added."""
+
+    def load(self, targets: list[Tensor], sources: list[Tensor]) -> None:
+        """Prepare `flat` for a fold; the caller then copies `sources` to `targets`."""
+
+
 class PartGradients(Protocol):
     """Gradients of a model from one virtual rank after the other."""
 
     @property
-    def states(self) -> Sequence[ParameterState]:
+    def states(self) -> Sequence[PartGradient]:
         """The state of each gradient."""
 
     @property

@@ -192,10 +192,11 @@ def state_hash(module: nn.Module, optimizers: Sequence[Optimizer]) -> str:
     """Return the hash of the parameters, the buffers and the optimizers' states, as 32 hex digits.
 
     The hash covers names, types, shapes and bytes. It does not depend on the tensors' strides and
-    devices.
+    devices, nor on their shards: all ranks make the call if a tensor is sharded over ranks.
     """
     state = HashedState(module, optimizers)
-    state.refresh()
+    sharded = (each for _, each in state.named_tensors() if hasattr(each, "full_tensor"))
+    state.refresh({id(each): each.full_tensor() for each in sharded})
     return text_of(state.digest(state.pages))
 
 

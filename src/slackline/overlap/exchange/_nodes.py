@@ -41,7 +41,6 @@ class NodeExchange(NicExchange):
         self._runs = runs
         self._folds = runs.tree.folds(runs.of(self.rank))
         self._folded = 0
-        """The number of virtual ranks of this step whose gradients are in waiting sums."""
         self._last = False
         self._known: tuple[list[Tensor], list[Tensor]] = [], []
         """The flat tensors of the latest `fold`, and the result of `_spans` for them."""
@@ -57,6 +56,11 @@ class NodeExchange(NicExchange):
     def run(self) -> range:
         """The numbers of this rank's virtual ranks."""
         return self._runs.of(self.rank)
+
+    @property
+    def folded(self) -> int:
+        """The number of virtual ranks of this step whose gradients are in waiting sums."""
+        return self._folded
 
     def begin(self) -> None:
         """Begin a step: no virtual rank has gradients yet."""
