@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from slackline.wire._crc32c import crc32c
     from slackline.wire._fields import FIELDS, HEADER_BYTES, MAGIC, VERSION, Field
     from slackline.wire._generate import cpp_header
+    from slackline.wire._sequence import (
+        FIRST_SEQUENCE,
+        LAST_SEQUENCE,
+        next_sequence,
+        sequences_behind,
+    )
 else:
     __getattr__ = lazily(
         __name__,
@@ -23,12 +29,15 @@ else:
             "_crc32c": "crc32c",
             "_fields": "FIELDS HEADER_BYTES MAGIC VERSION Field",
             "_generate": "cpp_header",
+            "_sequence": "FIRST_SEQUENCE LAST_SEQUENCE next_sequence sequences_behind",
         },
     )
 
 __all__ = [
     "FIELDS",
+    "FIRST_SEQUENCE",
     "HEADER_BYTES",
+    "LAST_SEQUENCE",
     "MAGIC",
     "VERSION",
     "Collective",
@@ -42,4 +51,6 @@ __all__ = [
     "crc32c",
     "decode",
     "encode",
+    "next_sequence",
+    "sequences_behind",
 ]

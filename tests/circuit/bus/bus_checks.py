@@ -4,8 +4,8 @@ import random
 from typing import Any
 
 import cocotb
-from bus_bench import OPTIONS, REGISTERS, begin
-from cocotb.triggers import ClockCycles, RisingEdge
+from bus_bench import OPTIONS, REGISTERS, WAIT, begin
+from cocotb.triggers import ClockCycles, RisingEdge, with_timeout
 from cocotbext.axi import AxiResp, AxiStreamFrame
 
 from slackline.circuit import ELEMENTS
@@ -118,3 +118,46 @@ async def a_reset_in_the_middle_leaves_a_node_like_new(dut: Any) -> None:
     for port, sender in enumerate(bench.senders):
         bench.send(port, sender.message(draw.randbytes(20), DTYPES[0], 2, 64)[0])
     await bench.agree()
+
+
+@cocotb.test()
+async def control_written_within_a_packet_ends_it_as_damaged_and_the_next_is_whole(
+    dut: Any,
+) -> None:
+    bench = await begin(dut, seed=8, pauses=0.4)
+    await bench.open()
+    draw = random.Random(8)
+    damaged, whole = 0, 0
+    for _ in range(6):
+        for port, sender in enumerate(bench.senders):
+            sender.next_sequence = 1
+            for frame in sender.message(draw.randbytes(128), DTYPES[0], 1, 64):
+                bench.macs[port].send_nowait(AxiStreamFrame(frame))
+        while dut.m_axis_tx0_tvalid.value == 0:
+            await RisingEdge(dut.aclk)
+        await ClockCycles(dut.aclk, draw.randrange(60))
+        await bench.write("control", 0)
+        # A frame that has begun ends; a frame that has not is held up while the node is closed.
+        await ClockCycles(dut.aclk, 300)
+        await bench.write("control", 1)
+        for mac in bench.macs:
+            await with_timeout(mac.wait(), *WAIT)
+        await ClockCycles(dut.aclk, 100)
+        for reader in bench.readers:
+            while not reader.empty():
+                packet = reader.recv_nowait()
+                if packet.tuser if isinstance(packet.tuser, int) else packet.tuser[-1]:
+                    damaged += 1
+                    continue
+                whole += 1
+                assert len(packet.tdata) == 64 + int.from_bytes(packet.tdata[48:52], "little")
+    assert damaged >= 6
+    for port, sender in enumerate(bench.senders):
+        sender.next_sequence = 1
+        for event in bench.twin.events[port]:
+            bench.twin.events[port][event] = await bench.read(f"port{port}_{event}")
+        assert bench.twin.events[port]["malformed"] == 0
+    for port, sender in enumerate(bench.senders):
+        bench.send(port, sender.message(draw.randbytes(20), DTYPES[0], 2, 64)[0])
+    await bench.agree()
+    assert whole + damaged <= 24

@@ -4,12 +4,11 @@ import inspect
 import types
 from typing import Any
 
-from amaranth.asserts import AnySeq
-from amaranth.hdl import Assert, Assume, Cat, Const, Module, Shape, Signal, Value
+from amaranth.asserts import AnyConst, AnySeq
+from amaranth.hdl import Assert, Assume, Cat, Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from slackline.circuit import AggregationNode
 from slackline.circuit.frame import Beat, _reader
 
 _COMPUTING = ("Adder", "Widen", "Narrow", "Rounder", "Crc")
@@ -55,7 +54,10 @@ class Datapath(wiring.Component):
         self.issuer, self.reducer = issuer, reducer
         options = issuer.options
         members = self.issuer.signature.members
-        self.free = ("threshold", "local_ports", "agreed", "comparing", "fills", "finals")
+        self.free = (
+            *("threshold", "local_ports", "agreed", "comparing"),
+            *("fills", "finals", "absent"),
+        )
         super().__init__(
             {
                 **{name: members[name] for name in ("frames", *self.free)},
@@ -77,6 +79,7 @@ class Datapath(wiring.Component):
         wiring.connect(m, reducing.o, wiring.flipped(self.o))
         m.d.comb += [
             issuing.room.eq(reducing.room),
+            reducing.absent.eq(self.absent),
             reducing.token.eq(issuing.token),
             reducing.uses_room.eq(issuing.uses_room),
         ]
@@ -152,24 +155,96 @@ def frees(m: Module, *inputs: Any) -> None:
     m.d.comb += [each.eq(AnySeq(each.shape())) for each in inputs]
 
 
-class Outlet(wiring.Component):
-    """The replay buffer and the broadcast behind it, which drive a node's outputs."""
+class Guard(wiring.Component):
+    """A circuit whose frames leave through a FrameOutlet and that is reset at any time.
 
-    def __init__(self, replay_buffer: Any) -> None:
-        self.replay_buffer, self.options = replay_buffer, replay_buffer.options
-        options = replay_buffer.options
-        super().__init__({"tx": Out(stream.Signature(Beat(options.lanes))).array(options.ports)})
+    The circuit's stream keeps the rule of streams between its resets, and obeys no rule across one.
+    """
+
+    def __init__(self, outlet: Any) -> None:
+        self.outlet = outlet
+        super().__init__({})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.replay_buffer = sums = self.replay_buffer
+        m.submodules.outlet = outlet = self.outlet
+        frees(m, outlet.cut, outlet.i.valid, outlet.o.ready)
+        m.d.comb += outlet.i.payload.eq(AnySeq(outlet.i.payload.as_value().shape()))
+        payload, out = outlet.o.payload, outlet.o
+        keeps_the_rule(m, payload.as_value(), out.valid, out.ready, inward=False)
+        # A frame has the beats that were taken from the circuit, or ends as damaged. The circuit's
+        # frames are of 3 beats: `at` counts those that were taken since a reset, `given` those that
+        # left.
+        at, given = Signal(2), Signal(2)
+        taken, left = outlet.i.valid & outlet.i.ready, out.valid & out.ready
+        m.d.comb += Assume(outlet.i.payload.last == (at == 2))
+        m.d.comb += Assume(~outlet.i.payload.bad)
+        with m.If(taken):
+            m.d.sync += at.eq(Mux(at == 2, 0, at + 1))
+        with m.If(outlet.cut):
+            m.d.sync += at.eq(0)
+        with m.If(left):
+            m.d.sync += given.eq(Mux(payload.last, 0, given + 1))
+            m.d.comb += Assert(~payload.last | payload.bad | (given == 2))
+            m.d.comb += Assert((given < 2) | payload.last)
+        within, ending, last = outlet.within, outlet.ending, payload.last
+        m.d.comb += [
+            Assert(Mux(within & ~ending, at == given + out.valid, at == 0)),
+            Assert(~within | ((given + out.valid <= 2) & (given + out.valid != 0))),
+            Assert(~out.valid | (last == ~within)),
+            Assert(~(out.valid & last & ~payload.bad) | (given == 2)),
+            Assert(out.valid | within | (given == 0)),
+            Assert(given <= 2),
+        ]
+        return m
+
+
+class Gate(wiring.Component):
+    """A FrameInlet before a circuit that is reset at any time, with frames of 3 beats.
+
+    The circuit sees the first beat of a frame only after a reset or after the last beat of a frame.
+    """
+
+    def __init__(self, inlet: Any) -> None:
+        self.inlet = inlet
+        super().__init__({})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.inlet = inlet = self.inlet
+        i, o = inlet.i, inlet.o
+        frees(m, inlet.cut, i.valid, o.ready)
+        m.d.comb += i.payload.eq(AnySeq(i.payload.as_value().shape()))
+        at, begun = Signal(2), Signal(2)
+        m.d.comb += Assume(i.payload.last == (at == 2))
+        with m.If(i.valid & i.ready):
+            m.d.sync += at.eq(Mux(at == 2, 0, at + 1))
+        with m.If(inlet.cut):
+            m.d.sync += begun.eq(0)
+            m.d.comb += Assert(~o.valid)
+        with m.Elif(o.valid & o.ready):
+            # Each beat that the circuit takes is the one that follows in the circuit's own frame.
+            m.d.comb += Assert(begun == at)
+            m.d.sync += begun.eq(Mux(o.payload.last, 0, begun + 1))
+        return m
+
+
+class Outlet(wiring.Component):
+    """The buffer of sums, with arbitrary sums and requests, whose ports take frames at any pace."""
+
+    def __init__(self, sums: Any) -> None:
+        self.sums, self.options = sums, sums.options
+        super().__init__({})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.sums = sums = self.sums
         frees(m, sums.begin, sums.sequence, sums.i.valid)
         m.d.comb += sums.i.payload.eq(AnySeq(sums.i.payload.as_value().shape()))
-        for again in sums.again:
-            frees(m, again.valid, again.payload)
-        AggregationNode._broadcast(self, m, sums)
+        m.d.comb += sums.absent.eq(AnyConst(self.options.ports))
         keeps_the_rule(m, sums.i.payload.as_value(), sums.i.valid, sums.i.ready, inward=True)
-        for out in self.tx:
+        for again, out in zip(sums.again, sums.o, strict=True):
+            frees(m, again.valid, again.payload.as_value(), out.ready)
             keeps_the_rule(m, out.payload.as_value(), out.valid, out.ready, inward=False)
         return m
 
@@ -197,29 +272,15 @@ class AnyQueue(wiring.Component):
         return m
 
 
-def small_replay_buffer(home: Any) -> Any:
-    """Return a replay buffer for frames of up to 4 beats, with arbitrary numbers and requests."""
-    home.SyncFIFO = AnyQueue
+def small_sum_buffer(home: Any, sender: Any) -> Any:
+    """Return a buffer for frames of up to 4 beats, with arbitrary queues of numbers and requests.
+
+    The buffer and its ports' senders come from the modules `home` and `sender`.
+    """
+    home.SyncFIFO = sender.SyncFIFO = AnyQueue
+    home.Sender = sender.Sender
     small = types.SimpleNamespace(ports=2, lanes=1, slots=2, header_beats=1, slot_beats=2)
-    return home.ReplayBuffer(small, ahead=2)
-
-
-class Keeper(wiring.Component):
-    """A replay buffer whose sums and requests are arbitrary."""
-
-    def __init__(self, home: Any) -> None:
-        self.replay_buffer = small_replay_buffer(home)
-        super().__init__({})
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.replay_buffer = sums = self.replay_buffer
-        frees(m, sums.begin, sums.sequence, sums.i.valid, sums.o.ready)
-        m.d.comb += sums.i.payload.eq(AnySeq(sums.i.payload.as_value().shape()))
-        for again in sums.again:
-            frees(m, again.valid, again.payload)
-        keeps_the_rule(m, sums.i.payload.as_value(), sums.i.valid, sums.i.ready, inward=True)
-        return m
+    return home.SumBuffer(small, ahead=2)
 
 
 class Node(wiring.Component):

@@ -11,7 +11,8 @@ pytest.importorskip("amaranth", reason="amaranth is missing: slackline-torch[cir
 
 from formal_circuits import (
     Datapath,
-    Keeper,
+    Gate,
+    Guard,
     Levels,
     Node,
     Order,
@@ -19,7 +20,7 @@ from formal_circuits import (
     Registers,
     anything,
     gateware,
-    small_replay_buffer,
+    small_sum_buffer,
 )
 from formal_claims import Claim, named
 from formal_proving import Verdict
@@ -34,6 +35,9 @@ pytestmark = [
     ),
 ]
 
+SUM_BUFFER, SENDER = (
+    importlib.import_module(f"slackline.circuit.node.{name}") for name in ("_sum_buffer", "_sender")
+)
 NARROW = NodeOptions(ports=2, lanes=1, slots=2, payload_bytes=64)
 WIDE = NodeOptions(ports=2, lanes=16, slots=2, payload_bytes=128)
 WIDE_THREE = NodeOptions(ports=3, lanes=16, slots=2, payload_bytes=128)
@@ -46,7 +50,7 @@ def datapath(reducer: Any, options: NodeOptions) -> Any:
 
 
 def parts(node: Any, options: NodeOptions, needs: Callable[..., None]) -> Any:
-    """Return a node with real parts, except the replay buffer and the parts that compute numbers.
+    """Return a node with real parts, except the buffer of sums and the parts that compute numbers.
 
     `needs` is called in place of `assume` in the ports, with the conditions that a port needs.
     """
@@ -55,7 +59,7 @@ def parts(node: Any, options: NodeOptions, needs: Callable[..., None]) -> Any:
         if name == "receiver":
             home.assume = needs
         setattr(node, name.capitalize(), getattr(home, name.capitalize()))
-    node.ReplayBuffer = anything(node.ReplayBuffer)
+    node.SumBuffer = anything(node.SumBuffer)
     return Node(node.AggregationNode(options))
 
 
@@ -117,39 +121,53 @@ PROVED = {
         right="self.finals + (self.events.accepted & final)",
         wrong="self.finals + final",
     ),
-    "what leaves a node is never withdrawn or changed": Claim(
-        home="slackline.circuit.node._replay_buffer",
-        make=lambda home: Outlet(small_replay_buffer(home)),
-        steps=8,
-        memories="*",
-        slow=True,
-        right="(~self.i.valid & (beat == 0))",
-        wrong="(beat == 0)",
+    "what leaves a node is never withdrawn or changed, whatever resets the node": Claim(
+        home="slackline.circuit.frame._guard",
+        make=lambda home: Guard(home.FrameOutlet(1)),
+        steps=6,
+        right="i.ready.eq(free & ~ending & ~self.cut)",
+        wrong="i.ready.eq(free & ~ending)",
     ),
-    "what is given again as a frame is, beat for beat, what passed as that frame": Claim(
-        home="slackline.circuit.node._replay_buffer",
-        make=Keeper,
+    "a node takes no rest of a frame for a frame, whatever resets the node": Claim(
+        home="slackline.circuit.frame._guard",
+        make=lambda home: Gate(home.FrameInlet(1)),
+        steps=6,
+        right="o.valid.eq(i.valid & ~drops & ~self.cut)",
+        wrong="o.valid.eq(i.valid & ~self.cut)",
+    ),
+    "a port gets each sum as it was made, and again as it was made": Claim(
+        home="slackline.circuit.node._sender",
+        make=lambda home: Outlet(small_sum_buffer(gateware(SUM_BUFFER), home)),
         steps=18,
         memories="*",
-        right="(look.data == wanted)",
-        wrong="1",
+        right="& (self.ended.number == wanted.number)",
+        wrong="",
     ),
-    "a kept sum is not read while it is written": Claim(
-        home="slackline.circuit.node._replay_buffer",
-        make=Keeper,
+    "a sum is not sent again while its slot is written": Claim(
+        home="slackline.circuit.node._sender",
+        make=lambda home: Outlet(small_sum_buffer(gateware(SUM_BUFFER), home)),
         steps=18,
         memories="*",
         slow=True,
-        right="(~self.i.valid & (beat == 0))",
-        wrong="~self.i.valid",
+        right="(self.moved | self.beat.any())",
+        wrong="self.beat.any()",
+    ),
+    "a sum is not overwritten before every port has it": Claim(
+        home="slackline.circuit.node._sum_buffer",
+        make=lambda home: Outlet(small_sum_buffer(home, gateware(SENDER))),
+        steps=18,
+        memories="*",
+        slow=True,
+        right="~full.any() & ~busy.any()",
+        wrong="~full.all() & ~busy.any()",
     ),
     "a node's parts keep the order of frames, and headers are there when they are due": Claim(
         home="slackline.circuit.node._aggregation",
         make=lambda home: parts(home, WIDE_THREE, order_of_frames),
         steps=12,
         slow=True,
-        right="writer.begin.eq(issuer.reduced)",
-        wrong="writer.begin.eq(issuer.begun)",
+        right="writer.begin.eq(issuer.begun)",
+        wrong="writer.begin.eq(issuer.reduced)",
     ),
     "AXI4-Lite answers each request once, and an answer stays": Claim(
         home="slackline.circuit.bus._axi_lite",

@@ -53,9 +53,9 @@ def test_registers_have_addresses_of_their_own() -> None:
 
 def test_the_c_header_has_every_register() -> None:
     text = c_header(node_registers(NodeOptions(ports=2)))
-    assert "#define SLACKLINE_NODE_THRESHOLD 0x024u\n" in text
+    assert "#define SLACKLINE_NODE_THRESHOLD 0x028u\n" in text
     assert "#define SLACKLINE_NODE_THRESHOLD_RESET 0x1u\n" in text
-    assert "#define SLACKLINE_NODE_PORT1_ACCEPTED 0x120u\n" in text
+    assert "#define SLACKLINE_NODE_PORT1_ACCEPTED 0x140u\n" in text
 
 
 @pytest.mark.simulates

@@ -22,6 +22,7 @@ class Bank(wiring.Component):
     """A bank of registers behind a bus.
 
     settings[name]  the value of a setting
+    stores[name]    high while `bus.write_data` is being written to a setting
     counts[name]    adds one to a counter in each cycle in which it is high
     states[name]    the value that a read of a state or a doorbell returns
     rung[name]      high while `bus.write_data` is being written to a doorbell
@@ -34,6 +35,7 @@ class Bank(wiring.Component):
             for each in registers
             if each.kind == "setting"
         }
+        self.stores = {name: Signal(name=f"store_{name}") for name in self.settings}
         self.counts = {
             each.name: Signal(name=f"count_{each.name}")
             for each in registers
@@ -58,7 +60,10 @@ class Bank(wiring.Component):
             value: Value = Const(each.value, 32)
             if each.kind == "setting":
                 value = self.settings[each.name]
-                with m.If(self.bus.write & (self.bus.address == each.address // 4)):
+                stores = self.stores[each.name]
+                here = self.bus.address == each.address // 4
+                m.d.comb += stores.eq(self.bus.write & here)
+                with m.If(stores):
                     m.d.sync += value.eq(self.bus.write_data)
             elif each.kind == "counter":
                 value = Signal(32, name=f"counter_{each.name}")

@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from slackline.circuit.datapath._adder import registers
-from slackline.circuit.options import Element
+from slackline.circuit.options import ELEMENT_BITS, Element
 
 __all__ = ["Narrow", "Widen"]
 
@@ -23,7 +23,7 @@ class Widen(wiring.Component):
     LATENCY = 2
 
     def __init__(self) -> None:
-        super().__init__({"word": In(32), "element": In(2), "wide": Out(32)})
+        super().__init__({"word": In(32), "element": In(ELEMENT_BITS), "wide": Out(32)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -65,7 +65,7 @@ class Narrow(wiring.Component):
     LATENCY = 3
 
     def __init__(self) -> None:
-        super().__init__({"wide": In(32), "element": In(2), "half": Out(16)})
+        super().__init__({"wide": In(32), "element": In(ELEMENT_BITS), "half": Out(16)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from slackline.circuit.datapath._adder import Adder
 from slackline.circuit.datapath._halves import Widen
-from slackline.circuit.options import Element, check_lanes
+from slackline.circuit.options import ELEMENT_BITS, Element, check_lanes
 from slackline.circuit.proof import claim, ones
 
 __all__ = ["Lanes", "Operands", "chosen_words"]
@@ -21,7 +21,7 @@ class Operands(data.StructLayout):
     """Two beats to add and their element type: {a: 32 bits a lane, b: 32 bits a lane, element}."""
 
     def __init__(self, lanes: int) -> None:
-        super().__init__({"a": 32 * lanes, "b": 32 * lanes, "element": 2})
+        super().__init__({"a": 32 * lanes, "b": 32 * lanes, "element": ELEMENT_BITS})
 
 
 class Lanes(wiring.Component):

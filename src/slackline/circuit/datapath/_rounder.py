@@ -5,6 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from slackline.circuit.datapath._halves import Narrow
+from slackline.circuit.options import ELEMENT_BITS
 
 __all__ = ["Rounder"]
 
@@ -23,7 +24,7 @@ class Rounder(wiring.Component):
         super().__init__(
             {
                 "sums": In(32 * lanes),
-                "element": In(2),
+                "element": In(ELEMENT_BITS),
                 "wide": Out(32 * lanes),
                 "halves": Out(16 * lanes),
             }

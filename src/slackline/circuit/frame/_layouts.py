@@ -1,12 +1,12 @@
 """Layouts of a frame in a circuit: its beats, and the header of `slackline.wire`."""
 
-from amaranth.hdl import Value
+from amaranth.hdl import Cat, Const, Mux, Value
 from amaranth.lib import data
 
-from slackline.circuit.options import ELEMENTS, Element
+from slackline.circuit.options import ELEMENT_BITS, ELEMENTS
 from slackline.wire import FIELDS, Collective, ReduceOp
 
-__all__ = ["ALL_REDUCE_SUM", "HEADER", "Beat", "Frame", "element_of"]
+__all__ = ["ALL_REDUCE_SUM", "HEADER", "Beat", "Frame", "element_of", "item_sizes", "whole_items"]
 
 
 class Beat(data.StructLayout):
@@ -50,12 +50,25 @@ class Frame(data.StructLayout):
 
 
 def element_of(dtype: Value) -> Value:
-    """Return the two-bit Element code of a frame's `dtype`, which must be one of ELEMENTS."""
-    code: Value = (dtype == _code(Element.INT32)) * Element.INT32
-    for element in (Element.BFLOAT16, Element.FLOAT16):
-        code = code | (dtype == _code(element)) * element
-    return code[:2]
+    """Return the Element code of a frame's `dtype`, which must be one of ELEMENTS."""
+    code: Value = Const(0, ELEMENT_BITS)
+    for each, element in ELEMENTS.items():
+        code = code | Mux(dtype == int(each), Const(element, ELEMENT_BITS), 0)
+    return code[:ELEMENT_BITS]
 
 
-def _code(element: Element) -> int:
-    return next(int(dtype) for dtype, each in ELEMENTS.items() if each is element)
+def item_sizes(dtype: Value) -> dict[int, Value]:
+    """Return, for each size of an element in bytes, whether `dtype` is one of ELEMENTS of it."""
+    sizes = sorted({each.itemsize for each in ELEMENTS})
+    return {
+        size: Cat(dtype == int(each) for each in ELEMENTS if each.itemsize == size).any()
+        for size in sizes
+    }
+
+
+def whole_items(dtype: Value, size: Value) -> Value:
+    """Return whether `size` bytes are whole elements of `dtype`, which is one of ELEMENTS."""
+    return Cat(
+        right & (~size[: bytes_.bit_length() - 1].any() if bytes_ > 1 else 1)
+        for bytes_, right in item_sizes(dtype).items()
+    ).any()

@@ -5,7 +5,8 @@ _aggregation    the node, put together from
   _matcher        the comparison of frames
   _issuer         the scheduler of beats
   _reducer        the chain of adders
-  _replay_buffer  the buffer of recent sums, which repeats them on request
+  _sum_buffer     the buffer of recent sums
+  _sender         the sender of a port, which repeats sums on request
 """
 
 from slackline.circuit.node._aggregation import AggregationNode

@@ -1,21 +1,30 @@
 """The aggregation node: a circuit in the middle of a star of ranks, which adds their data."""
 
-from amaranth.hdl import Cat, Const, Module, ResetInserter, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from slackline.circuit.bus import BUS, Bank
-from slackline.circuit.frame import ALL_REDUCE_SUM, HEADER, Beat, Crc, Frame
+from slackline.circuit.frame import (
+    ALL_REDUCE_SUM,
+    HEADER,
+    Beat,
+    Crc,
+    Frame,
+    FrameInlet,
+    FrameOutlet,
+    after,
+)
 from slackline.circuit.node._issuer import STALLS, Issuer
 from slackline.circuit.node._matcher import Matcher
 from slackline.circuit.node._receiver import EVENTS, Receiver
 from slackline.circuit.node._reducer import Reducer
-from slackline.circuit.node._replay_buffer import ReplayBuffer
+from slackline.circuit.node._sum_buffer import SumBuffer
 from slackline.circuit.options import NodeOptions
-from slackline.circuit.proof import claim, ones
-from slackline.circuit.registers import node_registers
+from slackline.circuit.proof import assume, claim, ones
+from slackline.circuit.registers import RESETTING, node_registers
 from slackline.wire import MAGIC, VERSION, FrameKind
 
 __all__ = ["AggregationNode", "HeaderWriter"]
@@ -30,9 +39,12 @@ class AggregationNode(wiring.Component):
 
     The node gives a beat of sums a cycle for fp32 and int32, and one every other cycle for 16-bit
     types. A frame is reduced when every port has received it completely, so a frame of b beats
-    comes out b + latency cycles after its first beat came in. All ranks get sums at the pace of the
-    slowest receiver among them. The node keeps its last `slots` sums and sends a sum again when a
-    rank sends its contribution to that sum again.
+    comes out b + latency cycles after its first beat came in. A rank may take its sums up to
+    `slots` frames later than the others. The node keeps its last `slots` sums and sends a sum
+    again, to one rank, when that rank sends its contribution to that sum again. Frames that do not
+    agree are answered by a frame of kind ABORT without a payload, in place of their sum.
+
+    A reset by the registers cuts no frame on the streams: see FrameInlet and FrameOutlet.
 
     The twin (bit-exact Python model) is slackline.circuit.NodeTwin.
     """
@@ -52,47 +64,62 @@ class AggregationNode(wiring.Component):
         m = Module()
         m.submodules.bank = bank = Bank(node_registers(self.options))
         wiring.connect(m, wiring.flipped(self.bus), bank.bus)
-        enable = bank.settings["control"][0]
+        settings = bank.settings
+        enable = settings["control"][0]
+        cut = Signal()
+        m.d.comb += cut.eq(~enable | Cat(bank.stores[name] for name in RESETTING).any())
         core = Module()
-        m.submodules.core = ResetInserter(~enable)(core)
+        m.submodules.core = ResetInserter(cut)(core)
+        absent = settings["absent"][: self.options.ports]
 
         core.submodules.matcher = matcher = Matcher(self.options.ports)
         core.submodules.issuer = issuer = Issuer(self.options)
         core.submodules.reducer = reducer = Reducer(self.options)
         core.submodules.writer = writer = HeaderWriter(self.options, reducer.latency)
-        core.submodules.replay_buffer = replay_buffer = ReplayBuffer(self.options, reducer.depth)
-        receivers = [
-            self._port(core, port, bank, matcher, issuer, reducer)
-            for port in range(self.options.ports)
-        ]
-        for receiver, again in zip(receivers, replay_buffer.again, strict=True):
-            wiring.connect(core, receiver.again, again)
+        core.submodules.sums = sums = SumBuffer(self.options, reducer.depth)
+        receivers = []
+        for port in range(self.options.ports):
+            receiver = self._port(core, port, bank, matcher, issuer, reducer)
+            receivers.append(receiver)
+            wiring.connect(core, receiver.again, sums.again[port])
+            m.submodules[f"inlet_{port}"] = inlet = FrameInlet(self.options.lanes)
+            m.submodules[f"outlet_{port}"] = outlet = FrameOutlet(self.options.lanes)
+            m.d.comb += [inlet.cut.eq(cut), outlet.cut.eq(cut)]
+            wiring.connect(m, wiring.flipped(self.rx[port]), inlet.i)
+            wiring.connect(m, inlet.o, receiver.i)
+            wiring.connect(m, sums.o[port], outlet.i)
+            wiring.connect(m, outlet.o, wiring.flipped(self.tx[port]))
+            m.d.comb += [
+                bank.counts[f"port{port}_awaited"].eq(issuer.awaited[port] & ~cut),
+                bank.counts[f"port{port}_untaken"].eq(sums.untaken[port] & ~cut),
+                bank.counts[f"port{port}_resent"].eq(sums.resent[port] & ~cut),
+            ]
         m.d.comb += [
-            getattr(writer, name).eq(bank.settings[name]) for name in ("job", "epoch", "source")
+            getattr(writer, name).eq(settings[name]) for name in ("job", "epoch", "source")
         ]
+        m.d.comb += [part.absent.eq(absent) for part in (matcher, issuer, reducer, sums)]
         wiring.connect(core, matcher.o, issuer.frames)
         wiring.connect(core, writer.o, reducer.headers)
-        wiring.connect(core, reducer.o, replay_buffer.i)
+        wiring.connect(core, reducer.o, sums.i)
         m.d.comb += [
             issuer.agreed.eq(matcher.agreed),
             issuer.comparing.eq(matcher.comparing),
-            issuer.threshold.eq(bank.settings["threshold"]),
-            issuer.local_ports.eq(bank.settings["local_ports"]),
+            issuer.threshold.eq(settings["threshold"]),
+            issuer.local_ports.eq(settings["local_ports"]),
             issuer.room.eq(reducer.room),
             reducer.token.eq(issuer.token),
             reducer.uses_room.eq(issuer.uses_room),
             writer.frame.eq(issuer.begun_frame),
-            writer.begin.eq(issuer.reduced),
+            writer.refused.eq(issuer.token.skip),
+            writer.begin.eq(issuer.begun),
             bank.counts["frames"].eq(issuer.reduced),
             bank.counts["busy"].eq(issuer.uses_room),
             bank.counts["mismatched"].eq(issuer.token.skip),
-            replay_buffer.begin.eq(issuer.reduced),
-            replay_buffer.sequence.eq(issuer.begun_frame.sequence),
-            bank.counts["resent"].eq(replay_buffer.resent),
+            sums.begin.eq(issuer.begun),
+            sums.sequence.eq(issuer.begun_frame.sequence),
             bank.counts["forced"].eq(issuer.forced),
         ]
-        m.d.comb += [bank.counts[name].eq(issuer.stalls[name] & enable) for name in STALLS]
-        self._broadcast(core, replay_buffer)
+        m.d.comb += [bank.counts[name].eq(issuer.stalls[name] & ~cut) for name in STALLS]
         self._claims(core, platform, receivers, matcher, issuer, reducer, writer)
         return m
 
@@ -108,6 +135,9 @@ class AggregationNode(wiring.Component):
     ) -> None:
         """Add the invariants that the node's parts require of each other, for formal proofs."""
         for receiver, delay in zip(receivers, reducer.delays, strict=True):
+            # The proofs know nothing of the contents of memories. A port accepts only such frames.
+            length = receiver.heads.payload.length
+            assume(m, platform, (length != 0) & (length <= self.options.payload_bytes))
             leaving = (
                 (each.payload & each.step & each.last) | each.skip
                 for each in reducer.tokens[:delay]
@@ -115,10 +145,15 @@ class AggregationNode(wiring.Component):
             claim(
                 m,
                 platform,
-                receiver.matched == matcher.o.valid,
+                receiver.matched == (matcher.o.valid & ~receiver.absent),
                 # A slot is in use until a token (the control bits of a beat) reaches the port: the
                 # token of the frame's last beat, or the token that drops the frame.
-                receiver.used == receiver.fill + issuer.active + sum(leaving, Const(0)),
+                receiver.used
+                == Mux(
+                    receiver.absent,
+                    0,
+                    receiver.fill + issuer.beats.any() + sum(leaving, Const(0)),
+                ),
             )
         beats = self.options.header_beats
         tokens = Cat(each.header for each in reducer.tokens)
@@ -126,7 +161,7 @@ class AggregationNode(wiring.Component):
         claim(
             m,
             platform,
-            issuer.active | (issuer.headers == 0),
+            issuer.active == (issuer.headers.any() | issuer.beats.any()),
             # Each header beat that was made has a token, which is in the delay line or has yet to
             # begin. No token reaches the queue of header beats before its header beat.
             waiting == issuer.headers + ones(tokens),
@@ -148,9 +183,9 @@ class AggregationNode(wiring.Component):
     ) -> Receiver:
         options = self.options
         m.submodules[f"receiver_{port}"] = receiver = Receiver(options, port)
-        wiring.connect(m, wiring.flipped(self.rx[port]), receiver.i)
         wiring.connect(m, receiver.heads, matcher.heads[port])
         now = reducer.now[port]
+        present = ~receiver.absent
         slot = Signal(range(options.slots), name=f"slot_{port}")
         beat = Signal(range(options.slot_beats), name=f"beat_{port}")
         ends = Signal(name=f"ends_{port}")
@@ -165,9 +200,11 @@ class AggregationNode(wiring.Component):
             receiver.enable.eq(bank.settings["control"][0]),
             receiver.job.eq(bank.settings["job"]),
             receiver.epoch.eq(bank.settings["epoch"]),
-            receiver.begun.eq(issuer.begun),
-            receiver.begun_final.eq(issuer.begun & matcher.finals[port]),
-            receiver.released.eq(ends | now.skip),
+            receiver.first.eq(bank.settings["first"]),
+            receiver.absent.eq(bank.settings["absent"][port]),
+            receiver.begun.eq(issuer.begun & present),
+            receiver.begun_final.eq(issuer.begun & matcher.finals[port] & present),
+            receiver.released.eq((ends | now.skip) & present),
             receiver.address.eq(Cat(beat[: ceil_log2(options.slot_beats)], slot)),
             reducer.words[port].eq(receiver.word),
             issuer.fills[port].eq(receiver.fill),
@@ -177,22 +214,6 @@ class AggregationNode(wiring.Component):
         m.d.comb += [bank.counts[f"port{port}_{name}"].eq(receiver.events[name]) for name in EVENTS]
         return receiver
 
-    def _broadcast(self, m: Module, sums: ReplayBuffer) -> None:
-        """Offer each beat to every port; the beat leaves when the last port has taken it."""
-        taken = Signal(self.options.ports)
-        taking = Signal(self.options.ports)
-        for port, out in enumerate(self.tx):
-            m.d.comb += [
-                out.payload.eq(sums.o.payload),
-                out.valid.eq(sums.o.valid & ~taken[port]),
-                taking[port].eq(taken[port] | (out.valid & out.ready)),
-            ]
-        m.d.comb += sums.o.ready.eq(taking.all())
-        with m.If(sums.o.valid):
-            m.d.sync += taken.eq(taking)
-            with m.If(taking.all()):
-                m.d.sync += taken.eq(0)
-
 
 class HeaderWriter(wiring.Component):
     """A generator of the headers of reduced frames; its output `o` gives each header in beats.
@@ -200,7 +221,7 @@ class HeaderWriter(wiring.Component):
     The first beat comes three cycles after `begin` at the earliest. A reduced frame's header
     repeats the fields of the frames that were added, names `source` as the sender, and acknowledges
     those frames. The header has no checksum of the payload, because the sum is not known when the
-    header leaves.
+    header leaves. With `refused`, the frames did not agree: the header is that of an ABORT.
     """
 
     def __init__(self, options: NodeOptions, ahead: int) -> None:
@@ -214,6 +235,7 @@ class HeaderWriter(wiring.Component):
             {
                 "begin": In(1),
                 "frame": In(Frame()),
+                "refused": In(1),
                 "job": In(32),
                 "epoch": In(32),
                 "source": In(16),
@@ -234,14 +256,15 @@ class HeaderWriter(wiring.Component):
             summed.eq(begun),
             header.magic.eq(MAGIC),
             header.version.eq(VERSION),
-            header.kind.eq(FrameKind.DATA),
+            header.kind.eq(Mux(self.refused, FrameKind.ABORT, FrameKind.DATA)),
             header.job.eq(self.job),
             header.epoch.eq(self.epoch),
             header.source.eq(self.source),
             header.op.eq(ALL_REDUCE_SUM),
-            header.acknowledge.eq(self.frame.sequence + 1),
+            header.acknowledge.eq(after(self.frame.sequence)),
         ]
-        same = ("dtype", "tag", "sequence", "offset", "total", "length", "flags")
+        m.d.sync += header.length.eq(Mux(self.refused, 0, self.frame.length))
+        same = ("dtype", "tag", "sequence", "offset", "total", "flags")
         m.d.sync += [header[name].eq(self.frame[name]) for name in same]
         held = Signal(checked)
         m.d.sync += held.eq(header.as_value()[:checked])

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from slackline.circuit.frame import Frame, element_of
-from slackline.circuit.options import Element, NodeOptions
+from slackline.circuit.options import ELEMENT_BITS, Element, NodeOptions
 
 __all__ = ["STALLS", "Issuer", "Token"]
 
@@ -27,7 +27,7 @@ class Token(data.StructLayout):
 
     def __init__(self) -> None:
         bits = ("header", "payload", "second", "step", "last", "skip")
-        super().__init__({**dict.fromkeys(bits, 1), "element": 2})
+        super().__init__({**dict.fromkeys(bits, 1), "element": ELEMENT_BITS})
 
 
 class Issuer(wiring.Component):
@@ -38,6 +38,7 @@ class Issuer(wiring.Component):
     store-and-forward: every port must have the message's last frame. Within a message, the
     reduction of a frame begins as soon as every port has the frame.
 
+    absent              a bit for each port that takes part in no sum
     frames, agreed      from the Matcher; a frame is taken when it begins
     fills, finals       frames in each port's buffer; the number of those frames that end a message
     room                a beat may begin: the output buffer has space for its result
@@ -47,6 +48,7 @@ class Issuer(wiring.Component):
     reduced             a frame begins and is not dropped
     stalls              a bit for each of STALLS
     starved             a bit for each port whose lack of data is the reason
+    awaited             a bit for the port that alone has no frame, while no beat begins
     """
 
     def __init__(self, options: NodeOptions) -> None:
@@ -56,10 +58,13 @@ class Issuer(wiring.Component):
         """The first beat of the current frame has begun, and the frame's last beat has not."""
         self.headers = Signal(range(options.header_beats + 1))
         """Beats of the current frame's header that have not begun."""
+        self.beats = Signal(range(options.slot_beats + 1))
+        """Beats of the current frame's payload that have not begun."""
         super().__init__(
             {
                 "threshold": In(32),
                 "local_ports": In(options.ports),
+                "absent": In(options.ports),
                 "frames": In(stream.Signature(Frame())),
                 "agreed": In(1),
                 "comparing": In(1),
@@ -74,6 +79,7 @@ class Issuer(wiring.Component):
                 "forced": Out(1),
                 "stalls": Out(data.StructLayout(dict.fromkeys(STALLS, 1))),
                 "starved": Out(options.ports),
+                "awaited": Out(options.ports),
             }
         )
 
@@ -82,22 +88,23 @@ class Issuer(wiring.Component):
         options = self.options
         frame = self.frames.payload
         active, started, headers = self.active, Signal(), self.headers
-        beats = Signal(range(options.slot_beats + 1))
-        element = Signal(2)
+        beats = self.beats
+        element = Signal(ELEMENT_BITS)
         second = Signal()
         onset, forced = self._onset(m)
 
         half = element >= Element.BFLOAT16
         go, ends = Signal(), Signal()
         step = second | ~half
+        final_header = (headers == 1) & (beats == 0)
         m.d.comb += [
             go.eq(active & (second | self.room)),
-            ends.eq(go & ~headers.any() & step & (beats == 1)),
+            ends.eq(go & Mux(headers.any(), final_header, step & (beats == 1))),
             self.token.header.eq(go & headers.any()),
             self.token.payload.eq(go & ~headers.any()),
             self.token.second.eq(second),
             self.token.step.eq(step),
-            self.token.last.eq(beats == 1),
+            self.token.last.eq(Mux(headers.any(), final_header, beats == 1)),
             self.token.element.eq(element),
             self.uses_room.eq(go & ~second),
         ]
@@ -110,7 +117,8 @@ class Issuer(wiring.Component):
         with m.If(ends):
             m.d.sync += active.eq(0)
 
-        # The next frame may begin in the same cycle as the last beat of the previous frame.
+        # The next frame may begin in the same cycle as the last beat of the previous frame, unless
+        # that cycle's token must drop the next frame.
         may = self.frames.valid & (started | onset | forced)
         m.d.comb += [
             self.begun.eq(may & Mux(self.agreed, ends | ~active, ~active)),
@@ -122,14 +130,13 @@ class Issuer(wiring.Component):
         ]
         with m.If(self.begun):
             m.d.sync += started.eq(~frame.final)
-        with m.If(self.reduced):
+        length = (frame.length + (options.beat_bytes - 1)) >> ceil_log2(options.beat_bytes)
+        with m.If(self.begun):
             m.d.sync += [
                 active.eq(1),
                 second.eq(0),
                 headers.eq(options.header_beats),
-                beats.eq(
-                    (frame.length + (options.beat_bytes - 1)) >> ceil_log2(options.beat_bytes)
-                ),
+                beats.eq(Mux(self.agreed, length, 0)),
                 element.eq(element_of(frame.dtype)),
             ]
         self._count(m, active, go, second, started)
@@ -145,10 +152,10 @@ class Issuer(wiring.Component):
         options = self.options
         onset, forced = Signal(), Signal()
         ready, stuck = [], []
-        for fill, finals in zip(self.fills, self.finals, strict=True):
+        for fill, finals, absent in zip(self.fills, self.finals, self.absent, strict=True):
             reached = self.threshold.any() & (fill >= self.threshold)
-            ready.append(reached | finals.any())
-            stuck.append((fill == options.slots) & ~finals.any())
+            ready.append(reached | finals.any() | absent)
+            stuck.append((fill == options.slots) & ~finals.any() & ~absent)
         m.d.sync += [
             onset.eq(Cat(*ready).all() & ~self.begun),
             forced.eq(Cat(*stuck).any() & ~self.begun),
@@ -158,7 +165,7 @@ class Issuer(wiring.Component):
     def _count(
         self, m: Module, active: Signal, go: Signal, second: Signal, started: Signal
     ) -> None:
-        empty = Cat(*(fill == 0 for fill in self.fills))
+        empty = Cat(*(fill == 0 for fill in self.fills)) & ~self.absent
         stalls = self.stalls
         with m.If(active):
             m.d.comb += [
@@ -176,5 +183,9 @@ class Issuer(wiring.Component):
                     m.d.comb += stalls.no_local_data.eq(1)
                 with m.Else():
                     m.d.comb += stalls.adder.eq(1)
-            with m.Elif(~empty.all()):
+            with m.Elif(~(empty | self.absent).all()):
                 m.d.comb += stalls.onset.eq(1)
+        for port in range(self.options.ports):
+            others = Cat(empty[:port], empty[port + 1 :])
+            alone = empty[port] & ~others.any() & ~self.begun & ~active
+            m.d.comb += self.awaited[port].eq(alone)

@@ -1,14 +1,23 @@
 """A port's receiver, which checks frames, buffers valid frames, and counts dropped frames."""
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from slackline.circuit.frame import ALL_REDUCE_SUM, Beat, Frame, FrameReader
-from slackline.circuit.options import ELEMENTS, NodeOptions
+from slackline.circuit.frame import (
+    ALL_REDUCE_SUM,
+    Beat,
+    Frame,
+    FrameReader,
+    after,
+    behind,
+    whole_items,
+)
+from slackline.circuit.node._sender import Repeat
+from slackline.circuit.options import NodeOptions
 from slackline.circuit.proof import assume, claim
 from slackline.wire import MAGIC, VERSION, FrameKind
 
@@ -23,14 +32,16 @@ class Receiver(wiring.Component):
 
     i           stream of Beat; not ready at a frame's start while all slots are in use
     job, epoch  the values that frames must carry
+    first       the number of the first frame after a reset
+    absent      the port takes part in no sum: all its frames are `foreign`
     heads       stream of Frame: the headers of accepted frames, in order
     fill        accepted frames that have not `begun`; `finals` counts those that end a message
     address     of the buffer: beat within slot, slot; `word` is the beat there, a cycle later
     begun       a frame's reduction begins; with `begun_final`, the frame ends its message
     released    a slot is free again
     events      a pulse for each frame: see EVENTS
-    again       stream of sequence numbers of `repeated` frames: the rank seems to lack the sums of
-                those frames
+    again       stream of Repeat for `repeated` frames: the rank seems to lack the sums of those
+                frames
 
     A frame is accepted or dropped two cycles after its last beat. A dropped frame changes nothing
     but the counter of its event: the expected sequence number stays, so the sender must send the
@@ -53,6 +64,8 @@ class Receiver(wiring.Component):
                 "enable": In(1),
                 "job": In(32),
                 "epoch": In(32),
+                "first": In(32),
+                "absent": In(1),
                 "heads": Out(stream.Signature(Frame())),
                 "fill": Out(range(options.slots + 1)),
                 "finals": Out(range(options.slots + 1)),
@@ -61,7 +74,7 @@ class Receiver(wiring.Component):
                 "begun": In(1),
                 "begun_final": In(1),
                 "released": In(1),
-                "again": Out(stream.Signature(32, always_ready=True)),
+                "again": Out(stream.Signature(Repeat(options), always_ready=True)),
                 "events": Out(data.StructLayout(dict.fromkeys(EVENTS, 1))),
             }
         )
@@ -139,13 +152,11 @@ class Receiver(wiring.Component):
         """
         options = self.options
         header, closing = reader.header, reader.closing
-        sizes: dict[int, list[int]] = {4: [], 2: []}
-        for dtype in ELEMENTS:
-            sizes[dtype.itemsize].append(int(dtype))
-        words, halves = (
-            Cat(*(header.dtype == code for code in sizes[size])).any() for size in (4, 2)
-        )
         right, ours, end, damaged = Signal(), Signal(), Signal(65), Signal()
+        begun, latest, expected = Signal(), Signal(32), Signal(32)
+        m.d.comb += expected.eq(Mux(begun, after(latest), self.first))
+        recent, late = Signal(), Signal()
+        steps = behind(header.sequence, expected)
         m.d.sync += [
             right.eq(
                 (header.magic == MAGIC)
@@ -156,22 +167,26 @@ class Receiver(wiring.Component):
                 & (header.chunk == 0)
                 & header.length.any()
                 & (header.length <= options.payload_bytes)
-                & ((words & ~header.length[:2].any()) | (halves & ~header.length[0]))
+                & whole_items(header.dtype, header.length)
             ),
             ours.eq(
                 (header.job == self.job)
                 & (header.epoch == self.epoch)
                 & (header.source == self.rank)
+                & ~self.absent
             ),
             end.eq(header.offset + header.length),
             damaged.eq(self.i.payload.bad),
+            # The number of a frame is compared with the number expected after all earlier frames,
+            # since a header is complete two cycles before its frame is decided about.
+            recent.eq((steps != 0) & (steps <= options.slots) & header.sequence.any()),
+            late.eq(steps != 0),
+            self.again.payload.number.eq(header.sequence),
+            self.again.payload.slot.eq(slot - steps),
         ]
         # The sum is one bit wider than the length, so that no length wraps.
         beats = ((header.length + (options.beat_bytes - 1)) >> ceil_log2(options.beat_bytes))[:32]
         whole = ~reader.cut & (reader.count == beats) & ~damaged & reader.intact
-        expected = Signal(32, init=1)
-        behind = (expected - header.sequence)[:32]
-        m.d.comb += self.again.payload.eq(header.sequence)
         m.submodules.heads = heads = self._heads
         head = data.View(Frame(), heads.w_data)
         with m.If(closing):
@@ -181,13 +196,13 @@ class Receiver(wiring.Component):
                 m.d.comb += self.events.foreign.eq(1)
             with m.Elif(~right | (end > header.total)):
                 m.d.comb += self.events.malformed.eq(1)
-            with m.Elif((behind != 0) & (behind <= options.slots) & header.sequence.any()):
+            with m.Elif(recent):
                 m.d.comb += [self.events.repeated.eq(1), self.again.valid.eq(1)]
-            with m.Elif(behind != 0):
+            with m.Elif(late):
                 m.d.comb += self.events.unordered.eq(1)
             with m.Else():
                 m.d.comb += [self.events.accepted.eq(1), heads.w_en.eq(1)]
-                m.d.sync += [expected.eq(expected + 1), slot.eq(slot + 1)]
+                m.d.sync += [begun.eq(1), latest.eq(header.sequence), slot.eq(slot + 1)]
         final = end == header.total
         m.d.comb += [getattr(head, name).eq(header[name]) for name in _KEPT]
         m.d.comb += head.final.eq(final)

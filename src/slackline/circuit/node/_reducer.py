@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
@@ -15,6 +15,8 @@ from slackline.circuit.proof import claim, ones
 
 __all__ = ["Reducer"]
 
+_NEGATIVE_ZERO = 0x80000000
+"""The fp32 number whose addition changes no number, not even +0 or -0."""
 _READ = 1
 """Cycles from a token (control bits) to the word that the port's buffer returns for it."""
 
@@ -31,6 +33,7 @@ class Reducer(wiring.Component):
                after the previous port, so that the port's word meets the sum so far without a delay
                line
     words      each port's word, a cycle after `now`
+    absent     a bit for each port that takes part in no sum; constant while beats are under way
     headers    stream of header beats; a token with `header` set takes the next one
     o          stream of Beat: reduced frames
 
@@ -59,6 +62,7 @@ class Reducer(wiring.Component):
                 "room": Out(1),
                 "now": Out(Token()).array(options.ports),
                 "words": In(beat).array(options.ports),
+                "absent": In(options.ports),
                 "headers": In(stream.Signature(beat)),
                 "o": Out(stream.Signature(Beat(options.lanes))),
             }
@@ -89,10 +93,10 @@ class Reducer(wiring.Component):
         self._out(m, tokens, wide, platform)
         return m
 
-    def _chain(self, m: Module, tokens: list[data.View]) -> list[Signal]:
+    def _chain(self, m: Module, tokens: list[data.View]) -> list[Value]:
         """Return each lane's sum over all ports, Rounder.LATENCY cycles before the last token."""
         options = self.options
-        wides: list[list[Signal]] = []
+        wides: list[list[Value]] = []
         for port, delay in enumerate(self.delays):
             token = tokens[delay + _READ]
             half = token.element >= Element.BFLOAT16
@@ -100,7 +104,9 @@ class Reducer(wiring.Component):
             for k, word in enumerate(chosen_words(self.words[port], token.second, half)):
                 m.submodules[f"widen_{port}_{k}"] = widen = Widen()
                 m.d.comb += [widen.word.eq(word), widen.element.eq(token.element)]
-                wides[-1].append(widen.wide)
+                later = tokens[delay + _READ + Widen.LATENCY]
+                nothing = Mux(later.element == Element.INT32, 0, _NEGATIVE_ZERO)
+                wides[-1].append(Mux(self.absent[port], nothing, widen.wide))
         sums = wides[0]
         for port in range(1, options.ports):
             token = tokens[self.delays[port] + _READ + Widen.LATENCY]
@@ -124,7 +130,7 @@ class Reducer(wiring.Component):
         written = data.View(beat, results.w_data)
         m.d.comb += [
             written.data.eq(Mux(last.header, self.headers.payload, wide)),
-            written.last.eq(last.last & last.payload),
+            written.last.eq(last.last),
             results.w_en.eq(last.header | (last.payload & last.step)),
             self.headers.ready.eq(last.header),
             self.o.payload.eq(data.View(beat, results.r_data)),

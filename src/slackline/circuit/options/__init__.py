@@ -7,13 +7,14 @@ _ring       the ring NIC
 """
 
 from slackline.circuit.options._beats import LANES, BeatSizes, check_lanes
-from slackline.circuit.options._formats import CANONICAL_NAN, ELEMENTS, Element
+from slackline.circuit.options._formats import CANONICAL_NAN, ELEMENT_BITS, ELEMENTS, Element
 from slackline.circuit.options._node import NodeOptions
 from slackline.circuit.options._ring import RingOptions, sum_bytes
 
 __all__ = [
     "CANONICAL_NAN",
     "ELEMENTS",
+    "ELEMENT_BITS",
     "LANES",
     "BeatSizes",
     "Element",

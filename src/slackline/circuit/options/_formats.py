@@ -4,14 +4,14 @@ from enum import IntEnum
 
 from slackline.wire import DType
 
-__all__ = ["CANONICAL_NAN", "ELEMENTS", "Element"]
+__all__ = ["CANONICAL_NAN", "ELEMENTS", "ELEMENT_BITS", "Element"]
 
 CANONICAL_NAN = 0x7FC00000
 """The only NaN that a lane produces: quiet, positive, with an empty payload."""
 
 
 class Element(IntEnum):
-    """An element type that lanes add; circuits encode it in two bits."""
+    """An element type that lanes add; circuits encode it in ELEMENT_BITS bits."""
 
     FLOAT32 = 0
     INT32 = 1
@@ -23,6 +23,14 @@ class Element(IntEnum):
         """Whether the type has 16 bits: a word then holds two elements, which lanes add in fp32."""
         return self >= Element.BFLOAT16
 
+    @property
+    def bytes(self) -> int:
+        """The size of an element in bytes."""
+        return 2 if self.half else 4
+
+
+ELEMENT_BITS = max(Element).bit_length()
+"""Bits of an Element code in a circuit."""
 
 ELEMENTS = {
     DType.FLOAT32: Element.FLOAT32,
@@ -31,3 +39,6 @@ ELEMENTS = {
     DType.FLOAT16: Element.FLOAT16,
 }
 """The element types that circuits add, by the wire's dtype."""
+
+for _dtype, _element in ELEMENTS.items():
+    assert _dtype.itemsize == _element.bytes, f"{_dtype.name} is no {_element.name}"

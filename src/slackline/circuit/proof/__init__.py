@@ -1,14 +1,14 @@
 """Invariants, written beside the gateware that they describe and compiled for proofs only.
 
 _claims     assertions and assumptions
-_replay     the claim about the replay buffer
+_sums       the claim about the buffer of sums
 """
 
 from slackline.circuit.proof._claims import assume, claim, ones
-from slackline.circuit.proof._replay import ReplayedSums
+from slackline.circuit.proof._sums import SentSums
 
 __all__ = [
-    "ReplayedSums",
+    "SentSums",
     "assume",
     "claim",
     "ones",

@@ -14,7 +14,7 @@ from slackline.circuit.registers._entries import (
     c_entries,
     entry_tables,
 )
-from slackline.circuit.registers._node import node_registers
+from slackline.circuit.registers._node import RESETTING, node_registers
 from slackline.circuit.registers._register import Register, c_header, register_table
 from slackline.circuit.registers._ring import (
     RING_COUNTERS,
@@ -24,6 +24,7 @@ from slackline.circuit.registers._ring import (
 )
 
 __all__ = [
+    "RESETTING",
     "COMPLETION",
     "DESCRIPTOR",
     "RING_COUNTERS",

@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from slackline.circuit.datapath import Adder, Rounder, Widen, chosen_words
-from slackline.circuit.options import Element, RingOptions
+from slackline.circuit.options import ELEMENT_BITS, Element, RingOptions
 from slackline.circuit.ring._layouts import Job
 
 __all__ = ["STALLS", "RingDatapath", "Summed"]
@@ -37,7 +37,14 @@ class _Token(data.StructLayout):
 
     def __init__(self) -> None:
         bits = ("beat", "second", "rounds", "last", "first", "final", "send", "store", "integer")
-        super().__init__({**dict.fromkeys(bits, 1), "element": 2, "widen": 2, "operands": 2})
+        super().__init__(
+            {
+                **dict.fromkeys(bits, 1),
+                "element": ELEMENT_BITS,
+                "widen": ELEMENT_BITS,
+                "operands": 2,
+            }
+        )
 
 
 class RingDatapath(wiring.Component):

@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import data
 
 from slackline.circuit.frame import HEADER, Crc
-from slackline.circuit.options import RingOptions
+from slackline.circuit.options import ELEMENT_BITS, RingOptions
 from slackline.wire import MAGIC, VERSION
 
 __all__ = ["CHECKED", "Arrived", "Descriptor", "DmaRequest", "Job", "Key", "compose", "seal"]
@@ -74,7 +74,7 @@ class Job(data.StructLayout):
         super().__init__(
             {
                 **dict.fromkeys(bits, 1),
-                "element": 2,
+                "element": ELEMENT_BITS,
                 "dtype": 8,
                 "beats": range(options.slot_beats + 1),
                 "key": Key(),

@@ -9,13 +9,14 @@ import numpy.typing as npt
 from slackline.circuit.simulate._build import build, stream_payloads
 from slackline.circuit.simulate._verilog import Verilog
 from slackline.errors import InternalError, TimeoutError, UsageError
-from slackline.wire import HEADER_BYTES, decode
+from slackline.wire import FIELDS, HEADER_BYTES, decode
 
 __all__ = ["Beats", "Simulation"]
 
 Beats = npt.NDArray[np.uint8]
 """An array of beats: each row has the bytes of one beat."""
 
+_LENGTH = next(slice(f.offset, f.offset + f.width) for f in FIELDS if f.name == "length")
 _U8 = ctypes.POINTER(ctypes.c_uint8)
 _U64 = ctypes.POINTER(ctypes.c_uint64)
 _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
@@ -99,10 +100,16 @@ class Simulation:
     def send(self, stream: int, frame: bytes, *, not_before: int = 0, bad: bool = False) -> None:
         """Append a whole frame to the queue of an input, to be offered from cycle `not_before` on.
 
-        With `bad`, the frame is marked as damaged, as a MAC would.
+        With `bad`, the frame is marked as damaged, as a MAC would. So is a frame that ends within
+        its last beat at another byte than its header says, as the bridge from a MAC would.
         """
         self._check(stream)
-        self._call("send_frame", stream, frame, len(frame), not_before, bad)
+        wrong = bad or self._ends_elsewhere(stream, frame)
+        self._call("send_frame", stream, frame, len(frame), not_before, wrong)
+
+    def _ends_elsewhere(self, stream: int, frame: bytes) -> bool:
+        length = int.from_bytes(frame[_LENGTH], "little")
+        return (len(frame) - length) % (self._in_bytes[stream] - 1) != 0
 
     def waiting(self, stream: int) -> int:
         """Return the number of queued beats that an input has not taken yet."""
@@ -121,7 +128,9 @@ class Simulation:
     def frames(self, stream: int) -> list[tuple[bytes, int, int]]:
         """Return the whole frames of an output, each with the cycles of its first and last beat.
 
-        The beats of an incomplete frame are kept for the next call.
+        The beats of an incomplete frame are kept for the next call. Raises InternalError if a frame
+        is marked as damaged, or has more or fewer beats than its header says; use `pull` for such
+        frames.
         """
         beats, cycles = self.pull(stream)
         if stream in self._begun:
@@ -130,7 +139,14 @@ class Simulation:
         found, start = [], 0
         for end in np.flatnonzero(beats[:, -1] & 1):
             data = beats[start : end + 1, :-1].tobytes()
+            if beats[end, -1] & 2:
+                raise InternalError(f"output {stream} gave a frame that is marked as damaged")
             length = HEADER_BYTES + decode(data).length
+            if -(-length // (beats.shape[1] - 1)) != end + 1 - start:
+                raise InternalError(
+                    f"output {stream} gave a frame of {len(data)} bytes in whole beats, but the "
+                    f"frame's header says {length}"
+                )
             found.append((data[:length], int(cycles[start]), int(cycles[end])))
             start = int(end) + 1
         if start < len(beats):

@@ -6,20 +6,22 @@ A "circuit" is simulated by Verilator; a "twin" is its model in Python, equal to
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from slackline.env import NICS, parse_circuit
-from slackline.errors import UsageError
+from slackline.errors import InternalError, TimeoutError, UsageError
 from slackline.nic.offload._device import Device, Node, NodeHost, Post
 from slackline.nic.offload._ring_host import RingHost
-from slackline.wire import DType
+from slackline.wire import DType, FrameKind, decode
 
 if TYPE_CHECKING:
     from slackline.circuit import Checks, NodeOptions, RingDevice, RingOptions, RingPlace, Verilog
 
 __all__ = ["Devices", "Nodes"]
 
+_Counts = Mapping[str, int]
 _log = logging.getLogger("slackline.nic")
 
 _NO_JOB = 0
@@ -170,6 +172,43 @@ class Nodes:
         return _Circuit(cached_node(options), options, epoch)
 
 
+_PROBLEMS = ("malformed", "foreign", "unordered", "awaited", "untaken")
+"""The counters of a node's port that tell why a sum is missing."""
+
+
+def _sums(sets: list[list[bytes]], found: list[bytes], counters: Callable[[], _Counts]) -> None:
+    """Raise InternalError, with the node's reason, unless `found` has a sum of each set."""
+    for number, frame in enumerate(found):
+        if decode(frame).kind is not FrameKind.DATA:
+            raise InternalError(
+                f"the node does not add frames that differ: {_unlike(sets[number])}"
+            )
+    if len(found) < len(sets):
+        named = [
+            f"port {port}: {count} {name}"
+            for port in range(len(sets[0]))
+            for name in _PROBLEMS
+            if (count := counters().get(f"port{port}_{name}", 0))
+        ]
+        raise InternalError(
+            f"the node gave {len(found)} of {len(sets)} sums; its counters: "
+            + (", ".join(named) or "no frame was dropped, and no port waited for")
+        )
+
+
+def _unlike(frames: list[bytes]) -> str:
+    """Return which header fields differ between the first frame and another, with both values."""
+    first, *others = (decode(frame) for frame in frames)
+    names = ("dtype", "tag", "sequence", "offset", "total", "length", "flags")
+    unlike = [
+        f"{name} is {getattr(first, name)!r} at port 0 and {getattr(other, name)!r} at port {port}"
+        for port, other in enumerate(others, 1)
+        for name in names
+        if getattr(first, name) != getattr(other, name)
+    ]
+    return "; ".join(unlike[:3])
+
+
 class _Twin:
     """An aggregation node modelled in Python."""
 
@@ -183,7 +222,15 @@ class _Twin:
         for parts in sets:
             for port, frame in enumerate(parts):
                 found += self._twin.receive(port, frame)
+        _sums(sets, found, self._counters)
         return found
+
+    def _counters(self) -> _Counts:
+        return {
+            f"port{port}_{name}": count
+            for port, events in enumerate(self._twin.events)
+            for name, count in events.items()
+        }
 
     def close(self) -> None:
         """Do nothing: the model in Python holds no resources."""
@@ -197,10 +244,10 @@ class _Circuit:
 
         self._options = options
         self._simulation = Simulation(verilog)
-        registers = {each.name: each.address for each in node_registers(options)}
+        self._registers = {each.name: each.address for each in node_registers(options)}
         settings = {"job": _NO_JOB, "epoch": epoch, "source": _SOURCE, "threshold": 1, "control": 1}
         for name, value in settings.items():
-            self._simulation.write(registers[name], value)
+            self._simulation.write(self._registers[name], value)
 
     def add(self, sets: list[list[bytes]]) -> list[bytes]:
         found: list[bytes] = []
@@ -212,13 +259,18 @@ class _Circuit:
                     self._simulation.send(port, frame)
             beats = len(several) * (options.header_beats + options.slot_beats)
             limit = _CYCLES_A_BEAT * (beats + 100)
-            self._simulation.run(len(several), cycles=limit, frames=True)
+            with suppress(TimeoutError):
+                self._simulation.run(len(several), cycles=limit, frames=True)
             given = [
                 [frame for frame, _, _ in self._simulation.frames(port)]
                 for port in range(options.ports)
             ]
             found += given[0]
+            _sums(several, min(given, key=len), self._counters)
         return found
+
+    def _counters(self) -> _Counts:
+        return {name: self._simulation.read(at) for name, at in self._registers.items()}
 
     def close(self) -> None:
         self._simulation.close()

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Protocol
 
 import slackline._native as _native
-from slackline.wire import HEADER_BYTES, Header, decode, encode
+from slackline.wire import HEADER_BYTES, Header, decode, encode, next_sequence
 
 __all__ = ["Answer", "Device", "DeviceThread", "Key", "Node", "NodeHost", "Post"]
 
@@ -117,8 +117,7 @@ class NodeHost:
             parts = [self._pieces(frame) for _, frame in frames[start : start + self._ports]]
             counts.append(len(parts[0]))
             for pieces in zip(*parts, strict=True):
-                # Sequence number 0 would mark a frame as not numbered.
-                self._number = self._number % 0xFFFFFFFF + 1
+                self._number = next_sequence(self._number)
                 self.added_bytes += sum(len(data) for _, data in pieces)
                 sets.append(
                     [encode(replace(head, sequence=self._number)) + data for head, data in pieces]
