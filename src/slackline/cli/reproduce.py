@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,6 +34,9 @@ def reproduce(
         list[str] | None, typer.Option("--only", metavar="NAME", help="One table; may be repeated.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print sections as in docs/reproduce.md.")
+    ] = False,
     names: Annotated[bool, typer.Option("--list", help="Print the names of all tables.")] = False,
     plot: Annotated[
         Path | None,
@@ -51,17 +55,26 @@ def reproduce(
     from slackline.reproduce import Folder, compare, draw
 
     if context.invoked_subcommand is not None:
-        if only or as_json or names or any(each is not None for each in (plot, source, save)):
+        if (
+            only
+            or as_json
+            or as_markdown
+            or names
+            or any(each is not None for each in (plot, source, save))
+        ):
             raise UsageError(
                 f"options of the tables cannot precede {context.invoked_subcommand}: "
                 f"slackline reproduce {context.invoked_subcommand} --help lists its own"
             )
         return 0
+    if as_json and as_markdown:
+        raise UsageError("--json and --markdown exclude each other: give one of them")
     folder = Folder() if source is None else Folder(source)
     if save is not None:
-        if only or as_json or names or plot is not None:
+        if only or as_json or as_markdown or names or plot is not None:
             raise UsageError(
-                "--save only copies all tables: leave out --only, --json, --list and --plot"
+                "--save only copies all tables: leave out --only, --json, --markdown, --list "
+                "and --plot"
             )
         print(f"{folder.save(save)} files in {save}")
         return 0
@@ -83,11 +96,13 @@ def reproduce(
         except (LinkError, PeerError, TimeoutError) as error:
             print(f"slackline: {table.name}: {error}", file=sys.stderr)
             return 1
-        if not as_json:
+        if as_markdown:
+            print(_markdown(found[-1]))
+        elif not as_json:
             _print(found[-1])
         if plot is not None:
             path = draw(found[-1], plot)
-            if not as_json:
+            if not as_json and not as_markdown:
                 print(f"drawn: {path}\n")
     if as_json:
         print(json.dumps({"tables": [_object(each) for each in found]}))
@@ -142,8 +157,11 @@ def _object(comparison: "Comparison") -> dict[str, Any]:
                 "case": each.row.case,
                 "unit": each.row.unit,
                 "published": each.row.published,
+                "average": each.row.average,
+                "standard_error": each.row.standard_error,
                 "ours": each.ours,
                 "error": each.error,
+                "standard_errors": each.standard_errors,
                 "parameters_given": each.row.given,
                 "deviates": each.deviates,
             }
@@ -153,9 +171,6 @@ def _object(comparison: "Comparison") -> dict[str, Any]:
 
 
 def _print(comparison: "Comparison") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     table = comparison.table
     print(f"{table.name}: {table.title}")
     of_published = f" ({table.published_method})" if table.published_method else ""
@@ -163,27 +178,81 @@ def _print(comparison: "Comparison") -> None:
     print(f"  ours ({table.method}): slackline simulate {table.experiment}")
     for name, values in _flat(comparison.parameters):
         print(f"  {name}: {values}")
-    shown = Table(box=None, pad_edge=False, header_style="")
-    shown.add_column("")
-    for name in ("published", "ours", "error", ""):
-        shown.add_column(name, justify="right")
-    for each in comparison.rows:
-        shown.add_row(*_cells(each))
-    Console(highlight=False, soft_wrap=True, width=_WIDTH).print(shown)
+    for title, head, cells in _parts(comparison):
+        print(f"  {title}:")
+        _print_rows(head, cells)
     if table.explanation:
         print(f"  {' '.join(table.explanation.split())}")
     print()
 
 
-def _cells(each: "ComparedRow") -> tuple[str, ...]:
-    row, error = each.row, each.error
-    return (
-        row.label,
-        "" if row.published is None else f"{show_number(row.published)} {row.unit}",
-        f"{show_number(each.ours)} {row.unit}",
-        "" if error is None else f"{error:+.1%}",
-        "deviates" if each.deviates else "" if row.given or error is None else "fitted",
-    )
+def _print_rows(head: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(box=None, pad_edge=False, header_style="")
+    for number, name in enumerate(head):
+        shown.add_column(name, justify="right" if number else "left")
+    for row in cells:
+        shown.add_row(*row)
+    Console(highlight=False, soft_wrap=True, width=_WIDTH).print(shown)
+
+
+def _markdown(comparison: "Comparison") -> str:
+    """Return a comparison as a section of docs/reproduce.md."""
+    table = comparison.table
+    of_published = f" ({table.published_method})" if table.published_method else ""
+    source = f"{table.title}. Published{of_published}: {table.source}. "
+    source += f"Ours: {table.method}, `{table.experiment}`."
+    found = [f"### {table.name}", textwrap.fill(" ".join(source.split()), 120)]
+    for title, head, cells in _parts(comparison):
+        lines = [f"| {' | '.join(row)} |" for row in ([head[0], *head[1:]], *cells)]
+        lines.insert(1, "|---" * len(head) + "|")
+        found += [f"{title[0].upper()}{title[1:]}:", "\n".join(lines)]
+    if table.explanation:
+        found.append(textwrap.fill(" ".join(table.explanation.split()), 120))
+    return "\n\n".join(found) + "\n"
+
+
+def _parts(
+    comparison: "Comparison",
+) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+    """Return the title, the head and the cells of each table of a comparison."""
+    parts = []
+    for title, rows in (
+        ("predicted", comparison.predicted),
+        ("fitted or assumed", comparison.fitted),
+        ("not published", comparison.unpublished),
+    ):
+        if not rows:
+            continue
+        head: tuple[str, ...] = ("", "published", "ours", "error", "")
+        averages = any(each.row.average is not None for each in rows)
+        if averages:
+            head = ("", "published", "average", "ours", "error", "standard errors", "")
+        if rows == comparison.unpublished:
+            head = ("", "ours")
+        parts.append((title, head, [_cells(each, len(head)) for each in rows]))
+    return parts
+
+
+def _cells(each: "ComparedRow", columns: int) -> tuple[str, ...]:
+    row, error, away = each.row, each.error, each.standard_errors
+
+    def shown(value: float | None) -> str:
+        return "" if value is None else f"{show_number(value)} {row.unit}"
+
+    if columns == 2:
+        return row.label, shown(each.ours)
+    first = [row.label, shown(row.published)]
+    after = [shown(each.ours), "" if error is None else f"{100 * error:+.1f} %"]
+    if columns == 7:
+        spread = "" if row.standard_error is None else f" ± {show_number(row.standard_error)}"
+        first.append(
+            "" if row.average is None else f"{show_number(row.average)}{spread} {row.unit}"
+        )
+        after.append("" if away is None else f"{away:+.1f}")
+    return (*first, *after, "deviates" if each.deviates else "")
 
 
 def _flat(parameters: Mapping[str, Any], path: str = "") -> list[tuple[str, str]]:

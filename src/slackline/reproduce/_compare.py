@@ -25,9 +25,20 @@ class ComparedRow:
 
     @property
     def error(self) -> float | None:
-        """The relative error against the published figure; None where there is none."""
-        published = self.row.published
-        return None if published is None else self.ours / published - 1
+        """The relative error against the measured figure; None where there is none.
+
+        The measured figure is the average of the artifact's iterations, or else the printed figure.
+        """
+        measured = self.row.measured
+        return None if measured is None else self.ours / measured - 1
+
+    @property
+    def standard_errors(self) -> float | None:
+        """The error in standard errors of the artifact's average; None where there is none."""
+        row = self.row
+        if row.average is None or row.standard_error is None:
+            return None
+        return (self.ours - row.average) / row.standard_error
 
     @property
     def deviates(self) -> bool:
@@ -43,6 +54,26 @@ class Comparison:
     parameters: Mapping[str, Any]
     """All keys of the experiment's file."""
     rows: tuple[ComparedRow, ...]
+
+    @property
+    def predicted(self) -> tuple[ComparedRow, ...]:
+        """The rows to which no parameter is fitted: those that deviate first, the worst of all
+        first.
+        """
+        found = [each for each in self.rows if each.error is not None and each.row.given]
+        return tuple(
+            sorted(found, key=lambda each: -abs(each.error or 0) if each.deviates else 0.0)
+        )
+
+    @property
+    def fitted(self) -> tuple[ComparedRow, ...]:
+        """The rows to which a parameter is fitted, or whose parameters are assumed."""
+        return tuple(each for each in self.rows if each.error is not None and not each.row.given)
+
+    @property
+    def unpublished(self) -> tuple[ComparedRow, ...]:
+        """The rows without a published figure."""
+        return tuple(each for each in self.rows if each.error is None)
 
 
 def compare(table: PublishedTable, folder: Folder) -> Comparison:

@@ -39,7 +39,7 @@ def draw(comparison: Comparison, folder: Path) -> Path:
     panel.spines[["top", "right"]].set_visible(False)
     handles, labels = panel.get_legend_handles_labels()
     figure.legend(handles, labels, fontsize=8, frameon=False, loc="outside lower center", ncols=3)
-    numbers = {each.row.label: [each.row.published, each.ours] for each in rows}
+    numbers = {each.row.label: [each.row.measured, each.ours] for each in rows}
     path = folder / f"{comparison.table.name}.svg"
     metadata = {"Date": None, "Creator": None, "Description": json.dumps(numbers)}
     try:
@@ -54,7 +54,7 @@ def draw(comparison: Comparison, folder: Path) -> Path:
 def _bars(panel: "Axes", rows: tuple[ComparedRow, ...]) -> None:
     """Draw two horizontal bars for each row."""
     places = range(len(rows))
-    published = [each.row.published or 0 for each in rows]
+    published = [each.row.measured or 0 for each in rows]
     panel.barh([at - 0.2 for at in places], published, 0.38, label="published", color="#9d9da1")
     panel.barh(
         [at + 0.2 for at in places],
@@ -87,7 +87,7 @@ def _lines(panel: "Axes", rows: tuple[ComparedRow, ...]) -> None:
             label=f"{name}, ours",
         )
         published = [
-            (place, each.row.published) for place, each in points if each.row.published is not None
+            (place, each.row.measured) for place, each in points if each.row.measured is not None
         ]
         if published:
             panel.plot(

@@ -11,7 +11,9 @@ unit = "ms"
 
 [[row]]
 case = "1F1B, last link 30ms"             of the experiment
-published = 1580
+published = 1580                          as the publication prints it
+average = 1579.9                          of the iterations in its artifact
+standard_error = 1.5                      of this average
 """
 
 import math
@@ -61,10 +63,20 @@ class PublishedRow:
     """"ratio": the figure of `against` over that of `case`; "reduction": the share of the figure of
     `against` that `case` saves."""
     published: float | None
+    """The figure as the publication prints it."""
+    average: float | None
+    """The average of the iterations in the publication's artifact, if it has them."""
+    standard_error: float | None
+    """The standard error of `average`."""
     given: bool
     """Whether all parameters of this row come from the source or from other rows; otherwise some
     parameters are fitted to this row or assumed."""
     unit: str
+
+    @property
+    def measured(self) -> float | None:
+        """The figure to compare with: the average of the iterations, or else the printed one."""
+        return self.published if self.average is None else self.average
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +122,7 @@ def read_table(content: str, name: str) -> PublishedTable:
     rows = tuple(_row(each, figure, unit, given) for each in top.tables("row"))
     if not rows:
         raise top.wrong(UsageError("at least one [[row]] is needed"))
-    unpublished = all(row.published is None for row in rows)
+    unpublished = all(row.published is None and row.average is None for row in rows)
     published_method = top.take(
         "published_method", one_of(*_PUBLISHED_METHODS), "" if unpublished else None
     )
@@ -143,12 +155,16 @@ def _row(table: Table, figure: str, unit: str, given: bool) -> PublishedRow:
         against=against,
         derived=derived,
         published=table.take_if_there("published", _number),
+        average=table.take_if_there("average", _number),
+        standard_error=table.take_if_there("standard_error", _number),
         given=table.take("given", boolean, given),
         unit={"": table.take("unit", one_of(*UNITS), unit), "reduction": "%", "ratio": "x"}[
             derived
         ],
     )
     table.end()
+    if (found.average is None) != (found.standard_error is None):
+        raise table.wrong(UsageError("average and standard_error belong together: give both"))
     return found
 
 

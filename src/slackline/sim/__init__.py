@@ -16,6 +16,8 @@ _flows.py       an all_reduce round a ring of hosts, simulated as flows instead 
 _calibration.py the measured costs of a host, and simulated hosts drawn from them
 _training.py    training steps of data-parallel ranks
 _aggregation.py a model of an aggregation node whose workers send at their own pace
+_sharing.py     transfers that share a host's memory, cores and NIC
+_delegation.py  messages that helper processes carry through the hosts' memory
 _network.py     channels of a pipeline: latency, rate, a queue in order, changes over time
 _pipeline.py    pipeline plans run in their fixed order or as inputs become ready
 _hybrid.py      replicas of a pipeline on the same fabric
@@ -28,6 +30,7 @@ from slackline.sim._alike import simulate_alike
 from slackline.sim._bound import Bound, lower_bound
 from slackline.sim._calibration import CALIBRATION_VERSION, Costs, HostCalibration, Spread
 from slackline.sim._collective import CollectiveRun, simulate_collective
+from slackline.sim._delegation import Delegation
 from slackline.sim._events import EventQueue
 from slackline.sim._execution import Arithmetic, SentFrame, Symbols
 from slackline.sim._fabric import Fabric, Framing, Host
@@ -57,6 +60,7 @@ __all__ = [
     "Channel",
     "CollectiveRun",
     "Costs",
+    "Delegation",
     "EventQueue",
     "Experiment",
     "Fabric",

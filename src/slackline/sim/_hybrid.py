@@ -186,7 +186,9 @@ class _Hybrid:
         rank = self._plan.placement[stage]
         return tuple(replica * self._plan.ranks + rank for replica in range(replicas))
 
-    def _compute(self, replica: int, rank: int, work_ps: int, then: Callable[[], None]) -> None:
+    def _compute(
+        self, replica: int, rank: int, _: Instruction, work_ps: int, then: Callable[[], None]
+    ) -> None:
         self._machine.compute(replica * self._plan.ranks + rank, work_ps, then)
 
     def _transfer(self, replica: int, rank: int, to: int, instruction: Instruction) -> None:

@@ -18,6 +18,7 @@ from typing import Literal, Self
 from slackline.errors import UsageError
 from slackline.faults import NOTHING, Effects, Plan
 from slackline.plan.pipeline import Scenario
+from slackline.sim._delegation import Delegation
 
 __all__ = ["Channel", "ChannelState", "Direction", "Network", "Turn"]
 
@@ -86,6 +87,9 @@ class Network:
     """Whether a message leaves only when the message before it has arrived."""
     half_duplex: bool = False
     """Whether messages of both directions of a link take turns."""
+    delegation: Delegation | None = None
+    """The helper processes that carry all messages, in place of the ranks' devices; `serial`,
+    `half_duplex` and `head_of_line` have no effect then."""
     seed: int = 0
     """The seed of jitter: the same seed gives the same trace."""
 

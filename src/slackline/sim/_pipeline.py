@@ -22,13 +22,15 @@ from slackline.plan.pipeline import (
     held_after,
     planned_waits_ps,
 )
+from slackline.sim._delegation import Delegates
 from slackline.sim._events import Clock, EventQueue
 from slackline.sim._network import Channel, ChannelState, Network, Turn
 
 __all__ = ["PipelineExecution", "Run", "Span", "simulate"]
 
-Compute = Callable[[int, int, Callable[[], None]], None]
-"""A function (rank, picoseconds, then): computes on the rank for that time, then calls `then`."""
+Compute = Callable[[int, Instruction, int, Callable[[], None]], None]
+"""A function (rank, instruction, picoseconds, then): brings the instruction's input to the rank's
+device, computes for that time, then calls `then`."""
 Transfer = Callable[[int, int, Instruction], None]
 """A function that sends an instruction's result to another rank, and calls `arrived` when the
 result arrives."""
@@ -36,7 +38,10 @@ result arrives."""
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """An instruction that was computed, with its start and end."""
+    """An instruction that was computed, with its start and end.
+
+    The copy of a delegated message to the device is a part of the instruction that needs it.
+    """
 
     instruction: Instruction
     start_ps: int
@@ -87,10 +92,13 @@ def simulate(
         )
     events = EventQueue()
 
-    def compute(rank: int, work_ps: int, then: Callable[[], None]) -> None:
-        events.at(events.now_ps + work_ps, then)
+    channels = _Channels(events, network, plan)
 
-    channels = _Channels(events, network)
+    def compute(
+        rank: int, instruction: Instruction, work_ps: int, then: Callable[[], None]
+    ) -> None:
+        channels.fetch(rank, instruction, lambda: events.at(events.now_ps + work_ps, then))
+
     execution = PipelineExecution(
         events,
         plan,
@@ -196,7 +204,8 @@ class PipelineExecution:
             return
         self._busy[rank] = True
         work_ps = duration_ps(instruction, self._scenario)
-        self._compute(rank, work_ps, partial(self._ended, rank, instruction, now_ps))
+        ended = partial(self._ended, rank, instruction, now_ps)
+        self._compute(rank, instruction, work_ps, ended)
 
     def _next(self, rank: int, now_ps: int) -> Instruction | None:
         """Return the instruction that the rank starts now; None where the rank waits.
@@ -250,8 +259,8 @@ class _Channels:
 
     execution: PipelineExecution
 
-    def __init__(self, events: EventQueue, network: Network) -> None:
-        self._events, self._network = events, network
+    def __init__(self, events: EventQueue, network: Network, plan: PipelinePlan) -> None:
+        self._events, self._network, self._plan = events, network, plan
         random = Random(network.seed)
         down = [Turn() for _ in network.forward]
         up = down if network.half_duplex else [Turn() for _ in network.backward]
@@ -264,14 +273,31 @@ class _Channels:
 
         self._down, self._up = states(network.forward, down), states(network.backward, up)
         self._behind: dict[int, ChannelState] = {}
+        given = network.delegation
+        self._delegates = None if given is None else Delegates(events, given, plan.ranks)
+
+    def fetch(self, rank: int, instruction: Instruction, then: Callable[[], None]) -> None:
+        """Copy an instruction's input to the rank's device, if delegates have carried it."""
+        link, other = _origin(instruction, self._plan.stages)
+        if self._delegates is None or link is None or self._plan.placement[other] == rank:
+            then()
+        else:
+            self._delegates.copy(rank, self._bytes(link), then)
 
     def transfer(self, rank: int, to: int, instruction: Instruction) -> None:
         """Send a result; with head-of-line blocking the sender may have to stop."""
         forward = instruction.kind is Kind.F
         link = instruction.stage if forward else instruction.stage - 1
         state = (self._down if forward else self._up)[link]
-        sizes, now_ps = self._network.message_bytes, self._events.now_ps
-        arrival_ps = state.send(now_ps, sizes[link] if sizes else 0)
+        nbytes, now_ps = self._bytes(link), self._events.now_ps
+        if self._delegates is not None:
+            channel = (self._network.forward if forward else self._network.backward)[link]
+            arrived = partial(self.execution.arrived, to, instruction)
+            self._delegates.send(
+                rank, to, nbytes, lambda: channel.latency_at(self._events.now_ps), arrived
+            )
+            return
+        arrival_ps = state.send(now_ps, nbytes)
         if arrival_ps == now_ps:
             self._arrived(rank, to, instruction, state)
             return
@@ -280,9 +306,26 @@ class _Channels:
             self._behind[rank] = state
             self.execution.block(rank)
 
+    def _bytes(self, link: int) -> int:
+        sizes = self._network.message_bytes
+        return sizes[link] if sizes else 0
+
     def _arrived(self, sender: int, to: int, instruction: Instruction, state: ChannelState) -> None:
         state.under_way -= 1
         self.execution.arrived(to, instruction)
         if self._behind.get(sender) is state:
             del self._behind[sender]
             self.execution.unblock(sender)
+
+
+def _origin(instruction: Instruction, stages: int) -> tuple[int | None, int]:
+    """Return the link that the input of an instruction crosses, and the stage that sends it.
+
+    The link is None where the input comes from the same stage.
+    """
+    stage = instruction.stage
+    if instruction.kind is Kind.F and stage > 0:
+        return stage - 1, stage - 1
+    if instruction.kind.backward and stage + 1 < stages:
+        return stage, stage + 1
+    return None, stage

@@ -41,7 +41,7 @@ def test_a_table_has_parameters_figures_and_errors(capsys: pytest.CaptureFixture
         "backward_weight 10ms"
     )
     assert "iteration.network: name first link, links 0, delay 0ms 10ms 20ms" in lines
-    assert "zero bubble, first link 20ms 440 ms 440 ms +0.0%" in lines
+    assert "zero bubble, first link 20ms 440 ms 440 ms +0.0 %" in lines
     assert "auto within 8 activations, first link 20ms 410 ms" in lines
 
 
@@ -84,7 +84,8 @@ def test_an_option_that_a_copy_does_not_take_is_refused(
 ) -> None:
     assert main(["reproduce", "--save", str(tmp_path / "copy"), *further]) == 2
     assert capsys.readouterr().err == (
-        "slackline: --save only copies all tables: leave out --only, --json, --list and --plot\n"
+        "slackline: --save only copies all tables: leave out --only, --json, --markdown, --list "
+        "and --plot\n"
     )
     assert not (tmp_path / "copy").exists()
 

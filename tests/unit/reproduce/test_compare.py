@@ -140,7 +140,7 @@ def test_a_folder_with_files_is_not_overwritten(tmp_path: Path) -> None:
             f"{TABLE}{ROW}publisht = 1\n",
             'mine.toml: [row 0] does not take the key "publisht"; it takes '
             "case, against, label, figure, "
-            "published, given, unit",
+            "published, average, standard_error, given, unit",
         ),
         (
             f'{TABLE}speed = "high"\n{ROW}',

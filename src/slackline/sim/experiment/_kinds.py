@@ -20,7 +20,7 @@ from slackline.sim._hybrid import simulate_hybrid
 from slackline.sim._operation import Operation
 from slackline.sim._training import Layer, Policy, simulate_training
 from slackline.sim.experiment._case import Case, Figures, each_value
-from slackline.sim.experiment._links import iteration_cases, job_cases
+from slackline.sim.experiment._iteration import iteration_cases, job_cases
 from slackline.sim.experiment._node import node_cases
 
 __all__ = ["ALONE", "KINDS"]
