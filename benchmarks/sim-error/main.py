@@ -35,6 +35,7 @@ from cases import (
     LONG,
     MODELS,
     NIC_CUT,
+    NOT_FITTED,
     PARTS,
     PIPELINES,
     QUICK,
@@ -55,6 +56,7 @@ from predictions import (
 )
 from recorded import compare_recorded
 from results import Comparison, table_of, targets_of
+from unfitted import Predicted, predictions, table_of_predictions, targets_of_predictions
 
 from slackline.errors import UsageError
 from slackline.lab import Lab, LabOptions
@@ -152,6 +154,8 @@ def run(options: Options) -> tuple[list[Comparison], list[str]]:
     Returns the comparisons, and sentences about the figures that were found by calibration.
     """
     parts = parts_of(options)
+    if parts == (NOT_FITTED,):
+        return [], []
     effort = QUICK if options.quick else FULL
     with Lab(LabOptions(hosts=HOSTS + 1, rate=RATE_BPS, burst=BURST_BYTES)) as lab:
         measured = measure.all_reduces(lab, (SHORT, LONG), effort)
@@ -202,11 +206,17 @@ def main() -> None:
             found, notes = run(options)
         except UsageError as error:
             reason = str(error)
-    rows = [each.row() for each in found]
-    known = {each.part for each in found}
+    predicted: list[Predicted] = []
+    if NOT_FITTED in parts_of(options) and not options.measured:
+        predicted = predictions(options.quick)
+    rows = [each.row() for each in found] + [each.report_row() for each in predicted]
+    known = {each.part for each in found} | {NOT_FITTED for _ in predicted[:1]}
     rows += [Row(labels={"part": part}, skipped=reason) for part in PARTS if part not in known]
-    report = Report(machine=machine, rows=rows, targets=targets_of(found))
-    report.print([table_of(found)], options, notes)
+    targets = [*targets_of(found), *targets_of_predictions(predicted)]
+    report = Report(machine=machine, rows=rows, targets=targets)
+    tables = [table_of(found)] if found or not predicted else []
+    tables += [table_of_predictions(predicted)] if predicted else []
+    report.print(tables, options, notes)
 
 
 if __name__ == "__main__":

@@ -28,10 +28,33 @@ PHASES = (
 DEVIATIONS = {
     "job-phases": {f"adaptation and delegation, {phase}" for phase in PHASES},
     "job-with-crash": {"adaptation and delegation"},
-    "pipeline-14b": {"adaptation and delegation, last link 60ms"},
+    "pipeline-14b": {
+        "adaptation and delegation, last link 60ms",
+        "delegation, no slow link, iterations 11 to 15",
+    },
     "pipeline-14b-slow-links": {
         "zero bubble, links 0, 3, 6 30ms",
         "adaptation and delegation, links 0, 3, 6 30ms",
+    },
+    "pipeline-30b": {
+        "zero bubble, last link 30ms",
+        "delegation, first link 30ms",
+        "delegation, first link 60ms",
+        "delegation, last link 30ms",
+        "delegation, last link 60ms",
+        "adaptation and delegation, first link 60ms",
+        "adaptation and delegation, last link 30ms",
+        "adaptation and delegation, last link 60ms",
+        "delegation, no slow link",
+        "delegation, no slow link, iterations 11 to 15",
+    },
+    "pipeline-60b": {
+        "delegation, first link 60ms",
+        "delegation, last link 60ms",
+        "adaptation and delegation, first link 60ms",
+        "adaptation and delegation, last link 30ms",
+        "adaptation and delegation, last link 60ms",
+        "delegation, no slow link",
     },
     "pipeline-last-link": {"adaptation and delegation, last link 60ms"},
     "pipeline-on-a-lab": {
@@ -143,3 +166,38 @@ def test_rows_that_miss_come_first_and_the_fitted_rows_stand_apart() -> None:
     assert [each.deviates for each in found.predicted] == [True, True, False]
     assert [each.row.label for each in found.fitted] == ["no slow link"]
     assert len(found.predicted + found.fitted + found.unpublished) == len(found.rows)
+
+
+SMALL = {f"pipeline-{each}" for each in ("7b", "14b", "7b-slow-links", "14b-slow-links")}
+GROUPS = {
+    "delegation and adaptation, 140 B": ({"job-phases"}, True),
+    "delegation and adaptation, 30 B and 60 B": ({"pipeline-30b", "pipeline-60b"}, True),
+    "delegation and adaptation, 7 B and 14 B": (SMALL | {"pipeline-last-link"}, True),
+    "1F1B and zero bubble, 30 B and 60 B": ({"pipeline-30b", "pipeline-60b"}, False),
+    "1F1B and zero bubble, 7 B and 14 B": (SMALL | {"pipeline-last-link"}, False),
+    "1F1B, 140 B": ({"job-phases"}, False),
+}
+"""The groups of predicted rows of the page: their tables, and whether messages are delegated."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_page_has_the_mean_and_the_worst_error_of_each_group(group: str) -> None:
+    tables, delegated = GROUPS[group]
+    errors = [
+        100 * abs(each.error or 0)
+        for name in tables
+        for each in compared(name).predicted
+        if ("delegation" in each.row.case) == delegated
+    ]
+    mean, worst = sum(errors) / len(errors), max(errors)
+    text = (Path(__file__).parents[3] / "docs" / "reproduce.md").read_text()
+    assert f"| {group} | {len(errors)} | {mean:.1f} % | {worst:.1f} %: " in text
+
+
+@pytest.mark.slow
+def test_the_page_counts_the_predicted_rows_that_are_close() -> None:
+    rows = [each for name in TABLES for each in compared(name).predicted]
+    close = sum(not each.deviates for each in rows)
+    text = (Path(__file__).parents[3] / "docs" / "reproduce.md").read_text()
+    assert f"{close} of {len(rows)} predicted figures are within 5 %" in text
