@@ -169,10 +169,18 @@ class _Module(ReduceScatter):
         """Prepare for a part."""
         self.times, self._last = 0, last
 
-    def load(self, targets: list[Tensor], sources: list[Tensor]) -> None:
-        """Fill the gradients with zeros if the present part has none."""
-        if not self.times:
-            self.flat.zero_()
+    def take(self) -> Tensor:
+        """Return the gradients of the present part, zeros if it has none."""
+        return self.flat if self.times else self.flat.zero_()
+
+    def body_in(self, flat: Tensor) -> Tensor:
+        return flat
+
+    def tell(self, flat: Tensor, count: int) -> None:
+        """Do nothing: each part has gradients or zeros."""
+
+    def add_count(self, count: int) -> None:
+        """Do nothing: each part has gradients or zeros."""
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> Tensor:
         return torch.empty(*size, dtype=dtype, device=device)

@@ -24,6 +24,7 @@ from slackline.errors import UsageError
 from slackline.overlap._buffers import Places
 from slackline.overlap._recorder import Recorder
 from slackline.overlap._weights import Weights
+from slackline.overlap.exchange import PartGradient, Whole
 from slackline.overlap.reduction import Divisor
 
 if TYPE_CHECKING:
@@ -44,28 +45,23 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 """The types of buffers that are averaged."""
 
 
-class PartGradient(Protocol):
-    """A gradient, or several that lie together, of one virtual rank after the other."""
+class _Gradient(PartGradient, Protocol):
+    """The gradient of a parameter, or several that lie together."""
 
     name: str
     parameter: Tensor
     """The parameter whose `grad` is None before each virtual rank."""
-    flat: Tensor
-    """The gradient's memory of the exchange."""
 
     @property
     def reduced_before(self) -> bool:
         """Whether a reduced gradient is kept, to which further ones are added."""
-
-    def load(self, targets: list[Tensor], sources: list[Tensor]) -> None:
-        """Prepare `flat` for a fold; the caller then copies `sources` to `targets`."""
 
 
 class PartGradients(Protocol):
     """Gradients of a model from one virtual rank after the other."""
 
     @property
-    def states(self) -> Sequence[PartGradient]:
+    def states(self) -> Sequence[_Gradient]:
         """The state of each gradient."""
 
     @property
@@ -195,6 +191,9 @@ class VirtualRanks:
         self._buffers = _Buffers(module, exchange, key)
         self._divide = divide
         self._weights = Weights(exchange, key + len(FLOATS)) if divide is not None else None
+        flats = [] if self._weights is None else [self._weights.flat]
+        self._wholes = [Whole(flat) for flat in (*self._buffers.flats, *flats)]
+        """What each virtual rank adds besides its gradients."""
         self._current: VirtualRank | None = None
 
     @property
@@ -286,7 +285,6 @@ class VirtualRanks:
         else:
             self._finish(part)
             self._fold()
-            self._clear()
 
     def weigh(self, part: VirtualRank, value: float | Tensor) -> float:
         """Take the weight of a virtual rank; that of the last one begins the sum of all."""
@@ -331,6 +329,8 @@ class VirtualRanks:
         """Complete the gradients of a part that is not the last one."""
         for reducer in self._reducers:
             reducer.finish_all()
+            if self._exchange.folded:
+                continue  # No gradient was left when this step's first part ended.
             for state in reducer.states:
                 if state.reduced_before:
                     raise UsageError(
@@ -340,16 +340,8 @@ class VirtualRanks:
 
     def _fold(self) -> None:
         """Take the gradients of a virtual rank that is not the last one as a node of the tree."""
-        targets, sources = list[Tensor](), list[Tensor]()
-        for reducer in self._reducers:
-            for state in reducer.states:
-                state.load(targets, sources)
-        with torch.no_grad():
-            if targets:
-                torch._foreach_copy_(targets, sources)
-        flats = [state.flat for reducer in self._reducers for state in reducer.states]
-        weights = [] if self._weights is None else [self._weights.flat]
-        self._exchange.fold([*flats, *self._buffers.flats, *weights])
+        states = [state for reducer in self._reducers for state in reducer.states]
+        self._exchange.fold([*states, *self._wholes])
 
     def _clear(self) -> None:
         """Begin anew with the gradients of the next part."""
@@ -398,6 +390,8 @@ class _Buffers:
 
     def restore(self) -> None:
         """Give the buffers the values that they had at the beginning of the step."""
+        if not self._before:
+            return
         floats, others = self._all()
         with torch.no_grad():
             for buffer, before in zip((*floats, *others), self._before, strict=True):
@@ -405,6 +399,8 @@ class _Buffers:
 
     def pack(self, *, first: bool) -> None:
         """Copy the buffers of a virtual rank to `flats`; `first` if it is the first of all."""
+        if not self._before:
+            return
         floats, others = self._all()
         if first:
             self._first = [buffer.clone() for buffer in others]
@@ -453,9 +449,10 @@ def seed_of(*of: object) -> int:
 @contextmanager
 def random_numbers(seed: int) -> Iterator[None]:
     """Let torch's random numbers on the CPU begin with a seed; restore their state at the end."""
-    before = torch.get_rng_state()
-    torch.default_generator.manual_seed(seed)
+    generator = torch.default_generator
+    before = generator.get_state()
+    generator.manual_seed(seed)
     try:
         yield
     finally:
-        torch.set_rng_state(before)
+        generator.set_state(before)

@@ -2,6 +2,7 @@
 
 _interface      the interface, and its implementation on a NIC engine
 _nodes          its variant in which a rank has several virtual ranks
+  _part_sums    the sums of its virtual ranks, in the order of the tree
 _pending        the handle of a reduction
 _staged         the one on a NIC engine, for gradients on an accelerator
 _process_group  its implementation on a torch process group
@@ -18,6 +19,7 @@ from slackline.overlap.exchange._narrow import check_communicate, sent_type
 from slackline.overlap.exchange._nodes import NodeExchange
 from slackline.overlap.exchange._opening import open_exchange
 from slackline.overlap.exchange._order import InOrder
+from slackline.overlap.exchange._part_sums import PartGradient, Whole
 from slackline.overlap.exchange._pending import Pending
 from slackline.overlap.exchange._rank_averages import Average, RankAverages
 
@@ -26,8 +28,10 @@ __all__ = [
     "Exchange",
     "InOrder",
     "NodeExchange",
+    "PartGradient",
     "Pending",
     "RankAverages",
+    "Whole",
     "check_communicate",
     "is_dense",
     "layout",

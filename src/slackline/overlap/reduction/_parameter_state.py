@@ -12,6 +12,7 @@ posts the buffer's reduction and waits for its end, alone or together with adjac
 """
 
 import ctypes
+import sys
 from enum import Enum
 from functools import cache
 from typing import Any
@@ -57,6 +58,13 @@ _CELLS: dict[int, Any] = {
 def marks(dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return 0 and 1 on a device, of which one is the final element of each buffer there."""
     return torch.tensor([0, 1], dtype=dtype, device=device)
+
+
+@cache
+def _bits(count: int, dtype: torch.dtype) -> int:
+    """Return the bits of a small number as an element of a buffer, as an unsigned integer."""
+    memory = torch.tensor([count], dtype=dtype, device="cpu")
+    return int.from_bytes(ctypes.string_at(memory.data_ptr(), dtype.itemsize), sys.byteorder)
 
 
 def flat_request(parameter: Tensor) -> tuple[int, torch.dtype]:
@@ -201,12 +209,44 @@ class ParameterState:
         try:
             parameter.grad = view
         except RuntimeError as error:
-            raise UsageError(
-                f"the gradient of {self.name!r} must stay {view.dtype} on {view.device} as it "
-                f"was when the model was wrapped, not become {grad.dtype} on {grad.device}"
-            ) from error
+            raise self._unlike(grad) from error
         targets.append(view)
         sources.append(grad.detach() if grad.requires_grad else grad)
+
+    def take(self) -> Tensor | None:
+        """Return the parameter's `grad`; None takes its place.
+
+        Raises UsageError for a gradient of another layout, type or device.
+        """
+        parameter = self.parameter
+        grad = parameter.grad
+        if grad is None:
+            return None
+        if grad.layout is not torch.strided:
+            raise UsageError(f"the gradient of {self.name!r} must be dense, not {grad.layout}")
+        if grad.dtype is not self._view.dtype:
+            raise self._unlike(grad)
+        parameter.grad = None
+        return grad.detach() if grad.requires_grad else grad
+
+    def body_in(self, flat: Tensor) -> Tensor:
+        """Return the gradient's elements, in its shape, in a buffer of the same layout."""
+        body = flat[:-1]
+        parameter = self.parameter
+        if parameter.is_complex():
+            body = torch.view_as_complex(body.view(-1, 2))
+        return body.as_strided(parameter.shape, parameter.stride())
+
+    def tell(self, flat: Tensor, count: int) -> None:
+        """Set the final element of a buffer of the same layout."""
+        flat[-1:].fill_(count)
+
+    def add_count(self, count: int) -> None:
+        """Add the number of virtual ranks with a gradient to the buffer's final element."""
+        if self._cell is not None:
+            self._cell.value = _bits(count + self._present, self.flat.dtype)
+        elif count:
+            self.flat[-1:].add_(count)
 
     def posted(self) -> None:
         """Record that the buffer that `load` has prepared is being reduced, until `reduced`."""
@@ -297,12 +337,15 @@ class ParameterState:
         if grad is not None and grad.data_ptr() == self._address:
             self.parameter.grad = grad.detach().clone()
 
+    def _unlike(self, grad: Tensor) -> UsageError:
+        view = self._view
+        return UsageError(
+            f"the gradient of {self.name!r} must stay {view.dtype} on {view.device} as it was when "
+            f"the model was wrapped, not become {grad.dtype} on {grad.device}"
+        )
+
     def _make_view(self) -> Tensor:
-        body = self.flat[:-1]
-        parameter = self.parameter
-        if parameter.is_complex():
-            body = torch.view_as_complex(body.view(-1, 2))
-        return body.as_strided(parameter.shape, parameter.stride())
+        return self.body_in(self.flat)
 
     def _tell(self, present: int, targets: list[Tensor], sources: list[Tensor]) -> None:
         """Set the buffer's final element, which tells the other ranks of a gradient.
