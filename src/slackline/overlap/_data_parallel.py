@@ -150,7 +150,7 @@ class DataParallel(nn.Module):
         Blocks until all ranks have made the same call. Raises UsageError for a model that cannot be
         wrapped, and with `communicate` for gradients of float64, for a group of a torch backend
         other than slackline, and for more than 256 ranks; with `virtual_ranks` for fewer virtual
-        ranks than ranks, for another backend, for a device, for `communicate`, and for a model with
+        ranks than ranks, for another backend, for `communicate`, and for a model with
         SyncBatchNorm. Raises MismatchError if the ranks' models, or their values of `communicate`,
         `virtual_ranks`, `seed` or `weighted`, differ.
         """

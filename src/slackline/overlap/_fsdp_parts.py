@@ -176,10 +176,7 @@ class _Module(ReduceScatter):
     def body_in(self, flat: Tensor) -> Tensor:
         return flat
 
-    def tell(self, flat: Tensor, count: int) -> None:
-        """Do nothing: each part has gradients or zeros."""
-
-    def add_count(self, count: int) -> None:
+    def tell(self, flat: Tensor, count: int, targets: list[Tensor], sources: list[Tensor]) -> None:
         """Do nothing: each part has gradients or zeros."""
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -54,6 +54,12 @@ class HookedParts:
         ranks, and MismatchError if the ranks have other numbers.
         """
         check_virtual_ranks(module, virtual_ranks, seed, None)
+        for name, parameter in module.named_parameters():
+            if parameter.device.type != "cpu":
+                raise UsageError(
+                    f"{name!r} is on {parameter.device}: the virtual ranks of torch's own wrappers "
+                    "need a model in the CPU's memory; DataParallel also takes one on a device"
+                )
         exchange: Any = open_exchange(
             module, group, spare_keys=len(FLOATS), virtual_ranks=virtual_ranks
         )

@@ -13,9 +13,10 @@ are added in a fixed tree over the virtual ranks (`slackline.plan.collective.Sum
 """
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -186,6 +187,7 @@ class VirtualRanks:
         self.evidence: Evidence | None = None
         """What the training shows of its bits; None for nothing."""
         self._random = ExitStack()
+        self._generators = _generators(module)
         self._order: tuple[tuple[int, int], Tensor] | None = None
         """The latest epoch and length, with the order of its samples."""
         self._buffers = _Buffers(module, exchange, key)
@@ -245,7 +247,8 @@ class VirtualRanks:
             self._exchange.expect_last()
         self._synchronize(last)
         self._buffers.restore()
-        numbers = random_numbers(seed_of("numbers", self.seed, part.step, part.number))
+        seed = seed_of("numbers", self.seed, part.step, part.number)
+        numbers = random_numbers(seed, self._generators)
         self._random.enter_context(numbers)
         if self.evidence is not None and not part.probe:
             self.evidence.part_began(part.step, part.number)
@@ -447,12 +450,37 @@ def seed_of(*of: object) -> int:
 
 
 @contextmanager
-def random_numbers(seed: int) -> Iterator[None]:
-    """Let torch's random numbers on the CPU begin with a seed; restore their state at the end."""
-    generator = torch.default_generator
-    before = generator.get_state()
-    generator.manual_seed(seed)
+def random_numbers(seed: int, generators: Sequence[torch.Generator] = ()) -> Iterator[None]:
+    """Let torch's random numbers begin with a seed; restore their states at the end.
+
+    They are those of the CPU's default generator and of further `generators`.
+    """
+    every = [torch.default_generator, *generators]
+    before = [generator.get_state() for generator in every]
+    for generator in every:
+        generator.manual_seed(seed)
     try:
         yield
     finally:
-        generator.set_state(before)
+        for generator, state in zip(every, before, strict=True):
+            generator.set_state(state)
+
+
+def _generators(module: nn.Module) -> list[torch.Generator]:
+    """Return the default generator of each device that a model uses, but for the CPU.
+
+    Raises UsageError for a device whose generators torch does not show.
+    """
+    tensors = itertools.chain(module.parameters(), module.buffers())
+    devices = {each.device for each in tensors if each.device.type not in ("cpu", "meta")}
+    found = list[torch.Generator]()
+    for device in sorted(devices, key=str):
+        backend: Any = torch.get_device_module(device)
+        if not hasattr(backend, "default_generators"):
+            raise UsageError(
+                f"virtual ranks cannot set the random numbers of {device}: move the model to the "
+                "CPU or to a CUDA device"
+            )
+        index = backend.current_device() if device.index is None else device.index
+        found.append(backend.default_generators[index])
+    return found

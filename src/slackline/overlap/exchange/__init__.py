@@ -5,6 +5,7 @@ _nodes          its variant in which a rank has several virtual ranks
   _part_sums    the sums of its virtual ranks, in the order of the tree
 _pending        the handle of a reduction
 _staged         the one on a NIC engine, for gradients on an accelerator
+_staged_nodes   the one of several virtual ranks, for gradients on an accelerator
 _process_group  its implementation on a torch process group
 _opening        the choice of one of them
 _narrow         gradients that travel as bf16

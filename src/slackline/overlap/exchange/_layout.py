@@ -6,7 +6,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-__all__ = ["is_dense", "laid_out", "layout", "spanned", "zeros"]
+__all__ = ["is_dense", "laid_out", "layout", "on", "spanned", "zeros"]
 
 _LINE_BYTES = 64
 
@@ -21,7 +21,7 @@ def layout(sizes: Sequence[int]) -> tuple[list[int], int]:
     return ends[:-1], ends[-1]
 
 
-def _on(storage: torch.UntypedStorage, offset: int, count: int, dtype: torch.dtype) -> Tensor:
+def on(storage: torch.UntypedStorage, offset: int, count: int, dtype: torch.dtype) -> Tensor:
     """Return a tensor on the memory of `storage` that has a version counter of its own.
 
     `offset` is in bytes, `count` in elements.
@@ -36,7 +36,7 @@ def zeros(requests: Sequence[tuple[int, torch.dtype]], device: torch.device) -> 
     offsets, total = layout([count * dtype.itemsize for count, dtype in requests])
     storage = torch.zeros(total, dtype=torch.uint8, device=device).untyped_storage()
     return [
-        _on(storage, offset, count, dtype)
+        on(storage, offset, count, dtype)
         for offset, (count, dtype) in zip(offsets, requests, strict=True)
     ]
 
@@ -46,7 +46,7 @@ def spanned(first: Tensor, last: Tensor) -> Tensor:
     end = last.data_ptr() + last.numel() * last.itemsize
     count = (end - first.data_ptr()) // first.itemsize
     offset = int(first.storage_offset()) * first.itemsize
-    return _on(first.untyped_storage(), offset, count, first.dtype)
+    return on(first.untyped_storage(), offset, count, first.dtype)
 
 
 def laid_out(flats: Sequence[Tensor]) -> list[Tensor]:
@@ -56,9 +56,9 @@ def laid_out(flats: Sequence[Tensor]) -> list[Tensor]:
     """
     offsets, total = layout([flat.numel() * flat.itemsize for flat in flats])
     storage = flats[0].untyped_storage()
-    _on(storage, 0, total, torch.uint8).zero_()
+    on(storage, 0, total, torch.uint8).zero_()
     return [
-        _on(storage, offset, flat.numel(), flat.dtype)
+        on(storage, offset, flat.numel(), flat.dtype)
         for offset, flat in zip(offsets, flats, strict=True)
     ]
 

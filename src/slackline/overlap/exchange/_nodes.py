@@ -7,7 +7,7 @@ node 1         the next one, and so on
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -24,15 +24,21 @@ if TYPE_CHECKING:
     from slackline.nic import Group
     from slackline.plan.collective import Runs
 
-__all__ = ["NodeExchange"]
+__all__ = ["OUTSIDE", "NodeExchange"]
+
+OUTSIDE = "a model with virtual ranks is trained in `with part`, for each part of parts(step)"
+"""The message of the error when gradients are posted outside of a part."""
 
 
 class NodeExchange(NicExchange):
     """A gradient exchange on a NIC engine's group in which each rank has a run of virtual ranks."""
 
-    def __init__(self, group: "Group", keys: int, name: str, runs: "Runs") -> None:
-        """Create the exchange of `runs`, which has a length for each rank of the group."""
-        super().__init__(group, keys, name)
+    def __init__(self, group: "Group", keys: int, name: str, runs: "Runs", **options: Any) -> None:
+        """Create the exchange of `runs`, which has a length for each rank of the group.
+
+        `options` are those of another base class.
+        """
+        super().__init__(group, keys, name, **options)
         self.rank_ordered = True  # A sum does not depend on the other gradients.
         self._runs = runs
         self._sums = PartSums(runs.tree.folds(runs.of(self.rank)), self)
@@ -90,10 +96,7 @@ class NodeExchange(NicExchange):
 
         def post(priority: int) -> "Pending":
             if not self._last:
-                raise UsageError(
-                    "a model with virtual ranks is trained in `with part`, for each part of "
-                    "parts(step)"
-                )
+                raise UsageError(OUTSIDE)
             self._sums.add_to(flat)
             return post_nodes(priority)
 

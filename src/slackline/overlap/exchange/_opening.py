@@ -14,6 +14,7 @@ from slackline.overlap.exchange._process_group import ProcessGroupExchange
 
 if TYPE_CHECKING:
     from slackline.nic import Group
+    from slackline.plan.collective import Runs
 
 __all__ = ["open_exchange"]
 
@@ -48,15 +49,14 @@ def open_exchange(
                 f"communicate={communicate} must be used with the backend 'slackline', not "
                 f"{backend!r}, which does not sum that type in fp32 in the order of the ranks"
             )
-        if virtual_ranks is not None and (backend != "slackline" or device.type != "cpu"):
+        if virtual_ranks is not None and backend != "slackline":
             raise UsageError(
-                f"virtual_ranks={virtual_ranks} needs the backend 'slackline' and a model in the "
-                f"CPU's memory, not {backend!r} and {device}"
+                f"virtual_ranks={virtual_ranks} needs the backend 'slackline', not {backend!r}"
             )
         if backend != "slackline":
             return ProcessGroupExchange(group, device)
         if device.type != "cpu":
-            return _staged(group, device, keys, communicate)
+            return _staged(group, device, keys, communicate, virtual_ranks)
         from slackline.backend import group_of  # imported late: only this case needs the engine
 
         nic_group, name = group_of(group), group.group_name
@@ -73,6 +73,11 @@ def open_exchange(
 
 def _of_nodes(group: "Group", keys: int, name: str, virtual_ranks: int) -> Exchange:
     """Return the exchange of a group whose ranks have equal runs of virtual ranks."""
+    return NodeExchange(group, keys, name, _runs(group, virtual_ranks))
+
+
+def _runs(group: "Group", virtual_ranks: int) -> "Runs":
+    """Return equal runs of virtual ranks; raise UsageError if there are fewer than ranks."""
     from slackline.plan.collective import even_runs  # Most models have no such ranks.
 
     if virtual_ranks < group.size:
@@ -81,25 +86,37 @@ def _of_nodes(group: "Group", keys: int, name: str, virtual_ranks: int) -> Excha
             f"not {virtual_ranks}",
             rank=group.rank,
         )
-    return NodeExchange(group, keys, name, even_runs(virtual_ranks, group.size))
+    return even_runs(virtual_ranks, group.size)
 
 
 def _staged(
-    group: dist.ProcessGroup, device: torch.device, keys: int, communicate: torch.dtype | None
+    group: dist.ProcessGroup,
+    device: torch.device,
+    keys: int,
+    communicate: torch.dtype | None,
+    virtual_ranks: int | None,
 ) -> Exchange:
     """Return the exchange of gradients on a device whose tensors are staged."""
     # Here and not above: only this case needs the engine, and copies.
     from slackline.backend import SlacklineGroup
-    from slackline.overlap.exchange._staged import StagedExchange
 
     assert isinstance(group, SlacklineGroup)
-    stages = group.staging_device(device)
+    stages, staging = group.staging_device(device), group.staging()
     assert stages is not None  # the tensors are not in the CPU's memory
+    if virtual_ranks is not None:
+        from slackline.overlap.exchange._staged_nodes import StagedNodeExchange
+
+        runs = _runs(group.nic, virtual_ranks)
+        return StagedNodeExchange(
+            group.nic, keys, group.group_name, runs, device=stages, staging=staging
+        )
+    from slackline.overlap.exchange._staged import StagedExchange
+
     return StagedExchange(
         group.nic,
         keys,
         group.group_name,
         device=stages,
-        staging=group.staging(),
+        staging=staging,
         communicate=communicate,
     )

@@ -31,11 +31,11 @@ class PartGradient(Protocol):
     def body_in(self, flat: Tensor) -> Tensor:
         """Return the elements of the gradient, in its shape, in memory like `flat`."""
 
-    def tell(self, flat: Tensor, count: int) -> None:
-        """Record in memory like `flat` that a sum has `count` parts with a gradient."""
+    def tell(self, flat: Tensor, count: int, targets: list[Tensor], sources: list[Tensor]) -> None:
+        """Record in memory like `flat` that a sum has `count` parts with a gradient.
 
-    def add_count(self, count: int) -> None:
-        """Record that `count` further parts with a gradient were added to `flat`."""
+        The caller then copies `sources` to `targets`.
+        """
 
 
 class Memory(Protocol):
@@ -63,10 +63,7 @@ class Whole:
     def body_in(self, flat: Tensor) -> Tensor:
         return flat
 
-    def tell(self, flat: Tensor, count: int) -> None:
-        """Do nothing: nobody asks how many parts had a value."""
-
-    def add_count(self, count: int) -> None:
+    def tell(self, flat: Tensor, count: int, targets: list[Tensor], sources: list[Tensor]) -> None:
         """Do nothing: nobody asks how many parts had a value."""
 
 
@@ -122,8 +119,6 @@ class PartSums:
         self._memory = memory
         self._parts: list[PartGradient] = []
         self._flats: list[Tensor] = []
-        self._within: dict[tuple[int, int], list[int]] = {}
-        """The places of the gradients that lie in a flat tensor, by its address and its bytes."""
         self._levels: list[_Level] = []
         self.waiting = 0
         """The number of sums that wait: the first levels."""
@@ -156,29 +151,26 @@ class PartSums:
         self.folded += 1
 
     def place(self) -> None:
-        """Complete the sums that are nodes of their own."""
-        for level in self._levels[: self.nodes]:
+        """Complete the sums that wait, before the reductions of the last virtual rank."""
+        targets, sources = list[Tensor](), list[Tensor]()
+        for level in self._levels[: self.waiting]:
             for part, flat, count in zip(self._parts, level.flats, level.counts, strict=True):
-                part.tell(flat, count)
+                part.tell(flat, count, targets, sources)
+        if targets:
+            with torch.no_grad():
+                torch._foreach_copy_(targets, sources)
 
     def add_to(self, flat: Tensor) -> None:
         """Add the sums that wait to the last virtual rank's gradients that lie in `flat`."""
-        added = self._levels[self.nodes : self.waiting]
-        if not added:
-            return
         with torch.no_grad():
             for number in reversed(range(self.nodes, self.waiting)):
                 flat.add_(self._memory.node_memory(flat, number))
-        counts = list(map(sum, zip(*(level.counts for level in added), strict=True)))
-        for at in self._places_in(flat):
-            self._parts[at].add_count(counts[at])
 
     def _follow(self, parts: Sequence[PartGradient]) -> None:
         """Begin anew if the gradients or their places in memory are others than before."""
         flats = [part.flat for part in parts]
         if len(flats) != len(self._flats) or not all(map(is_, flats, self._flats)):
             self._parts, self._flats = list(parts), flats
-            self._within.clear()
             self._levels.clear()
 
     def _level(self, number: int) -> _Level:
@@ -198,16 +190,6 @@ class PartSums:
             span = self._memory.span(first, more[-1] if more else first)
             spans.append(self._memory.node_memory(span, number))
         return spans
-
-    def _places_in(self, flat: Tensor) -> Sequence[int]:
-        """Return the places of the gradients that lie in a flat tensor."""
-        first, nbytes = flat.data_ptr(), flat.numel() * flat.itemsize
-        found = self._within.get((first, nbytes))
-        if found is None:
-            addresses = map(Tensor.data_ptr, self._flats)
-            found = [at for at, each in enumerate(addresses) if first <= each < first + nbytes]
-            self._within[first, nbytes] = found
-        return found
 
 
 def _present(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from slackline.backend.staging import Device, Event
     from slackline.nic import Group, Transfer
 
-__all__ = ["StagedExchange"]
+__all__ = ["Posted", "StagedExchange", "StagedGradient"]
 
 _PAGE = 4096
 """The unit in which the driver pins memory; no page can be pinned twice."""
@@ -89,9 +89,9 @@ class StagedExchange(NicExchange):
 
         def post(priority: int) -> Pending:
             self._staging.admit()
-            gradient = _Gradient(self._device, flat, sent)
+            gradient = StagedGradient(self._device, flat, sent)
             transfer = self._staging.post(Order.COLLECTIVE, partial(posting, priority), gradient)
-            return _Posted(self._staging.follow(gradient, transfer))
+            return Posted(self._staging.follow(gradient, transfer))
 
         return post
 
@@ -132,13 +132,22 @@ class StagedExchange(NicExchange):
         super()._free(around)
 
 
-class _Gradient:
+class StagedGradient:
     """A flat tensor on the device and its memory of the engine, as the buffers of one reduction."""
 
-    def __init__(self, device: "Device", flat: Tensor, sent: Tensor) -> None:
+    def __init__(
+        self,
+        device: "Device",
+        flat: Tensor,
+        sent: Tensor,
+        nodes: Sequence[tuple[Tensor, Tensor]] = (),
+    ) -> None:
+        """Copy `flat` to `sent`; `nodes` are further targets and sources, which stay there."""
         self.device, self._flat, self._sent = device, flat, sent
         self._copies = device.copies()
-        self._departed = self._copies.to_host(partial(_copy, sent, flat), [flat])
+        copies = [(sent, flat), *nodes]
+        sources = [source for _, source in copies]
+        self._departed = self._copies.to_host(partial(_copy_all, copies), sources)
 
     def departed(self) -> "Event":
         return self._departed
@@ -153,7 +162,7 @@ class _Gradient:
         return StagedTransfer(self.device, transfer, [landing], failed_late)
 
 
-class _Posted:
+class Posted:
     """A posted reduction; a wait holds the caller's stream."""
 
     def __init__(self, transfer: StagedTransfer) -> None:
@@ -179,3 +188,8 @@ class _Posted:
 def _copy(target: Tensor, source: Tensor) -> None:
     with torch.inference_mode():
         target.copy_(source, non_blocking=True)
+
+
+def _copy_all(copies: Sequence[tuple[Tensor, Tensor]]) -> None:
+    for target, source in copies:
+        _copy(target, source)

@@ -61,9 +61,15 @@ def marks(dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 @cache
+def _number(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a number as a tensor of one element."""
+    return torch.tensor([count], dtype=dtype, device=device)
+
+
+@cache
 def _bits(count: int, dtype: torch.dtype) -> int:
-    """Return the bits of a small number as an element of a buffer, as an unsigned integer."""
-    memory = torch.tensor([count], dtype=dtype, device="cpu")
+    """Return the bits of a number as an element of a buffer, as an unsigned integer."""
+    memory = _number(count, dtype, torch.device("cpu"))
     return int.from_bytes(ctypes.string_at(memory.data_ptr(), dtype.itemsize), sys.byteorder)
 
 
@@ -237,16 +243,17 @@ class ParameterState:
             body = torch.view_as_complex(body.view(-1, 2))
         return body.as_strided(parameter.shape, parameter.stride())
 
-    def tell(self, flat: Tensor, count: int) -> None:
-        """Set the final element of a buffer of the same layout."""
-        flat[-1:].fill_(count)
+    def tell(self, flat: Tensor, count: int, targets: list[Tensor], sources: list[Tensor]) -> None:
+        """Set the final element of a buffer of the same layout: a number of ranks with a gradient.
 
-    def add_count(self, count: int) -> None:
-        """Add the number of virtual ranks with a gradient to the buffer's final element."""
+        On a device the caller sets it: it copies `sources` to `targets`.
+        """
         if self._cell is not None:
-            self._cell.value = _bits(count + self._present, self.flat.dtype)
-        elif count:
-            self.flat[-1:].add_(count)
+            last = flat.data_ptr() + (flat.numel() - 1) * flat.itemsize
+            _CELLS[flat.itemsize].from_address(last).value = _bits(count, flat.dtype)
+        else:
+            targets.append(flat[-1:])
+            sources.append(_number(count, flat.dtype, flat.device))
 
     def posted(self) -> None:
         """Record that the buffer that `load` has prepared is being reduced, until `reduced`."""
