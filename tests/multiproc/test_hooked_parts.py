@@ -18,9 +18,12 @@ DATA = torch.randn(60, 1, 8, 8, generator=torch.Generator().manual_seed(4))
 
 
 class Net(nn.Module):
-    """A convolution with BatchNorm, dropout, tied weights and a parameter that some samples use."""
+    """A convolution with BatchNorm, dropout, tied weights and a parameter that some samples use.
 
-    def __init__(self):
+    With `always` all samples use it.
+    """
+
+    def __init__(self, *, always):
         super().__init__()
         self.features = nn.Sequential(
             nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Dropout(0.2), nn.Flatten()
@@ -31,10 +34,12 @@ class Net(nn.Module):
         self.tied.weight = self.last.weight
         self.rare = nn.Parameter(torch.ones(7))
         self.frozen = nn.Parameter(torch.ones(7), requires_grad=False)
+        self.always = always
 
     def forward(self, x):
         y = self.tied(torch.relu(self.last(self.head(self.features(x)))))
-        return y * self.rare if float(x[0, 0, 0, 0].detach()) > 0 else y
+        used = self.always or float(x[0, 0, 0, 0].detach()) > 0
+        return y * self.rare if used else y
 
 
 OPTIMIZERS = {
@@ -47,14 +52,15 @@ def train(rank, size):
     kind, optimizer = os.environ["KIND"], OPTIMIZERS[os.environ["OPTIMIZER"]]
     torch.set_num_threads(1)
     torch.manual_seed(2)
-    model = Net()
+    always = os.environ["ALWAYS"] == "1"
+    model = Net(always=always)
     stepper = optimizer(model.parameters())
     if kind == "own":
         parallel = wrapped = DataParallel(model, stepper, virtual_ranks=5, seed=3)
     else:
         wrapped = DistributedDataParallel(
             model,
-            find_unused_parameters=True,
+            find_unused_parameters=not always,
             bucket_cap_mb=0.001,
             gradient_as_bucket_view=kind == "views",
         )
@@ -69,6 +75,8 @@ def train(rank, size):
             nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         stepper.step()
         stepper.zero_grad()
+    if kind != "own":
+        assert wrapped._get_ddp_logging_data()["has_rebuilt_buckets"] == always
     found = parallel.hash
     parallel.close()
     return found
@@ -77,12 +85,23 @@ def train(rank, size):
 @pytest.mark.parametrize("optimizer", ["fused", pytest.param("sgd", marks=pytest.mark.slow)])
 def test_ddp_has_the_hash_of_data_parallel_on_any_number_of_processes(job, optimizer):
     def hashes(size, kind):
-        return {*job(size, train, environment={"KIND": kind, "OPTIMIZER": optimizer})}
+        environment = {"KIND": kind, "OPTIMIZER": optimizer, "ALWAYS": "0"}
+        return {*job(size, train, environment=environment)}
 
     expected = hashes(1, "own")
     assert len(expected) == 1
     for size, kind in ((1, "copies"), (2, "copies"), (3, "copies"), (3, "views"), (5, "copies")):
         assert hashes(size, kind) == expected, (size, kind)
+
+
+def test_ddp_has_that_hash_with_the_buckets_that_it_forms_anew_after_a_step(job):
+    environment = {"OPTIMIZER": "fused", "ALWAYS": "1"}
+    hashes = {
+        found
+        for size, kind in ((1, "own"), (2, "copies"), (3, "views"))
+        for found in job(size, train, environment={**environment, "KIND": kind})
+    }
+    assert len(hashes) == 1
 
 
 class Blocks(nn.Module):
