@@ -2,13 +2,14 @@
 another number of processes goes on from a saved state."""
 
 import os
+import random
 
 import pytest
 import torch
 from torch import nn, optim
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from slackline.overlap import DataParallel, PartLoaders, PartSampler
+from slackline.overlap import DataParallel, PartDataset, PartLoaders, PartSampler
 
 STEPS, HALF = 6, 3
 
@@ -25,6 +26,13 @@ class Samples(Dataset):
 
     def __getitem__(self, index):
         return index, self.x[index]
+
+
+class Noisy(Samples):
+    """The same samples with random noise."""
+
+    def __getitem__(self, index):
+        return index, self.x[index] + torch.rand(6) * random.random()
 
 
 class Stream(IterableDataset):
@@ -78,12 +86,16 @@ def train(rank, size):
         assert data.step == first
         if kind == "workers":
             batches = iter(DataLoader(Samples(), batch_sampler=data, num_workers=2))
+        elif kind.startswith("noise"):
+            workers = int(kind[-1])
+            noisy = PartDataset(Noisy())
+            batches = iter(DataLoader(noisy, batch_sampler=data, num_workers=workers))
         for step in range(data.step, last):
             for part in parallel.parts(step):
                 with part:
                     if kind == "stream":
                         x = data.next(part)
-                    elif kind == "workers":
+                    elif kind != "indices":
                         indices, x = next(batches)
                         assert torch.equal(indices, part.indices(40, batch=20))
                     else:
@@ -116,6 +128,13 @@ def test_workers_load_the_samples_of_the_parts_on_any_number_of_processes(hashes
     assert hashes(1, "workers", 0, STEPS) == {expected}
     assert hashes(3, "workers", 0, HALF) != {expected}
     assert hashes(2, "workers", HALF, STEPS) == {expected}
+
+
+def test_random_transforms_are_those_of_the_part_in_any_worker(hashes):
+    (expected,) = hashes(1, "noise0", 0, STEPS)
+    assert hashes(2, "noise2", 0, STEPS) == {expected}
+    assert hashes(3, "noise1", 0, HALF) != {expected}
+    assert hashes(1, "noise1", HALF, STEPS) == {expected}
 
 
 def test_a_stream_moves_with_its_virtual_rank_to_another_process(hashes):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from slackline.overlap._data_parallel import DataParallel
     from slackline.overlap._ddp_parts import DDPParts
     from slackline.overlap._fsdp_parts import FSDPParts
-    from slackline.overlap._part_data import PartLoaders, PartSampler
+    from slackline.overlap._part_data import PartDataset, PartLoaders, PartSampler
     from slackline.overlap._virtual_ranks import VirtualRank
 else:
     __getattr__ = lazily(
@@ -36,9 +36,17 @@ else:
             "_data_parallel": "DataParallel",
             "_ddp_parts": "DDPParts",
             "_fsdp_parts": "FSDPParts",
-            "_part_data": "PartLoaders PartSampler",
+            "_part_data": "PartDataset PartLoaders PartSampler",
             "_virtual_ranks": "VirtualRank",
         },
     )
 
-__all__ = ["DDPParts", "DataParallel", "FSDPParts", "PartLoaders", "PartSampler", "VirtualRank"]
+__all__ = [
+    "DDPParts",
+    "DataParallel",
+    "FSDPParts",
+    "PartDataset",
+    "PartLoaders",
+    "PartSampler",
+    "VirtualRank",
+]

@@ -1,18 +1,21 @@
 """Data for virtual ranks: the sampler of a DataLoader, and one loader of a stream each.
 
     data with indices    PartSampler    ── batches of indices ──▶ DataLoader ─▶ next(batches)
+    random transforms    PartDataset    the same numbers in any worker of a DataLoader
     streams              PartLoaders    loader of virtual rank 0 ─▶ next(part)
                                         loader of virtual rank 1, and so on
 
-Both give a virtual rank the same samples on any number of ranks, and both can be saved after a step
-and loaded by another number of ranks.
+They give a virtual rank the same samples on any number of ranks. Samplers and loaders can be saved
+after a step and loaded by another number of ranks.
 """
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import Sampler
+from torch.utils.data import Dataset, Sampler
 
 from slackline.errors import UsageError
 from slackline.overlap._data_parallel import DataParallel
@@ -22,7 +25,7 @@ from slackline.overlap._virtual_ranks import random_numbers, seed_of
 if TYPE_CHECKING:
     from slackline.overlap._virtual_ranks import VirtualRank, VirtualRanks
 
-__all__ = ["PartLoaders", "PartSampler"]
+__all__ = ["PartDataset", "PartLoaders", "PartSampler"]
 
 
 class PartSampler(Sampler[list[int]]):
@@ -61,11 +64,16 @@ class PartSampler(Sampler[list[int]]):
         """
         step = self.step
         if self._ranks.probes:
-            yield self._ranks.indices(step, 0, self._length, self._batch).tolist()
+            yield self._indices(step, 0)
         while True:
             for number in self._ranks.run:
-                yield self._ranks.indices(step, number, self._length, self._batch).tolist()
+                yield self._indices(step, number)
             step += 1
+
+    def _indices(self, step: int, number: int) -> "_Indices":
+        found = _Indices(self._ranks.indices(step, number, self._length, self._batch).tolist())
+        found.seed = seed_of("batch", self._ranks.seed, step, number)
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         """Return the next step, with the values on which the samples of a step depend.
@@ -97,6 +105,46 @@ class PartSampler(Sampler[list[int]]):
             "length": self._length,
             "batch": self._batch,
         }
+
+
+class _Indices(list[int]):
+    """The indices of a virtual rank's samples, with the seed of their random transforms."""
+
+    seed = 0
+
+
+class PartDataset(Dataset[Any]):
+    """A data set whose random transforms are those of the virtual rank, in any process.
+
+        sampler = PartSampler(parallel, len(data), batch=256)
+        loader = DataLoader(PartDataset(data), batch_sampler=sampler, num_workers=2)
+
+    While the samples of a virtual rank are loaded, torch's random numbers on the CPU and those of
+    Python's `random` depend on the seed, the step and the virtual rank alone. They are restored
+    afterwards. NumPy's are left as they are.
+    """
+
+    def __init__(self, data: Any) -> None:
+        """Load samples from `data`, a data set with indices."""
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._data[index]
+
+    def __getitems__(self, indices: Sequence[int]) -> Any:
+        """Return the samples of a virtual rank; raise UsageError for indices of another sampler."""
+        if not isinstance(indices, _Indices):
+            raise UsageError(
+                "load a PartDataset by DataLoader(data, batch_sampler=PartSampler(...)): its "
+                "indices know their virtual rank"
+            )
+        with random_numbers(indices.seed), _python_numbers(indices.seed):
+            if hasattr(self._data, "__getitems__"):
+                return self._data.__getitems__(indices)
+            return [self._data[index] for index in indices]
 
 
 class PartLoaders:
@@ -212,6 +260,17 @@ class PartLoaders:
                 "that has them"
             )
         return loader
+
+
+@contextmanager
+def _python_numbers(seed: int) -> Iterator[None]:
+    """Let the random numbers of Python's `random` begin with a seed; restore their state."""
+    before = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before)
 
 
 def _ranks_of(parallel: DataParallel | HookedParts) -> "VirtualRanks":

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from slackline.errors import UsageError
-from slackline.overlap import PartLoaders, PartSampler
+from slackline.overlap import PartDataset, PartLoaders, PartSampler
 
 
 def step_of(model, step, use):
@@ -66,6 +66,13 @@ def test_a_model_without_virtual_ranks_is_refused(wrap):
     for make in (lambda: PartSampler(model, 20, batch=4), lambda: PartLoaders(model, range)):
         with pytest.raises(UsageError, match=r"no virtual ranks: DataParallel\(virtual_ranks=8\)"):
             make()
+
+
+def test_a_data_set_of_parts_is_refused_with_another_sampler():
+    loader = DataLoader(PartDataset(torch.arange(9)), batch_size=3)
+    assert len(loader) == 3
+    with pytest.raises(UsageError, match=r"batch_sampler=PartSampler\(...\)"):
+        next(iter(loader))
 
 
 class Counter:
