@@ -233,13 +233,16 @@ NB_MODULE(_native, m) {
           "the message is done already.")
       .def(
           "serve",
-          [](BoundGroup& self, std::shared_ptr<Program> program, std::uint32_t onset) {
-            self.engine->roles().serve(*self.group, std::move(program), onset);
+          [](BoundGroup& self, std::shared_ptr<Program> program, std::uint32_t onset,
+             std::shared_ptr<Program> tree) {
+            self.engine->roles().serve(*self.group, std::move(program), onset, std::move(tree));
           },
-          "program"_a, "onset"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "program"_a, "onset"_a, "tree"_a = nb::none(), nb::call_guard<nb::gil_scoped_release>(),
           "Make this rank, the group's last member, an aggregator that reduces for the others by "
           "`program`. Frames of the other members begin operations; addition starts when `onset` "
-          "segments of each member have arrived.")
+          "segments of each member have arrived. `tree` is the program for sums of one node of "
+          "each "
+          "member in a tree, None for an aggregator that does not add these.")
       .def(
           "fall_back",
           [](BoundGroup& self, const BoundGroup& fallback, std::shared_ptr<Program> program) {

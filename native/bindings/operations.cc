@@ -29,7 +29,8 @@ std::shared_ptr<Program> make_program(int collective, int plan, int ranks, int r
                                       const std::vector<Instruction>& instructions,
                                       std::size_t pieces, std::size_t longest_segment,
                                       bool offloads, const std::vector<int>& starts,
-                                      const std::optional<TreeTuple>& tree) {
+                                      const std::optional<TreeTuple>& tree,
+                                      std::shared_ptr<Program> repeated_by) {
   if (pieces < 1) throw std::invalid_argument("pieces must be positive, not 0");
   auto program = std::make_shared<Program>(static_cast<wire::Collective>(collective),
                                            static_cast<std::uint8_t>(plan), ranks, rank, chunks,
@@ -37,7 +38,10 @@ std::shared_ptr<Program> make_program(int collective, int plan, int ranks, int r
   program->pieces = pieces;
   program->offloads = offloads;
   if (longest_segment > 0) program->longest_segment = longest_segment;
-  if (tree) program->reduce_in(Tree{std::get<0>(*tree), std::get<1>(*tree), std::get<2>(*tree)});
+  program->repeated_by = std::move(repeated_by);
+  if (tree)
+    program->reduce_in(
+        Tree{std::get<0>(*tree), std::get<1>(*tree), std::get<2>(*tree), 0, !splits});
   for (const auto& [opcode, peer, chunk, last] : instructions) {
     if (opcode < 0 || opcode > static_cast<int>(Opcode::kReduceAll))
       throw std::invalid_argument("unknown instruction code " + std::to_string(opcode));
@@ -88,14 +92,17 @@ void bind_operations(nb::module_& m) {
   m.def("program", &make_program, "collective"_a, "plan"_a, "ranks"_a, "rank"_a, "chunks"_a,
         "splits"_a, "forwards"_a, "adds"_a, "instructions"_a, "pieces"_a = 8,
         "longest_segment"_a = 0, "offloads"_a = false, "starts"_a = std::vector<int>{},
-        "tree"_a = nb::none(),
+        "tree"_a = nb::none(), "repeated_by"_a = nb::none(),
         "Compile a rank's instructions (opcode, peer, chunk, last). The other arguments are "
         "properties of the whole plan. `splits`: the chunks are parts of one buffer. `forwards`: "
         "some rank forwards data that it received. `adds`: some rank adds. `pieces`: the number of "
         "segments of a pipelined chunk. `longest_segment`: the limit of a segment in bytes, 0 for "
         "the engine's own limit. `offloads`: a device of some rank may add. `starts`: for a ring, "
         "the rank whose data starts each chunk. `tree`: for a sum in a tree, the number of leaves, "
-        "the rank of each node, and the number of sums that follow each node.");
+        "the rank of each node, and the number of sums that follow each node; with `splits` each "
+        "rank has one node, in the chunks of any plan. `repeated_by`: for a worker of an "
+        "aggregator, the program that repeats the operation if the aggregator is lost, where this "
+        "is not the one of `fall_back`.");
 
   m.def("split", &parts_of, "count"_a, "parts"_a, "item_size"_a, "weights"_a = nb::list(),
         "Return the (offset, count) of each part of a buffer, in elements; `weights` set the "

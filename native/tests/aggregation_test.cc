@@ -58,7 +58,7 @@ wire::Header sum_of(std::uint64_t total, wire::DType dtype = wire::DType::kFloat
   return header_of(wire::Collective::kAllReduce, dtype, wire::ReduceOp::kSum, total);
 }
 
-Aggregation aggregation_from(std::uint32_t onset) { return {direct(4, 3), onset}; }
+Aggregation aggregation_from(std::uint32_t onset) { return {direct(4, 3), nullptr, onset}; }
 
 TEST("an operation is begun by all once a frame of every worker is there") {
   const Workers workers;

@@ -9,6 +9,7 @@
 #include "../src/engine/worker.h"
 #include "devices.h"
 #include "frames.h"
+#include "trees.h"
 
 namespace slackline::test {
 namespace {
@@ -33,7 +34,10 @@ struct Star {
           std::make_unique<NodeDevice>(ranks.engine(workers), ranks.groups.back(), *device_limit);
       program->offloads = true;
     }
-    ranks.engine(workers).roles().serve(ranks.group(workers), program, onset);
+    const Tree pairwise = even_tree(workers);
+    const auto tree = star(workers, workers, &pairwise);
+    tree->offloads = program->offloads;
+    ranks.engine(workers).roles().serve(ranks.group(workers), program, onset, tree);
   }
   ~Star() {
     if (device) ranks.engine(workers).close(0);
@@ -48,6 +52,27 @@ struct Star {
     std::vector<float> values = contributions(rank, count);
     finish(ranks.engine(rank), post(rank, values.data(), values.data(), count, blocking));
     check_sum(values.data(), count, workers);
+  }
+  // Add one node of each worker in a tree of so many leaves for each. The values are such that
+  // another order has other bits.
+  void reduce_nodes(int rank, std::size_t count, wire::ReduceOp op, bool blocking, int leaves = 2) {
+    const Runs runs(leaves * workers, std::vector<int>(static_cast<std::size_t>(workers), leaves));
+    std::vector<std::vector<float>> nodes;
+    for (int i = 0; i < runs.leaves; ++i) {
+      nodes.push_back(contributions(i, count));
+      for (float& value : nodes.back()) value *= i % 3 == 0 ? 1e8f : 1.1f;
+    }
+    std::vector<float> expected = sum_of(nodes, root_of(runs.leaves));
+    for (float& value : expected)
+      value = op == wire::ReduceOp::kAvg ? value / static_cast<float>(runs.leaves) : value;
+    const Tree tree = runs.tree();
+    const auto program = star(workers, rank, &tree);
+    program->repeated_by = mesh(workers, rank, &tree);
+    std::vector<float> values = sum_of(nodes, runs.nodes[static_cast<std::size_t>(rank)]);
+    Operation operation = reduction(program, values.data(), values.data(), count);
+    operation.op = op;
+    finish(ranks.engine(rank), ranks.engine(rank).post(ranks.group(rank), operation, blocking));
+    CHECK(values == expected);
   }
   void kill() {
     for (int rank = 0; rank < workers; ++rank) ranks.cut(rank, workers, 0);
@@ -141,6 +166,44 @@ TEST("what workers keep to repeat operations goes when everybody has the results
   CHECK(net.replay_copies(0) <= 100);
 }
 
+TEST("an aggregator adds one node of each worker in the order of a tree, and workers divide") {
+  for (const Kind kind : {Kind::kStream, Kind::kDatagram}) {
+    for (const int workers : {2, 3, 5}) {
+      Star net(workers, 1, kind);
+      on_every_rank(workers, [&](int rank) {
+        for (const std::size_t count : kLengths) {
+          net.reduce_nodes(rank, count, wire::ReduceOp::kSum, true);
+          net.all_reduce(rank, count, false);
+          net.reduce_nodes(rank, count, wire::ReduceOp::kAvg, false, 4);
+        }
+      });
+    }
+  }
+}
+
+TEST("a device behind an aggregator adds the nodes of two workers") {
+  Star net(2, 1, Kind::kStream, 1 << 30);
+  on_every_rank(2, [&](int rank) {
+    net.reduce_nodes(rank, 20'000, wire::ReduceOp::kSum, true);
+    net.reduce_nodes(rank, 20'000, wire::ReduceOp::kAvg, true);
+  });
+  CHECK(net.ranks.engine(2).counters()["device_frames_given"] > 0);
+}
+
+TEST("workers with other trees learn of the mismatch from their aggregator") {
+  Star net(2);
+  on_every_rank(2, [&](int rank) {
+    const Tree tree =
+        Runs(rank == 0 ? 4 : 8, rank == 0 ? std::vector{2, 2} : std::vector{4, 4}).tree();
+    const auto program = star(2, rank, &tree);
+    program->repeated_by = mesh(2, rank, &tree);
+    std::vector<float> values(1000, 1.0f);
+    const auto request = net.ranks.engine(rank).post(
+        net.ranks.group(rank), reduction(program, values.data(), values.data(), 1000), true);
+    CHECK(request->failure.fault == Fault::kMismatch);
+  });
+}
+
 TEST("ranks that disagree about an operation are told so, and nobody repeats it") {
   Star net(2);
   on_every_rank(2, [&](int rank) {
@@ -179,6 +242,25 @@ TEST("an aggregator that dies in the middle of messages changes no bit") {
       Star net(4);
       lose_it(net, count, [&] { net.kill(); }, delay_us);
     }
+  }
+}
+
+TEST("an aggregator that dies in the middle of a tree's sums changes no bit") {
+  for (const int delay_us : {0, 1000, 8000}) {
+    Star net(3);
+    std::jthread killer([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+      net.kill();
+    });
+    on_every_rank(3, [&](int rank) {
+      for (int i = 0; i < 10; ++i) {
+        net.reduce_nodes(rank, 60'000, wire::ReduceOp::kSum, false);
+        net.reduce_nodes(rank, 60'000, wire::ReduceOp::kAvg, false, 4);
+      }
+    });
+    killer.join();
+    on_every_rank(3,
+                  [&](int rank) { net.reduce_nodes(rank, 20'000, wire::ReduceOp::kAvg, true, 4); });
   }
 }
 

@@ -185,9 +185,14 @@ inline std::shared_ptr<Program> direct(int ranks, int rank,
   return p;
 }
 
-inline std::shared_ptr<Program> mesh(int ranks, int rank) {
-  auto p = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{2}, ranks, rank,
+constexpr std::uint8_t kTreePlan = 15;
+
+// With `tree` the sums are in its order; each rank has one node.
+inline std::shared_ptr<Program> mesh(int ranks, int rank, const Tree* tree = nullptr) {
+  auto p = std::make_shared<Program>(wire::Collective::kAllReduce,
+                                     tree != nullptr ? kTreePlan : std::uint8_t{2}, ranks, rank,
                                      ranks, true, true, false);
+  if (tree != nullptr) p->reduce_in(*tree);
   for (int k = 1; k < ranks; ++k) {
     const int owner = (rank + k) % ranks;
     p->append(Opcode::kSend, owner, owner, false);
@@ -228,10 +233,12 @@ inline std::shared_ptr<Program> reduce_broadcast(int ranks, int rank) {
 }
 
 // Return the part of an all_reduce through an aggregator: of a worker, or with `rank` equal to
-// `workers` of the aggregator.
-inline std::shared_ptr<Program> star(int workers, int rank) {
-  auto p = std::make_shared<Program>(wire::Collective::kAllReduce, std::uint8_t{7}, workers + 1,
+// `workers` of the aggregator. With `tree` the sums are in its order; each worker has one node.
+inline std::shared_ptr<Program> star(int workers, int rank, const Tree* tree = nullptr) {
+  auto p = std::make_shared<Program>(wire::Collective::kAllReduce,
+                                     tree != nullptr ? kTreePlan : std::uint8_t{7}, workers + 1,
                                      rank, 1, true, true, false);
+  if (tree != nullptr) p->reduce_in(*tree);
   p->pieces = 128;
   p->longest_segment = 32u << 10;
   if (rank < workers) {
@@ -253,7 +260,7 @@ struct Plan {
 inline const std::vector<Plan>& plans() {
   static const std::vector<Plan> all = {
       {"direct", [](int n, int r) { return direct(n, r); }, true},
-      {"mesh", mesh, true},
+      {"mesh", [](int n, int r) { return mesh(n, r); }, true},
       {"ring", ring, false},
       {"reduce-broadcast", reduce_broadcast, true},
   };

@@ -133,11 +133,18 @@ struct Runs {
     return all;
   }
 
+  // Return the tree for plans in which each rank's one node is in the chunks of the plan.
+  Tree tree() const { return {leaves, ranks, sums_of(leaves, nodes), 0, false}; }
   int owner(int node) const { return ranks[static_cast<std::size_t>(node)]; }
 
   int leaves, size;
   std::vector<Node> nodes;
   std::vector<int> ranks;
 };
+
+// Return the tree of the aggregator of so many workers, who have one node each.
+inline Tree even_tree(int workers) {
+  return Runs(workers, std::vector<int>(static_cast<std::size_t>(workers), 1)).tree();
+}
 
 }  // namespace slackline::test

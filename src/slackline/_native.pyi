@@ -173,9 +173,9 @@ class Program:
     @property
     def ranks(self) -> int: ...
 
-def program(collective: int, plan: int, ranks: int, rank: int, chunks: int, splits: bool, forwards: bool, adds: bool, instructions: Sequence[tuple[int, int, int, bool]], pieces: int = 8, longest_segment: int = 0, offloads: bool = False, starts: Sequence[int] = [], tree: tuple[int, Sequence[int], Sequence[int]] | None = None) -> Program:
+def program(collective: int, plan: int, ranks: int, rank: int, chunks: int, splits: bool, forwards: bool, adds: bool, instructions: Sequence[tuple[int, int, int, bool]], pieces: int = 8, longest_segment: int = 0, offloads: bool = False, starts: Sequence[int] = [], tree: tuple[int, Sequence[int], Sequence[int]] | None = None, repeated_by: Program | None = None) -> Program:
     """
-    Compile a rank's instructions (opcode, peer, chunk, last). The other arguments are properties of the whole plan. `splits`: the chunks are parts of one buffer. `forwards`: some rank forwards data that it received. `adds`: some rank adds. `pieces`: the number of segments of a pipelined chunk. `longest_segment`: the limit of a segment in bytes, 0 for the engine's own limit. `offloads`: a device of some rank may add. `starts`: for a ring, the rank whose data starts each chunk. `tree`: for a sum in a tree, the number of leaves, the rank of each node, and the number of sums that follow each node.
+    Compile a rank's instructions (opcode, peer, chunk, last). The other arguments are properties of the whole plan. `splits`: the chunks are parts of one buffer. `forwards`: some rank forwards data that it received. `adds`: some rank adds. `pieces`: the number of segments of a pipelined chunk. `longest_segment`: the limit of a segment in bytes, 0 for the engine's own limit. `offloads`: a device of some rank may add. `starts`: for a ring, the rank whose data starts each chunk. `tree`: for a sum in a tree, the number of leaves, the rank of each node, and the number of sums that follow each node; with `splits` each rank has one node, in the chunks of any plan. `repeated_by`: for a worker of an aggregator, the program that repeats the operation if the aggregator is lost, where this is not the one of `fall_back`.
     """
 
 def split(count: int, parts: int, item_size: int, weights: Sequence[int] = []) -> list[tuple[int, int]]:
@@ -315,9 +315,9 @@ class Group:
         Send a message to a peer, or receive one from it (-1: from any rank). Return None if the message is done already.
         """
 
-    def serve(self, program: Program, onset: int) -> None:
+    def serve(self, program: Program, onset: int, tree: Program | None = None) -> None:
         """
-        Make this rank, the group's last member, an aggregator that reduces for the others by `program`. Frames of the other members begin operations; addition starts when `onset` segments of each member have arrived.
+        Make this rank, the group's last member, an aggregator that reduces for the others by `program`. Frames of the other members begin operations; addition starts when `onset` segments of each member have arrived. `tree` is the program for sums of one node of each member in a tree, None for an aggregator that does not add these.
         """
 
     def fall_back(self, fallback: Group, program: Program) -> None:

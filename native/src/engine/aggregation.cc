@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "../base/figures.h"
+#include "headers.h"
 #include "link.h"
 #include "segments.h"
 #include "slackline/kernels.h"
@@ -27,31 +28,40 @@ bool Aggregation::begun_by_all(const Group& group, const std::deque<Unexpected>&
 std::string Aggregation::refusal(const wire::Header& header, std::size_t arena_bytes) {
   const auto dtype = static_cast<wire::DType>(header.dtype);
   const std::size_t item = wire::item_size(dtype);
+  const std::uint64_t bytes = bytes_of(header);
   if ((header.op >> 4) != static_cast<unsigned>(wire::Collective::kAllReduce)) {
     return "an aggregator only performs all_reduce, not the collective with code " +
            std::to_string(header.op >> 4);
   }
-  if (item == 0 || header.total % item != 0 ||
+  if (item == 0 || bytes % item != 0 ||
       !kernels::supported(dtype, static_cast<wire::ReduceOp>(header.op & 0xF))) {
-    return "an aggregator cannot reduce " + std::to_string(header.total) + " bytes of dtype code " +
+    return "an aggregator cannot reduce " + std::to_string(bytes) + " bytes of dtype code " +
            std::to_string(header.dtype) + " by reduction code " + std::to_string(header.op & 0xF);
   }
-  if (header.total > arena_bytes / 2) {
-    return "the aggregator has no room for " + show_bytes(header.total) +
+  if (bytes > arena_bytes / 2) {
+    return "the aggregator has no room for " + show_bytes(bytes) +
            ": it takes at most half of its arena of " + show_bytes(arena_bytes);
   }
   return {};
 }
 
+const std::shared_ptr<const Program>& Aggregation::program_of(const wire::Header& header) const {
+  constexpr unsigned kPlans = (1u << (wire::kSharesShift - wire::kPlanIdShift)) - 1;
+  const bool in_tree =
+      tree_ != nullptr && (header.flags >> wire::kPlanIdShift & kPlans) == tree_->plan;
+  return in_tree ? tree_ : program_;
+}
+
 Operation Aggregation::operation(const Key& key, const wire::Header& header,
                                  std::byte* target) const {
   Operation operation;
-  operation.program = program_;
+  operation.program = program_of(header);
+  operation.digest = digest_of(header);
   operation.dtype = static_cast<wire::DType>(header.dtype);
   operation.op = static_cast<wire::ReduceOp>(header.op & 0xF);
   operation.target = target;
-  operation.count = header.total / wire::item_size(operation.dtype);
-  operation.total_bytes = header.total;
+  operation.total_bytes = bytes_of(header);
+  operation.count = operation.total_bytes / wire::item_size(operation.dtype);
   operation.key = &key;
   operation.timeout_ns = kNoTimeout;
   return operation;
@@ -62,7 +72,7 @@ Operation Aggregation::refused(const Key& key, const wire::Header& header) const
   operation.program = program_;
   operation.dtype = wire::DType::kUint8;
   operation.op = wire::ReduceOp::kSum;
-  operation.total_bytes = header.total;
+  operation.total_bytes = bytes_of(header);
   operation.key = &key;
   operation.timeout_ns = kNoTimeout;
   return operation;

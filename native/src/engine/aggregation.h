@@ -23,10 +23,11 @@ class Aggregation {
   static constexpr std::size_t kMostTags = 16;
   static constexpr std::uint64_t kMostTagsBytes = 1u << 20;
 
-  // `program` is this rank's part of the plan. Addition starts when `onset` segments of every
-  // worker have arrived.
-  Aggregation(std::shared_ptr<const Program> program, std::uint32_t onset)
-      : program_(std::move(program)), onset_(onset) {}
+  // `program` is this rank's part of the plan, `tree` the same for operations of one node of a tree
+  // for each worker, or null. Addition starts when `onset` segments of every worker have arrived.
+  Aggregation(std::shared_ptr<const Program> program, std::shared_ptr<const Program> tree,
+              std::uint32_t onset)
+      : program_(std::move(program)), tree_(std::move(tree)), onset_(onset) {}
 
   std::uint32_t onset() const { return onset_; }
   // Return whether `frames` of one operation come from all workers. An operation of some workers
@@ -59,7 +60,10 @@ class Aggregation {
   std::vector<std::uint64_t> note_result(std::uint64_t tag, std::uint64_t bytes);
 
  private:
-  const std::shared_ptr<const Program> program_;
+  // Return the program of the operation of a worker's frame.
+  const std::shared_ptr<const Program>& program_of(const wire::Header& header) const;
+
+  const std::shared_ptr<const Program> program_, tree_;
   const std::uint32_t onset_;
   // Operations that every worker has begun, but the arena has no room for the result.
   std::deque<Key> waiting_;

@@ -29,8 +29,8 @@ bool Aggregator::begin(const Key& key) {
     return true;
   }
   std::byte* memory = nullptr;
-  if (header.total > 0) {
-    memory = uses_.memory.arena().allocate(header.total);
+  if (const std::uint64_t bytes = bytes_of(header); bytes > 0) {
+    memory = uses_.memory.arena().allocate(bytes);
     if (memory == nullptr) return false;
   }
   const std::shared_ptr<Request> request =

@@ -28,11 +28,8 @@ class Aggregator final : public Role {
     Bell& bell;
   };
 
-  // `program` is this rank's part of the plan. Addition starts when `onset` segments of every
-  // worker have arrived.
-  Aggregator(Group& group, std::shared_ptr<const Program> program, std::uint32_t onset,
-             const Uses& uses)
-      : group_(group), aggregation_(std::move(program), onset), uses_(uses) {}
+  Aggregator(Group& group, Aggregation aggregation, const Uses& uses)
+      : group_(group), aggregation_(std::move(aggregation)), uses_(uses) {}
 
   void arrived(Request& request, int peer) override;
   void ended(const Request& request) override;

@@ -18,7 +18,7 @@ void Asks::ask(Request& request, int peer) {
   ++under_way_;
   wire::Header header = header_for(request, wire::FrameKind::kGrant);
   header.flags |= wire::kFlagEager;
-  header.total = request.total;
+  header.total = total_for(request);
   header.offset = flow.sent;
   link_.control(header);
 }

@@ -96,9 +96,14 @@ std::shared_ptr<Request> Builder::build(Group& group, const Operation& operation
   request->op = operation.op;
   request->item_size = wire::item_size(operation.dtype);
   request->wide = widens(*request);
-  if (operation.op == wire::ReduceOp::kAvg)
-    request->divisor = !p2p && operation.program->tree() ? operation.program->tree()->leaves
-                                                         : group.contributors();
+  const Tree* tree = p2p || !operation.program->tree() ? nullptr : &*operation.program->tree();
+  if (tree != nullptr) request->digest = operation.digest != 0 ? operation.digest : tree->digest;
+  if (operation.op == wire::ReduceOp::kAvg && tree == nullptr)
+    request->divisor = group.contributors();
+  else if (operation.op == wire::ReduceOp::kAvg && group.worker != nullptr)
+    request->last_divisor = tree->leaves;  // the aggregator does not know how many there are
+  else if (operation.op == wire::ReduceOp::kAvg && !group.aggregator)
+    request->divisor = tree->leaves;
   if (!p2p && operation.program->offloads && operation.count > 0 &&
       Offload::adds(group, operation.dtype, operation.op)) {
     request->offloaded = group.device != nullptr;
@@ -221,7 +226,7 @@ void Builder::cut(const Request& request, Chunk& chunk) const {
   const std::size_t limit =
       request.group->all_shared ? options_.memory_segment_bytes : options_.wire_segment_bytes;
   std::size_t bytes = limit;
-  if (program.tree()) {
+  if (program.apart()) {
     // A segment is reduced when that segment of every node has come, so the window of one peer must
     // have room for several.
     bytes = std::max(unit, limit * kWindowSegments / (2 * kernels::kMostWaiting));

@@ -26,15 +26,21 @@ wire::Header header_for(const Request& request, wire::FrameKind kind) {
   return header;
 }
 
+std::uint64_t total_for(const Request& request) {
+  return request.total | std::uint64_t{request.digest} << kTotalBits;
+}
+
 std::uint64_t total_for(const Request& request, const Chunk& chunk) {
   if (request.collective == wire::Collective::kAllToAll) return chunk.count * request.item_size;
-  const std::optional<Tree>* tree = request.program ? &request.program->tree() : nullptr;
-  return tree == nullptr || !*tree ? request.total
-                                   : request.total | std::uint64_t{(*tree)->digest} << kTotalBits;
+  return total_for(request);
 }
 
 std::uint64_t bytes_of(const wire::Header& header) {
   return header.total & ((std::uint64_t{1} << kTotalBits) - 1);
+}
+
+std::uint16_t digest_of(const wire::Header& header) {
+  return static_cast<std::uint16_t>(header.total >> kTotalBits);
 }
 
 Key key_of(const wire::Header& header) {

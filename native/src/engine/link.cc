@@ -138,7 +138,7 @@ void Link::control(const wire::Header& header, const std::string& text) {
 void Link::grant(Request& request, int peer) {
   wire::Header header = header_for(request, wire::FrameKind::kGrant);
   if (request.key.role != kRoleCollective) header.flags |= wire::kFlagToSender;
-  header.total = request.total;
+  header.total = total_for(request);
   header.offset = request.flows[static_cast<std::size_t>(peer)].promised;
   control(header);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -48,14 +49,18 @@ struct StepList {
 // into as many parts as there are ranks; rank p reduces part p of all nodes. The chunks of the plan
 // are the parts of the nodes: chunk p + ranks * n is part p of node n, and the result of part p has
 // the number p.
+//
+// Where every rank has one node, these can also be the chunks of any other plan: a REDUCE_ALL then
+// combines the ranks' data of its chunk in the tree's order.
 struct Tree {
   int leaves = 0;  // of the whole tree; an average divides by them
   // For each node: the rank that has it, and the number of sums of two neighbours that follow the
   // node (see kernels::reduce_tree).
   std::vector<int> ranks;
   std::vector<int> sums;
-  // A checksum, by which ranks with another tree are found; reduce_in() sets it.
+  // A checksum, by which ranks with another tree are found; not 0. reduce_in() sets it.
   std::uint16_t digest = 0;
+  bool apart = true;  // the parts of each node are chunks of their own
 };
 
 // The compiled program of one rank. A Program is immutable after construction and shared by all
@@ -81,7 +86,7 @@ struct Program {
     if (opcode != Opcode::kReduceAll && (peer < 0 || peer >= ranks || peer == rank))
       throw std::invalid_argument("peer " + std::to_string(peer) + " is not another rank");
     // All nodes' payloads of a part wait in the list that reduces them.
-    StepList& step_list = at(tree_ && opcode == Opcode::kBuffer ? chunk % ranks : chunk);
+    StepList& step_list = at(apart() && opcode == Opcode::kBuffer ? chunk % ranks : chunk);
     Step step{opcode,
               last,
               static_cast<std::uint16_t>(opcode == Opcode::kReduceAll ? rank : peer),
@@ -115,7 +120,7 @@ struct Program {
   // Return the index in `step_lists` of the list in which a payload of this chunk is used, or -1.
   int local_for(int chunk) const {
     const int own = local(chunk);
-    return own < 0 && tree_ ? local(chunk % ranks) : own;
+    return own < 0 && apart() ? local(chunk % ranks) : own;
   }
   int chunks() const { return static_cast<int>(local_.size()); }
 
@@ -126,16 +131,19 @@ struct Program {
     std::uint32_t crc = crc32c(0, &tree_->leaves, sizeof tree_->leaves);
     for (const std::vector<int>* each : {&tree_->ranks, &tree_->sums})
       crc = crc32c(crc, each->data(), each->size() * sizeof(int));
-    tree_->digest = static_cast<std::uint16_t>(crc ^ crc >> 16);
+    tree_->digest = std::max<std::uint16_t>(1, static_cast<std::uint16_t>(crc ^ crc >> 16));
+    if (!apart()) return;
     // The own nodes' parts that this rank reduces have memory, and no steps of their own.
     for (std::size_t node = 0; node < tree_->ranks.size(); ++node) {
       if (tree_->ranks[node] == rank) at(rank + ranks * static_cast<int>(node));
     }
   }
   const std::optional<Tree>& tree() const { return tree_; }
+  // Return whether the nodes of a tree have chunks of their own.
+  bool apart() const { return tree_ && tree_->apart; }
   // Return the number of buffers that this rank contributes.
   int own_nodes() const {
-    return tree_ ? static_cast<int>(std::ranges::count(tree_->ranks, rank)) : 1;
+    return apart() ? static_cast<int>(std::ranges::count(tree_->ranks, rank)) : 1;
   }
 
   StepList& at(int chunk) {
@@ -163,16 +171,25 @@ struct Program {
   std::size_t pieces = 8;
   // In bytes; the engine has its own limit as well.
   std::size_t longest_segment = ~std::size_t{0};
+  // At a worker of an aggregator: the program that repeats the operation if the aggregator is lost;
+  // null for the one that the group has for all.
+  std::shared_ptr<const Program> repeated_by;
   std::vector<StepList> step_lists;
 
  private:
   void check(const Tree& tree) const {
     const std::size_t nodes = tree.ranks.size();
-    if (nodes != tree.sums.size() || nodes * static_cast<std::size_t>(ranks) != local_.size())
+    const std::size_t chunks = tree.apart ? nodes * static_cast<std::size_t>(ranks) : local_.size();
+    if (nodes != tree.sums.size() || nodes == 0 || chunks != local_.size())
       throw std::invalid_argument("a tree of " + std::to_string(nodes) + " nodes on " +
                                   std::to_string(ranks) + " ranks has not " +
                                   std::to_string(local_.size()) + " chunks");
-    if (splits) throw std::invalid_argument("the chunks of a tree are no parts of one buffer");
+    if (splits == tree.apart)
+      throw std::invalid_argument(
+          "the chunks of a tree are parts of one buffer only if no node has "
+          "chunks of its own");
+    if (!tree.apart && std::ranges::adjacent_find(tree.ranks) != tree.ranks.end())
+      throw std::invalid_argument("a rank with several nodes needs chunks for each");
     if (!std::ranges::is_sorted(tree.ranks) || tree.ranks.front() < 0 || tree.ranks.back() >= ranks)
       throw std::invalid_argument("the nodes must be in the order of the ranks");
     int waiting = 0;

@@ -111,7 +111,8 @@ void Executor::reduce_all(Request& request, std::uint32_t chunk_index, std::uint
   const std::optional<Tree>& tree = request.program->tree();
   if (elements > 0 && tree) {
     for (std::size_t node = 0; node < tree->ranks.size(); ++node)
-      take(tree->ranks[node], number + request.group->size() * static_cast<int>(node));
+      take(tree->ranks[node],
+           tree->apart ? number + request.group->size() * static_cast<int>(node) : number);
   } else if (elements > 0) {
     for (int rank = 0; rank < request.group->size(); ++rank) take(rank, number);
   }

@@ -163,6 +163,7 @@ struct ReplayCopy {
   wire::ReduceOp op{};
   std::uint64_t count = 0;
   std::int64_t timeout_ns = 0;
+  std::shared_ptr<const Program> program;  // of the repetition
 };
 
 enum class RequestState : std::uint8_t { kPosted = 0, kDone = 1, kFailed = 2 };
@@ -173,7 +174,7 @@ struct RequestKind {
   wire::DType dtype{};
   wire::ReduceOp op{};
   bool wide = false;     // partial sums travel as fp32 (half types in rank order)
-  int divisor = 1;       // AVG: the number of ranks
+  int divisor = 1;       // AVG: the number of ranks, or of a tree's leaves
   int last_divisor = 1;  // AVG: divisor applied once the sum is complete on this rank
   int priority = 0;      // lower is sent first
   // The number of the post at this rank. Of requests with one priority the first is sent first, so
@@ -181,6 +182,7 @@ struct RequestKind {
   std::uint64_t order = 0;
   std::size_t item_size = 0;
   std::uint64_t total = 0;
+  std::uint16_t digest = 0;  // of the tree in which the operation adds; 0 without
 };
 
 // The times of an operation; 0 until they are known.

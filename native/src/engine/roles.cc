@@ -11,12 +11,13 @@
 
 namespace slackline {
 
-void Roles::serve(Group& group, std::shared_ptr<const Program> program, std::uint32_t onset) {
+void Roles::serve(Group& group, std::shared_ptr<const Program> program, std::uint32_t onset,
+                  std::shared_ptr<const Program> tree) {
   const Driver::Lock lock = entry_.lock();
   Machine& machine = entry_.machine;
   group.aggregator = true;
   auto role = std::make_unique<Aggregator>(
-      group, std::move(program), onset,
+      group, Aggregation(std::move(program), std::move(tree), onset),
       Aggregator::Uses{machine.memory(), machine.links(), machine.tables().inbox,
                        machine.executor(), machine.driver()});
   Aggregator& aggregator = *role;

@@ -21,8 +21,11 @@ class Roles {
 
   // Make this rank, the last member of `group`, an aggregator. An aggregator posts no operations
   // itself: frames from the other members begin the operations, and the aggregator adds according
-  // to its part of `program`. Addition starts when `onset` segments of every member have arrived.
-  void serve(Group& group, std::shared_ptr<const Program> program, std::uint32_t onset);
+  // to its part of `program`, or of `tree` for sums of one node of each member in a tree over as
+  // many leaves, if it is not null. Addition starts when `onset` segments of every member have
+  // arrived.
+  void serve(Group& group, std::shared_ptr<const Program> program, std::uint32_t onset,
+             std::shared_ptr<const Program> tree = nullptr);
   // Make `fallback` take over unfinished operations of `group` when the group's last member, an
   // aggregator, is lost. `program` is this rank's part of the plan that `fallback` then runs. Both
   // groups must be new.

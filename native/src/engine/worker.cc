@@ -9,6 +9,7 @@
 #include "headers.h"
 #include "link.h"
 #include "notices.h"
+#include "offload.h"
 #include "slackline/kernels.h"
 
 namespace slackline {
@@ -36,9 +37,15 @@ void Worker::started(Request& request) {
   copy->op = request.op;
   copy->count = chunk.count;
   copy->timeout_ns = request.deadline_ns - request.posted_ns;
+  copy->program = repetition_of(request);
   request.replay_copy = copy;
   request.aggregated = true;
   copies_[request.key] = std::move(copy);
+}
+
+const std::shared_ptr<const Program>& Worker::repetition_of(const Request& request) const {
+  const auto& own = request.program->repeated_by;
+  return own ? own : program_;
 }
 
 const std::byte* Worker::keep(const Request& request, std::size_t offset, std::size_t bytes) {
@@ -93,7 +100,10 @@ void Worker::divert(Request& request) {
     link->port().forget(request);
   }
   // Only acknowledgements were missing, but other ranks may need this rank's contribution.
-  if (whole) return uses_.endings.succeed(request);
+  if (whole) {
+    if (request.last_divisor > 1) Offload::divide_last(request);
+    return uses_.endings.succeed(request);
+  }
   copies_.erase(request.key);
   uses_.endings.retire(request);
   begin_anew(request, source);
@@ -105,9 +115,13 @@ void Worker::begin_anew(Request& request, std::byte* source) {
   operation.target = request.chunks.front().target;
   operation.count = request.chunks.front().count;
   request.group = fallback_;
-  request.program = program_;
+  request.program = repetition_of(request);
   request.key.epoch = fallback_->epoch;
-  request.divisor = request.op == wire::ReduceOp::kAvg ? fallback_->size() : 1;
+  const std::optional<Tree>& tree = request.program->tree();
+  request.divisor = request.op != wire::ReduceOp::kAvg ? 1
+                    : tree                             ? tree->leaves
+                                                       : fallback_->size();
+  request.last_divisor = 1;
   request.open_segments = request.open_sends = 0;
   request.chunks.clear();
   request.flows.assign(static_cast<std::size_t>(fallback_->size()), PeerFlow{});
@@ -172,7 +186,7 @@ void StandIn::early(const Key& key) {
   const std::shared_ptr<ReplayCopy> copy = worker.take_copy(own);
   if (copy == nullptr) return;
   Operation operation;
-  operation.program = worker.program();
+  operation.program = copy->program;
   operation.dtype = copy->dtype;
   operation.op = copy->op;
   operation.source = copy->memory.get();

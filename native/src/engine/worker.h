@@ -33,12 +33,12 @@ class Worker final : public Role {
     Bell& bell;
   };
 
-  // `program` is this rank's part of the plan that `fallback` runs.
+  // `program` is this rank's part of the plan that `fallback` runs for all operations whose own
+  // program names none.
   Worker(Group& group, std::shared_ptr<Group> fallback, std::shared_ptr<const Program> program,
          const Uses& uses)
       : group_(group), fallback_(std::move(fallback)), program_(std::move(program)), uses_(uses) {}
 
-  const std::shared_ptr<const Program>& program() const { return program_; }
   // Copy a contribution up to the end of a segment and return the segment's copy. Called when the
   // segment is about to be sent, because before the send no result of the segment can have
   // overwritten the data.
@@ -57,6 +57,7 @@ class Worker final : public Role {
   void watch() override;
 
  private:
+  const std::shared_ptr<const Program>& repetition_of(const Request& request) const;
   void divert(Request& request);
   void begin_anew(Request& request, std::byte* source);
 

@@ -51,6 +51,18 @@ std::shared_ptr<Program> reduce_scatter(int ranks, int rank) {
   return program;
 }
 
+// Return a worker's part, or the part of the aggregator, whose tree has one leaf for each worker.
+std::shared_ptr<Program> aggregated_tree(const Work& work, int workers, int rank) {
+  if (rank == workers) {
+    const Tree tree = test::even_tree(workers);
+    return test::star(workers, rank, &tree);
+  }
+  const Tree tree = runs_of(work, workers).tree();
+  auto program = test::star(workers, rank, &tree);
+  program->repeated_by = test::mesh(workers, rank, &tree);
+  return program;
+}
+
 bool has_an_order(const Work& work) {
   return work.in_tree() || work.verb == Verb::kReduceScatter || work.verb == Verb::kAggregated ||
          test::plans()[static_cast<std::size_t>(work.plan)].rank_ordered;
@@ -125,6 +137,7 @@ std::shared_ptr<Program> program_of(const Work& work, int ranks, int rank) {
     case Verb::kReduceScatter:
       return reduce_scatter(ranks, rank);
     case Verb::kAggregated:
+      if (work.in_tree()) return aggregated_tree(work, ranks - 1, rank);
       return test::star(ranks - 1, rank);
     case Verb::kAllReduce:
       if (work.in_tree()) return runs_of(work, ranks).program(rank);
@@ -151,7 +164,7 @@ test::Runs runs_of(const Work& work, int ranks) {
 }
 
 std::size_t buffers_of(const Work& work, int ranks, int rank) {
-  if (!work.in_tree()) return 1;
+  if (!work.has_nodes()) return 1;
   return static_cast<std::size_t>(std::ranges::count(runs_of(work, ranks).ranks, rank));
 }
 
@@ -169,7 +182,10 @@ void Truth::sum_in_tree(const Work& work, int ranks) {
     auto& own = data[static_cast<std::size_t>(runs.ranks[node])];
     own.insert(own.end(), sum.begin(), sum.end());
   }
-  result = stored(work, test::sum_of(leaves, test::root_of(runs.leaves)));
+  std::vector<float> sum = test::sum_of(leaves, test::root_of(runs.leaves));
+  for (float& value : sum)
+    value = work.averages() ? value / static_cast<float>(runs.leaves) : value;
+  result = stored(work, sum);
 }
 
 Truth::Truth(const Work& work, int ranks) {

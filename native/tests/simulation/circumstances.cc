@@ -223,6 +223,7 @@ void draw_lost_aggregator(Draw& draw, Schedule& s) {
     s.device_sets = static_cast<int>(draw.between(0, 3));
     for (Work& work : s.work) {
       if (work.verb == Verb::kAggregated && work.dtype == 1) work.dtype = 0;
+      if (work.verb == Verb::kAggregated && s.ranks > 2) work.leave_tree();
     }
     return;
   }
@@ -255,7 +256,8 @@ void draw_departures(Draw& draw, Schedule& s) {
     } else if (work.verb == Verb::kBroadcast) {
       work.from = s.groups[work.group].front();
     }
-    if (!work.weights.empty()) work.weights.resize(s.groups[work.group].size(), 1);
+    if (!work.weights.empty() && work.verb != Verb::kAggregated)
+      work.weights.resize(s.groups[work.group].size(), 1);
   }
   for (auto leaves = draw.between(2, 4); leaves > 0; --leaves) {
     Work& work = draw.one_of(s.work);

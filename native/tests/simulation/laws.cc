@@ -144,7 +144,8 @@ void World::check_prompt(int number) {
   std::size_t bytes = 0;
   for (const Work& work : schedule_.work) {
     std::size_t most = 1;
-    for (int place = 0; work.in_tree() && place < std::ssize(schedule_.groups[work.group]); ++place)
+    for (int place = 0; work.has_nodes() && place < std::ssize(schedule_.groups[work.group]);
+         ++place)
       most = std::max(
           most, buffers_of(work, static_cast<int>(schedule_.groups[work.group].size()), place));
     bytes += elements_of(work) * item_bytes(work) * most;

@@ -94,11 +94,24 @@ void draw_shares(const Schedule& schedule, Work& work) {
   }
 }
 
+// Give each rank a subtree, and all the same but the last; a device adds in the order of a tree
+// only for two.
+void draw_aggregated_tree(Draw& draw, const Schedule& schedule, Work& work) {
+  const auto each = std::int64_t{1} << draw.between(0, work.dtype == 1 ? 1 : 3);
+  work.weights.assign(static_cast<std::size_t>(schedule.ranks), static_cast<std::uint32_t>(each));
+  work.weights.back() = static_cast<std::uint32_t>(draw.between(1, each));
+  if (schedule.device_sets >= 0 && schedule.ranks > 2) work.leave_tree();
+}
+
 // Let some operations add the leaves of a tree, of which ranks have a few each or one has many.
 void draw_tree(const Schedule& schedule, Work& work) {
   Draw draw(work.seed ^ 0x54524545ull);
-  if (work.verb != Verb::kAllReduce || !work.weights.empty() || !draw.percent(25)) return;
+  const bool aggregated = work.verb == Verb::kAggregated;
+  if ((!aggregated && work.verb != Verb::kAllReduce) || !work.weights.empty() ||
+      !draw.percent(aggregated ? 40 : 25))
+    return;
   work.plan = kTree;
+  if (aggregated) return draw_aggregated_tree(draw, schedule, work);
   const std::size_t ranks = schedule.groups[work.group].size();
   // The sums of bfloat16 must be exact.
   for (std::size_t i = 0; i < ranks; ++i)
@@ -360,7 +373,8 @@ std::string words_of(const Work& each) {
       text << "barrier";
       break;
     case Verb::kAggregated:
-      text << "all_reduce" << floats << " by the aggregator";
+      text << "all_reduce" << floats << " by the aggregator"
+           << (each.in_tree() ? " in a tree" : "");
       break;
     default:
       text << "message of " << each.count << " bytes " << each.from << " -> " << each.to

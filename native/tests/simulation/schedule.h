@@ -44,8 +44,8 @@ struct Part {
 struct Work {
   Verb verb = Verb::kAllReduce;
   std::size_t group = 0;  // an index of Schedule::groups
-  int plan = 0;           // kAllReduce: an index of test::plans(), or kTree
-  int from = 0;           // of a message: the ranks; of a broadcast: the root
+  int plan = 0;  // kAllReduce: an index of test::plans(), or kTree; kAggregated: perhaps kTree
+  int from = 0;  // of a message: the ranks; of a broadcast: the root
   int to = 0;
   int tag = 0;
   int dtype = 0;  // of a collective: float32, bfloat16 or int32
@@ -60,7 +60,18 @@ struct Work {
   std::vector<Part> parts;  // by rank
 
   static constexpr std::int64_t kPatient = 60'000'000'000;
-  bool in_tree() const { return verb == Verb::kAllReduce && plan == kTree; }
+  // Return whether the sum is that of a tree. A rank may then have several nodes of the tree, but
+  // only one if the aggregator adds.
+  bool in_tree() const {
+    return plan == kTree && (verb == Verb::kAllReduce || verb == Verb::kAggregated);
+  }
+  bool has_nodes() const { return in_tree() && verb == Verb::kAllReduce; }
+  void leave_tree() {
+    if (!in_tree()) return;
+    plan = 0;
+    weights.clear();
+  }
+  bool averages() const { return in_tree() && dtype == 0 && (seed & 1) != 0; }
   // Return whether the operation may end by its timeout though nothing else goes wrong.
   bool is_short() const { return timeout_ns < kPatient; }
 };

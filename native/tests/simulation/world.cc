@@ -134,13 +134,15 @@ Operation World::operation_of(const Work& work, int number, Doing& doing) {
   operation.tag = work.tag == 0 ? -1 : work.tag;
   operation.op = work.verb == Verb::kBroadcast || work.verb == Verb::kAllGather
                      ? wire::ReduceOp::kNone
-                     : wire::ReduceOp::kSum;
+                 : work.averages() ? wire::ReduceOp::kAvg
+                                   : wire::ReduceOp::kSum;
   operation.program = program_of(work, group.size(), group.rank);
   // Unequal shares need a plan in which each rank owns a part of the buffer.
   if (!work.weights.empty() && !work.in_tree() && operation.program->chunks() == group.size())
     operation.shares = doing.shares = std::make_shared<Shares>();
   // The result replaces the last of a rank's buffers, or is in a buffer of its own.
-  const std::size_t buffers = buffers_of(work, group.size(), group.rank);
+  const int members = group.size() - (work.verb == Verb::kAggregated ? 1 : 0);
+  const std::size_t buffers = buffers_of(work, members, group.rank);
   doing.result_at = work.in_place ? (buffers - 1) * bytes : 0;
   doing.target = take(rank(number), doing.result_at + bytes, registered);
   std::byte* values = doing.target.data();
@@ -148,14 +150,13 @@ Operation World::operation_of(const Work& work, int number, Doing& doing) {
     doing.source = take(rank(number), buffers * bytes, registered);
     values = doing.source.data();
   }
-  const int members = group.size() - (work.verb == Verb::kAggregated ? 1 : 0);
   const Truth& truth = truth_of(doing.work, members);
   const auto& data = truth.data[static_cast<std::size_t>(group.rank)];
   if (!data.empty()) std::memcpy(values, data.data(), data.size());
   operation.dtype = dtype_of(work);
   operation.source = values;
   operation.target = doing.target.data() + doing.result_at;
-  if (work.in_tree()) {
+  if (work.has_nodes()) {
     const test::Runs runs = runs_of(work, group.size());
     std::vector<std::byte*> nodes(runs.nodes.size(), nullptr);
     for (std::size_t node = 0; node < nodes.size(); ++node) {
@@ -246,7 +247,10 @@ void World::make_aggregator() {
                                                          schedule_.device_sets);
         program->offloads = true;
       }
-      here.engine->roles().serve(*here.aggregated, program, schedule_.onset);
+      const Tree pairwise = test::even_tree(node);
+      const auto tree = test::star(node, node, &pairwise);
+      tree->offloads = program->offloads;
+      here.engine->roles().serve(*here.aggregated, program, schedule_.onset, tree);
       continue;
     }
     links.pop_back();

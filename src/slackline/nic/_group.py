@@ -45,8 +45,9 @@ from slackline.wire import DType, ReduceOp
 
 if TYPE_CHECKING:
     from slackline.detect import Judgement
-    from slackline.nic.collectives import KnownTimes, Sharing
+    from slackline.nic.collectives import KnownTimes, Sharing, TreePlan
     from slackline.nic.offload import Star
+    from slackline.plan.collective import Runs
     from slackline.records import LinkReport
 
 __all__ = ["Epochs", "NativeGroup", "release_native_objects"]
@@ -176,8 +177,14 @@ class NativeGroup(Operations):
         op: ReduceOp = ReduceOp.SUM,
         *,
         rank_order: bool = False,
-    ) -> Selected:
-        """Return the plan that an all_reduce of `nbytes` runs, with the reason for the choice."""
+        runs: Runs | None = None,
+    ) -> Selected | TreePlan:
+        """Return the plan that an all_reduce of `nbytes` runs, with the reason for the choice.
+
+        With `runs` the ranks have nodes of a tree.
+        """
+        if runs is not None:
+            return self._book.tree(runs, nbytes, dtype, op)
         return self._book.all_reduce(nbytes, dtype, op, rank_order=rank_order)
 
     def agree(self, address: int, count: int) -> None:
@@ -193,7 +200,7 @@ class NativeGroup(Operations):
     def use(self, star: Star) -> None:
         """Allow all_reduces to go through the aggregator of `star` from now on."""
         self._star = star
-        self._book.reach_star(star.most_bytes)
+        self._book.reach_star(star.most_bytes, adds_trees=star.adds_trees)
 
     def opens_until(self, deadline_s: float) -> None:
         """Have the operations before the end of `calibrate` end by a time of time.monotonic()."""
@@ -264,13 +271,12 @@ class NativeGroup(Operations):
             self.handle(request, True)
 
     def _poster(self, name: str) -> Poster:
-        """Return what posts all_reduces of the plan called `name`."""
         return self._native if self._star is None or name != STAR else self._star.group
 
     def _planned(
         self, operation: Operation, collective: Collective, early: bool
     ) -> tuple[Poster, _native.Program]:
-        if operation.kind is not Kind.ALL_REDUCE or operation.runs is not None:
+        if operation.kind is not Kind.ALL_REDUCE:
             return super()._planned(operation, collective, early)
         count, dtype, op = operation.elements, operation.dtype, operation.reduction
         shape = count, dtype, op, operation.rank_order

@@ -185,7 +185,10 @@ class Aggregator:
             _log.warning("cannot serve the %d workers of %s: %s", len(workers), whence, error)
             return AggregationResponse(refusal=f"this group cannot be served: {error}")
         response = AggregationResponse(
-            nonces=nonces, most_bytes=self.options.memory_bytes // 2, descriptor=service.descriptor
+            nonces=nonces,
+            most_bytes=self.options.memory_bytes // 2,
+            adds_trees=self._nodes is None,
+            descriptor=service.descriptor,
         )
         with self._lock:
             self._services.add(service)

@@ -13,7 +13,7 @@ import slackline._native as _native
 from slackline.errors import SlacklineError, UsageError
 from slackline.nic import NicOptions
 from slackline.nic.aggregator._options import WHOLE, AggregatorOptions
-from slackline.nic.collectives import STAR, compile_program
+from slackline.nic.collectives import STAR, aggregator_tree, compile_program
 from slackline.nic.connect import EndpointDescriptor, Network, Rendezvous
 from slackline.nic.offload import DeviceThread, NodeHost, Nodes
 from slackline.plan.collective import Collective, part
@@ -110,7 +110,8 @@ class Service:
                 node = self._nodes.node(self._size, rendezvous.epoch)
                 device_thread = DeviceThread(group, node, self._failed)
             program = compile_program(mine, offloads=self._nodes is not None)
-            group.serve(program, self._options.onset or WHOLE)
+            tree = self._tree()
+            group.serve(program, self._options.onset or WHOLE, tree)
             _log.info("%s: %d workers, requested by %s", name, self._size, whence)
             self._over.wait()
         except SlacklineError as error:
@@ -133,6 +134,15 @@ class Service:
             done = counters["operations"]
             _log.info("%s: over after %d operations, %s: %s", name, done, added, self._why)
             self._on_end(self)
+
+    def _tree(self) -> _native.Program | None:
+        """Return the program for one node of a tree of each worker; None if the node cannot add so.
+
+        A circuit adds in the order of its ports, which two workers' tree cannot tell from its own.
+        """
+        if self._nodes is not None and self._size > 2:
+            return None
+        return aggregator_tree(self._size, offloads=self._nodes is not None)
 
     def _failed(self, why: str) -> None:
         self.end(f"its {self._options.nic} failed: {why}")

@@ -3,6 +3,7 @@
 _operations            checked and prepared operations, which may be posted many times
 _plans, _calibration   the plan of each operation, chosen by formulas and measurements
 _programs              plans in the form that the engine runs, and the memory of their chunks
+_trees                 the plan for sums in a tree: the engine's, an aggregator's, a circuit's
 _shares                long all_reduces in slices, divided by the rates of the ports
 _transfer              handles of posted operations, and waits for many of them
 """
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         NativeCompletionQueue,
         NativeTransfer,
     )
+    from slackline.nic.collectives._trees import TreePlan, aggregator_tree
 else:
     __getattr__ = lazily(
         __name__,
@@ -41,6 +43,7 @@ else:
             "_plans": "CHAIN DIRECT STAR KnownTimes PlanBook Selected connects_later first_peers",
             "_programs": "compile_program plan_number starts",
             "_shares": "Sharing",
+            "_trees": "TreePlan aggregator_tree",
             "_transfer": "DONE Completions NativeCompletionQueue NativeTransfer",
         },
     )
@@ -58,7 +61,9 @@ __all__ = [
     "PlanBook",
     "Poster",
     "Selected",
+    "TreePlan",
     "Sharing",
+    "aggregator_tree",
     "compile_program",
     "connects_later",
     "first_peers",

@@ -474,6 +474,8 @@ class Operations(Posts):
             peer = -1 if operation.peer is None else operation.peer
             message, count, priority = self._native.message, operation.elements, operation.priority
             return partial(message, receives, address, count, dtype, total, peer, tag, priority)
+        if operation.runs is not None:
+            return self._bind_nodes(operation, operation.runs)
         collective = _COLLECTIVES[operation.kind]
         early = self._is_early(collective, operation)
         _, program = self._planned(operation, collective, early)
@@ -490,12 +492,28 @@ class Operations(Posts):
 
         return counting
 
+    def _bind_nodes(self, operation: Operation, runs: Runs) -> PostParts:
+        """Return the function that posts an all_reduce of the nodes of a tree."""
+        (target,), (count,) = operation.targets, operation.counts
+        dtype, op, priority = operation.dtype, operation.reduction, operation.priority
+        total = count * dtype.itemsize
+        tag = -1 if operation.tag is None else operation.tag
+        chosen = self._book.tree(runs, total, dtype, op)
+        if chosen.one_buffer:
+            (source,), poster = operation.sources, self._poster(chosen.name)
+            args = source, target, count, dtype, op, total, tag, priority
+            return partial(poster.run, chosen.program, *args)
+        chunks = nodes_to_all(self.rank, runs, operation.sources, target, count, dtype.itemsize)
+        run = self._native.run_chunks
+        return partial(run, chosen.program, chunks, dtype, op, total, tag, priority)
+
+    def _poster(self, _name: str) -> Poster:
+        """Return what posts all_reduces of the plan with this name."""
+        return self._native
+
     def _chunks(self, operation: Operation) -> list[Chunk]:
         kind, rank = operation.kind, self.rank
         sources, targets, counts = operation.sources, operation.targets, operation.counts
-        if operation.runs is not None:
-            (target,), (count,), itemsize = targets, counts, operation.dtype.itemsize
-            return nodes_to_all(rank, operation.runs, sources, target, count, itemsize)
         if kind is Kind.ALL_TO_ALL:
             return all_to_all(rank, sources, counts, targets, operation.target_counts)
         if kind in (Kind.REDUCE_SCATTER, Kind.SCATTER):
@@ -512,8 +530,6 @@ class Operations(Posts):
         self, operation: Operation, collective: Collective, early: bool
     ) -> tuple[Poster, _native.Program]:
         """Return the program of an operation, and what posts it."""
-        if operation.runs is not None:
-            return self._native, self._book.tree(operation.runs)
         total = operation.elements * operation.dtype.itemsize
         chosen = self._book.select(collective, total, operation.dtype, operation.peer, early=early)
         return self._native, chosen.program
@@ -525,7 +541,7 @@ class Operations(Posts):
         One that asks for rank order in a group that adds in any order does not: there the plans
         over the first links round half types at every rank.
         """
-        if operation.runs is not None or not self._book.connects_later:
+        if not self._book.connects_later:
             return False
         if operation.rank_order and self._book.order != "rank":
             return False

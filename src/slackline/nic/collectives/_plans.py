@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -16,7 +15,7 @@ import slackline._native as _native
 from slackline._lazy import record
 from slackline.errors import UsageError
 from slackline.nic._options import NicOptions
-from slackline.nic.collectives._programs import BY_HOST, compile_program, starts
+from slackline.nic.collectives._programs import BY_HOST, compile_program, ranks_per_host, starts
 from slackline.plan.collective import (
     PLANS,
     Collective,
@@ -30,6 +29,7 @@ from slackline.wire import DType, ReduceOp
 
 if TYPE_CHECKING:
     from slackline.nic._records import Decide
+    from slackline.nic.collectives._trees import TreePlan, TreePlans
     from slackline.plan.collective import CostParameters, Runs, Timing
 
 __all__ = [
@@ -44,7 +44,6 @@ __all__ = [
     "Selected",
     "connects_later",
     "first_peers",
-    "ranks_per_host",
 ]
 
 
@@ -192,12 +191,24 @@ class PlanBook:
         self._plans: dict[tuple[Collective, str, int | None], CollectivePlan] = {}
         self._programs: dict[tuple[Collective, str, int | None], _native.Program] = {}
         self._selected: dict[_Shape, Selected] = {}
-        self._tree: tuple[Runs, _native.Program] | None = None
+        self._trees: TreePlans | None = None
+        self.star_adds_trees: bool | None = None
+        """Whether the aggregator adds in the order of a tree; None without an aggregator."""
 
-    def reach_star(self, most_bytes: int) -> None:
+    def reach_star(self, most_bytes: int, *, adds_trees: bool) -> None:
         """Allow the aggregator for operations of up to `most_bytes` from now on."""
-        self._star_limit = most_bytes
+        self._star_limit, self.star_adds_trees = most_bytes, adds_trees
+        self._forget()
+
+    def _forget(self) -> None:
+        """Choose every plan anew from now on."""
         self._selected.clear()
+        self._trees = None
+
+    @property
+    def device_bytes(self) -> int:
+        """The longest payload of a frame that devices take; 0 without devices."""
+        return self._device_bytes
 
     @property
     def port_rate(self) -> float:
@@ -244,7 +255,7 @@ class PlanBook:
 
         self._timings = timings_from(self.candidates(), measured)
         self._parameters = parameters_from(self._timings, self.ranks, shared_memory=self.all_shared)
-        self._selected.clear()
+        self._forget()
 
     def learn_timed(self, measured: Sequence[int]) -> None:
         """Choose plans by the times of the plans of `timed`, which must be equal on all ranks."""
@@ -280,7 +291,7 @@ class PlanBook:
         expected = expected_timings(self.candidates(), self.ranks, self._parameters)
         self._timings = tuple(tried.get(each.name, each) for each in expected)
         self._modelled = True
-        self._selected.clear()
+        self._forget()
 
     def expect(self, latency_ns: int, bytes_per_second: float) -> None:
         """Choose plans by the cost model from now on; the arguments must be equal on all ranks.
@@ -297,7 +308,7 @@ class PlanBook:
         )
         self._timings = expected_timings(self.candidates(), self.ranks, self._parameters)
         self._modelled = True
-        self._selected.clear()
+        self._forget()
 
     def all_reduce(
         self,
@@ -314,8 +325,7 @@ class PlanBook:
         `rank_order` the plan adds in rank order also in a group that adds in any order.
         """
         ordered = rank_order and self.order != "rank"
-        narrow = ordered or (dtype in _HALF_TYPES and self.order != "rank")
-        if not self._device_bytes or not nbytes or narrow or dtype not in _OFFLOADED.get(op, ()):
+        if not self._device_bytes or ordered or self.not_offloaded(nbytes, dtype, op):
             return self.select(Collective.ALL_REDUCE, nbytes, dtype, early=early, ordered=ordered)
         if self._offloaded is None:
             plan = self._plan(Collective.ALL_REDUCE, self.device_plan, None)
@@ -413,17 +423,41 @@ class PlanBook:
             self._programs[key] = compile_program(mine)
         return self._programs[key]
 
-    def tree(self, runs: Runs) -> _native.Program:
-        """Return this rank's part of an all_reduce of nodes in a tree, compiled for the engine.
+    def tree(self, runs: Runs, nbytes: int, dtype: DType, op: ReduceOp) -> TreePlan:
+        """Return the plan of an all_reduce of nodes in a tree.
 
         Only the latest runs are kept: they change with the members alone.
         """
-        latest = self._tree
-        if latest is None or latest[0] != runs:
-            from slackline.plan.collective import tree_part  # Most groups have no tree.
+        trees = self._trees
+        if trees is None or trees.runs != runs:
+            from slackline.nic.collectives._trees import TreePlans  # Most groups have no tree.
 
-            self._tree = latest = runs, compile_program(tree_part(runs, self.rank))
-        return latest[1]
+            self._trees = trees = TreePlans(self, runs)
+        return trees.select(nbytes, dtype, op)
+
+    def weigh_star(self, nbytes: int) -> tuple[bool, str]:
+        """Return whether an aggregator adds nodes of `nbytes` sooner than the ranks do, and why.
+
+        The plan of nodes takes as long as a mesh.
+        """
+        if nbytes > self._star_limit:
+            return False, f"the aggregator takes at most {show_bytes(self._star_limit)}"
+        if self._wants_star:
+            return True, "asked for by name"
+        if self._asked != "auto":
+            return False, f"{self._asked} is asked for by name"
+        if self._parameters is None:
+            return False, "nothing has been measured yet"
+        timings = [timing for timing in self._timings if timing.name in (MESH, STAR)]
+        name, reason = self._fastest(timings, nbytes, self._parameters, preferred="mesh")
+        return name == STAR, reason
+
+    def not_offloaded(self, nbytes: int, dtype: DType, op: ReduceOp) -> str:
+        """Return why the ranks' devices do not add such an operation; empty if they do."""
+        rounds_often = dtype in _HALF_TYPES and self.order != "rank"
+        if nbytes and dtype in _OFFLOADED.get(op, ()) and not rounds_often:
+            return ""
+        return f"the devices do not add {op.name.lower()} of {dtype.name.lower()}"
 
     def _choose(
         self, collective: Collective, nbytes: int, wide: bool, root: int | None, *, early: bool
@@ -560,13 +594,3 @@ class KnownTimes:
 
 def _key(book: PlanBook) -> tuple[int, bool, tuple[str, ...]]:
     return book.ranks, book.all_shared, book.timed()
-
-
-def ranks_per_host(hosts: Sequence[object]) -> int | None:
-    """Return the number of ranks on each host, by the host of each rank.
-
-    None if ranks are not numbered host by host, or if hosts have different numbers of ranks.
-    """
-    blocks = [len(list(block)) for _, block in groupby(hosts)]
-    alike = len(set(blocks)) == 1 and len(blocks) == len(set(hosts))
-    return blocks[0] if alike else None

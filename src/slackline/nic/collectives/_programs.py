@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import slackline._native as _native
@@ -36,6 +37,7 @@ __all__ = [
     "nodes_to_all",
     "own_to_each",
     "plan_number",
+    "ranks_per_host",
     "starts",
 ]
 
@@ -125,12 +127,20 @@ BY_HOST = {name for (_, name), row in PLANS.items() if row.by_host}
 
 
 def compile_program(
-    part: Part, *, longest: int = 0, offloads: bool = False, opens: Sequence[int] = ()
+    part: Part,
+    *,
+    longest: int = 0,
+    offloads: bool = False,
+    opens: Sequence[int] = (),
+    pairwise: Runs | None = None,
+    repeated_by: _native.Program | None = None,
 ) -> _native.Program:
     """Return one member's part of a plan (a rank's or the aggregator's) in the engine's form.
 
     `longest` is the longest payload of a frame in bytes; 0 takes the plan's own limit. `offloads`
     lets devices add. `opens` names the starting rank of each chunk, for plans that devices execute.
+    With `pairwise` the ranks' data are nodes of a tree, one each, and added in its order.
+    `repeated_by` repeats an operation whose aggregator is lost.
     """
     chunks, program = part.chunks, part.program
     if part.collective is Collective.ALL_TO_ALL:
@@ -140,9 +150,12 @@ def compile_program(
             replace(i, chunk=chunk_between(i.chunk // n, i.chunk % n, n)) for i in program
         )
     rule = cutting(part.helpers)
+    runs = part.runs or pairwise
+    # The devices of a ring know the number of the plan for which they were opened.
+    numbered = runs is not None and not opens
     return _native.program(
         part.collective,
-        _TREE_NUMBER if part.runs else _number(part.collective, part.name, part.helpers),
+        _TREE_NUMBER if numbered else _number(part.collective, part.name, part.helpers),
         part.members,
         part.member,
         chunks,
@@ -154,7 +167,8 @@ def compile_program(
         longest or rule.longest_bytes or 0,
         offloads,
         list(opens),
-        None if part.runs is None else (part.runs.tree.leaves, part.runs.owners, part.runs.sums),
+        None if runs is None else (runs.tree.leaves, runs.owners, runs.sums),
+        repeated_by,
     )
 
 
@@ -179,3 +193,13 @@ def _number(collective: Collective, name: str, helpers: int) -> int:
     if name in BY_HOST:
         return names(collective, helpers=1, by_host=True).index(name) + 1
     return names(collective, helpers=helpers).index(name) + 1
+
+
+def ranks_per_host(hosts: Sequence[object]) -> int | None:
+    """Return the number of ranks on each host, by the host of each rank.
+
+    None if ranks are not numbered host by host, or if hosts have different numbers of ranks.
+    """
+    blocks = [len(list(block)) for _, block in groupby(hosts)]
+    alike = len(set(blocks)) == 1 and len(blocks) == len(set(hosts))
+    return blocks[0] if alike else None

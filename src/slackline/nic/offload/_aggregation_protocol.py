@@ -42,7 +42,7 @@ __all__ = [
     "write_descriptor",
 ]
 
-PROTOCOL = 2
+PROTOCOL = 3
 MOST_WORKERS = 255
 _NONCE_LETTERS = 64
 
@@ -85,6 +85,8 @@ class AggregationResponse:
     """The nonces of rank 0 and of the aggregator."""
     most_bytes: int = 0
     """The longest operation, in bytes, that the aggregator takes."""
+    adds_trees: bool = False
+    """Whether the aggregator adds one node of each rank in the order of a tree."""
     descriptor: EndpointDescriptor | None = None
 
     def write(self) -> bytes:
@@ -105,6 +107,7 @@ class AggregationResponse:
                 refusal=str(told["refusal"]),
                 nonces=(str(first), str(second)),
                 most_bytes=int(told["most_bytes"]),
+                adds_trees=bool(told["adds_trees"]),
                 descriptor=descriptor,
             )
         except (KeyError, TypeError, ValueError) as error:

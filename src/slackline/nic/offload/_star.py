@@ -58,10 +58,16 @@ class Star:
     """The group of workers and aggregator, and the fallback group of the workers alone."""
 
     def __init__(
-        self, group: _native.Group, fallback: _native.Group, link: int, most_bytes: int
+        self,
+        group: _native.Group,
+        fallback: _native.Group,
+        link: int,
+        most_bytes: int,
+        *,
+        adds_trees: bool,
     ) -> None:
         self.group, self._fallback, self._link = group, fallback, link
-        self.most_bytes = most_bytes
+        self.most_bytes, self.adds_trees = most_bytes, adds_trees
 
     def lost(self) -> str:
         """Return the reason why the aggregator is no longer used; empty while it is in use."""
@@ -193,4 +199,5 @@ def _open(
     fallback = engine.open_group(rendezvous.fallback_epoch, rank, links, True)
     group.fall_back(fallback, book.program(Collective.ALL_REDUCE, _FALLBACK))
     book.program(Collective.ALL_REDUCE, STAR)
-    return Star(group, fallback, all_links[-1], response.most_bytes)
+    link, most = all_links[-1], response.most_bytes
+    return Star(group, fallback, link, most, adds_trees=response.adds_trees)

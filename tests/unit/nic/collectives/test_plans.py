@@ -6,8 +6,8 @@ import pytest
 
 from slackline.errors import UsageError
 from slackline.nic import NicOptions
-from slackline.nic.collectives._plans import PlanBook, first_peers, ranks_per_host
-from slackline.nic.collectives._programs import starts
+from slackline.nic.collectives._plans import PlanBook, first_peers
+from slackline.nic.collectives._programs import ranks_per_host, starts
 from slackline.nic.offload._circuit_nic import Devices
 from slackline.plan.collective import Collective, CostParameters, estimate, generate, names, part
 from slackline.wire import DType, ReduceOp

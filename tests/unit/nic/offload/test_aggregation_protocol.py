@@ -74,8 +74,8 @@ def test_requests_descriptors_and_responses_are_read_as_they_were_written() -> N
     [
         (b"nothing", "a message of an aggregator or worker is not JSON"),
         (b"[1]", "a message of an aggregator or worker is not a JSON object"),
-        (b'{"protocol": 1}', "the other end speaks aggregator protocol 1, not 2"),
-        (b'{"protocol": 2, "nonce": "a"}', "a request to an aggregator has a wrong nonce"),
+        (b'{"protocol": 1}', "the other end speaks aggregator protocol 1, not 3"),
+        (b'{"protocol": 3, "nonce": "a"}', "a request to an aggregator has a wrong nonce"),
         (
             AggregationRequest(nonce="a" * 64, workers=300).write(),
             "a request to an aggregator has a wrong number of workers: 300",
