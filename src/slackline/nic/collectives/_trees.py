@@ -11,7 +11,7 @@ add in the tree's order. A circuit adds in the order of its ports, or of its rin
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import slackline._native as _native
 from slackline._lazy import record
@@ -21,7 +21,7 @@ from slackline.units import show_bytes
 from slackline.wire import DType, ReduceOp
 
 if TYPE_CHECKING:
-    from slackline.nic.collectives._plans import PlanBook
+    from slackline.nic._records import Decide
     from slackline.plan.collective import Runs
 
 __all__ = ["TreePlan", "TreePlans", "aggregator_tree"]
@@ -48,10 +48,30 @@ def aggregator_tree(workers: int, *, offloads: bool) -> _native.Program:
     return compile_program(mine, offloads=offloads, pairwise=even_runs(workers, workers))
 
 
+class Book(Protocol):
+    """The parts of a group's plan book on which the choice depends."""
+
+    rank: int
+    ranks: int
+    decide: Decide | None
+    device_plan: str
+    star_adds_trees: bool | None
+
+    @property
+    def device_bytes(self) -> int:
+        """The longest payload of a frame that devices take; 0 without devices."""
+
+    def weigh_star(self, nbytes: int) -> tuple[bool, str]:
+        """Return whether an aggregator adds nodes of `nbytes` sooner than the ranks, and why."""
+
+    def not_offloaded(self, nbytes: int, dtype: DType, op: ReduceOp) -> str:
+        """Return why the ranks' devices do not add such an operation; empty if they do."""
+
+
 class TreePlans:
     """The plans of one group for the nodes of `runs`."""
 
-    def __init__(self, book: PlanBook, runs: Runs) -> None:
+    def __init__(self, book: Book, runs: Runs) -> None:
         self._book, self.runs = book, runs
         self._programs: dict[str, _native.Program] = {}
         self._selected: dict[tuple[int, DType, ReduceOp], TreePlan] = {}
