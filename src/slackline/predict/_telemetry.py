@@ -12,6 +12,7 @@ from slackline.errors import UsageError
 from slackline.faults import Plan, parse_all
 from slackline.history import align, files_of, telemetry_of
 from slackline.lab import beyond_kernel, burst_bytes
+from slackline.plan.collective import TREE
 from slackline.predict._calibrate import calibrate
 from slackline.predict._job import Job, read_job
 from slackline.predict._overlapped import overlapped_steps, steps_in_common
@@ -125,6 +126,8 @@ def _groups(
     def plan_of(nbytes: int) -> str:
         found = plans.get(nbytes)
         name = found.most_common(1)[0][0] if found else usual
+        # With one node for each rank a tree moves the bytes of a mesh.
+        name = "mesh" if name == TREE else name
         # All reductions have an aggregator or none has: a simulation has one set of members.
         return usual if "star" in (name, usual) else name or _DEFAULT_PLAN
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from slackline.plan.collective import Collective, names
+from slackline.plan.collective import Collective, name_of_number
 
 __all__ = ["COLUMNS", "Operation", "Operations", "OperationsText", "kind_of", "plan_name_of"]
 
@@ -119,7 +119,7 @@ def plan_name_of(collective: int, plan: int) -> str:
     """Return the name of the plan with this number; empty for a message."""
     if collective == Collective.POINT_TO_POINT or not plan:
         return ""
-    return names(Collective(collective), helpers=1, by_host=True)[plan - 1]
+    return name_of_number(collective, plan)
 
 
 @lru_cache

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from slackline.history import read_file
+from slackline import nic
+from slackline.errors import PeerError
+from slackline.history import read_file, read_reports
 from slackline.nic import Group, NicOptions
+from slackline.plan.collective import even_runs
 from slackline.records import (
     ClockOffset,
     Counters,
@@ -99,6 +102,38 @@ def test_choices_groups_and_counters_are_in_the_file(
     ]
     (counters,) = (record for record in records if isinstance(record, Counters))
     assert counters.values["operations"] > 0
+
+
+def _nodes(group: Group) -> None:
+    """Add the nodes of a tree; then let rank 1 begin once more, alone."""
+    runs = even_runs(8, 3)
+    mine = (ctypes.c_float * COUNT)()
+    at = ctypes.addressof(mine)
+    places = [at] * len(runs.nodes[group.rank])
+    how = DType.FLOAT32, ReduceOp.SUM, runs
+    sums = nic.Operation.all_reduce_nodes(places, at, COUNT, *how, tag=TAG)
+    group.post(sums, blocking=True)
+    if group.rank == 1:
+        with pytest.raises(PeerError, match=r"rank [02] closed the group"):
+            group.post(sums, blocking=True)
+
+
+def test_sums_of_nodes_have_their_plan_in_the_file_and_in_the_report_of_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLACKLINE_TELEMETRY", str(tmp_path))
+    run_ranks(3, _nodes, options=NicOptions(arena_bytes=64 << 20))
+    path = file_of(tmp_path, 1)
+    rows = [(each.plan_name, bool(each.failed)) for each in _own(path)]
+    assert rows == [("tree", False), ("tree", True)]
+    made = [(each.choice, each.reason) for each in read_file(path) if isinstance(each, Decision)]
+    choice = "tree for all_reduce of nodes of at most 512 KiB"
+    assert made.count((choice, "the only one for nodes of a tree")) == 1
+    reports, _ = read_reports(tmp_path)
+    operations = [each for event in reports[1].events for each in event.failed]
+    assert {(each.kind, each.plan, each.tag) for each in operations} == {
+        ("all_reduce", "tree", TAG)
+    }
 
 
 def _until_reported(group: Group, path: Path) -> None:

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from slackline.cli._tune._facts import Facts
 from slackline.env import DELEGATIONS
 from slackline.nic import NicOptions
-from slackline.plan.collective import Collective, generate, names
+from slackline.plan.collective import TREE, Collective, generate, names
 from slackline.plan.pipeline import SCHEDULES
 from slackline.units import format_bytes, parse_bytes, show_bytes
 
@@ -93,6 +93,8 @@ def _plans(facts: Facts) -> Iterator[str]:
     order = facts.value("order", "auto")
     in_rank_order = order == "rank" or (order == "auto" and not facts.wires)
     most = max(facts.plans, key=lambda name: facts.plans[name])
+    if most == TREE:
+        return  # No other plan adds the nodes of virtual ranks.
     helpers = 1 if facts.value("aggregator") else 0
     for name in names(Collective.ALL_REDUCE, helpers=helpers):
         # Two ranks have only one order of additions.

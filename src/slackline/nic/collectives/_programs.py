@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import slackline._native as _native
 from slackline.plan.collective import (
     PLANS,
+    TREE_NUMBERS,
     Collective,
     CollectivePlan,
     Kind,
@@ -120,8 +121,6 @@ def nodes_to_all(
 
 
 _SPLITS = (Collective.ALL_REDUCE, Collective.REDUCE, Collective.BROADCAST, Collective.BARRIER)
-_TREE_NUMBER = 15
-"""The number of the plan that reduces in a tree, which is not in the table of plans."""
 BY_HOST = {name for (_, name), row in PLANS.items() if row.by_host}
 """The names of the plans that depend on the hosts of the ranks."""
 
@@ -152,10 +151,13 @@ def compile_program(
     rule = cutting(part.helpers)
     runs = part.runs or pairwise
     # The devices of a ring know the number of the plan for which they were opened.
-    numbered = runs is not None and not opens
+    in_tree = runs is not None and not opens
+    number = (
+        TREE_NUMBERS[part.name] if in_tree else _number(part.collective, part.name, part.helpers)
+    )
     return _native.program(
         part.collective,
-        _TREE_NUMBER if numbered else _number(part.collective, part.name, part.helpers),
+        number,
         part.members,
         part.member,
         chunks,
@@ -185,7 +187,9 @@ def starts(plan: CollectivePlan) -> list[int]:
 
 def plan_number(plan: CollectivePlan) -> int:
     """Return the number of the plan in the headers of frames."""
-    return _TREE_NUMBER if plan.runs else _number(plan.collective, plan.name, plan.helpers)
+    return (
+        TREE_NUMBERS[plan.name] if plan.runs else _number(plan.collective, plan.name, plan.helpers)
+    )
 
 
 def _number(collective: Collective, name: str, helpers: int) -> int:

@@ -40,7 +40,15 @@ if TYPE_CHECKING:
     from slackline.plan.collective._shares import WHOLE, equal_shares, port_time, shares
     from slackline.plan.collective._split import LINE_BYTES, Cutting, cutting, split
     from slackline.plan.collective._sum_tree import MOST_LEAVES, Node, Runs, SumTree, even_runs
-    from slackline.plan.collective._table import PLANS, Generator, generate, names, part
+    from slackline.plan.collective._table import (
+        PLANS,
+        TREE_NUMBERS,
+        Generator,
+        generate,
+        name_of_number,
+        names,
+        part,
+    )
     from slackline.plan.collective._trace import Cell, Event, Trace, trace
     from slackline.plan.collective._validate import Fault, Verdict, check, validate
     from slackline.plan.collective.algorithms.hierarchical import hierarchical
@@ -66,7 +74,7 @@ else:
             "_shares": "WHOLE equal_shares port_time shares",
             "_split": "LINE_BYTES Cutting cutting split",
             "_sum_tree": "MOST_LEAVES Node Runs SumTree even_runs",
-            "_table": "PLANS Generator generate names part",
+            "_table": "PLANS TREE_NUMBERS Generator generate name_of_number names part",
             "_trace": "Cell Event Trace trace",
             "_validate": "Fault Verdict check validate",
             "algorithms.hierarchical": "hierarchical",
@@ -102,6 +110,7 @@ __all__ = [
     "Runs",
     "SumTree",
     "TREE",
+    "TREE_NUMBERS",
     "Timing",
     "Trace",
     "Traffic",
@@ -118,6 +127,7 @@ __all__ = [
     "generate",
     "grid",
     "hierarchical",
+    "name_of_number",
     "names",
     "observe",
     "part",

@@ -19,7 +19,7 @@ from slackline.plan.collective._plan import (
     check_ranks,
 )
 
-__all__ = ["PLANS", "Generator", "generate", "names", "part"]
+__all__ = ["PLANS", "TREE_NUMBERS", "Generator", "generate", "name_of_number", "names", "part"]
 
 
 @record(frozen=True, slots=True, kw_only=True)
@@ -194,6 +194,25 @@ def names(collective: int, *, helpers: int = 0, by_host: bool = False) -> tuple[
         for (each, name), row in PLANS.items()
         if each is known and row.helpers <= helpers and (by_host or not row.by_host)
     )
+
+
+TREE_NUMBERS = MappingProxyType({"tree": 15, "star": 14, "mesh": 13})
+"""The numbers of all_reduce plans whose sums have the order of a tree, in the headers of frames.
+
+All other plans are numbered from 1 on, in the order of the table. A number has four bits."""
+
+
+def name_of_number(collective: int, number: int) -> str:
+    """Return the name of the plan with a number from the headers of frames.
+
+    Raises IndexError for a number that no plan has.
+    """
+    for name, each in TREE_NUMBERS.items():
+        if number == each and collective == Collective.ALL_REDUCE:
+            return name
+    if number < 1:
+        raise IndexError(f"{number} is not the number of a plan")
+    return names(collective, helpers=1, by_host=True)[number - 1]
 
 
 def generate(

@@ -8,12 +8,14 @@ from slackline import wire
 from slackline.errors import UsageError
 from slackline.plan.collective import (
     PLANS,
+    TREE_NUMBERS,
     Collective,
     CollectivePlan,
     Kind,
     check,
     generate,
     grid,
+    name_of_number,
     names,
     part,
 )
@@ -267,3 +269,14 @@ def test_a_plan_that_contradicts_itself_is_refused(
             rank_ordered=False,
         )
     assert str(error.value) == message
+
+
+def test_every_number_in_a_header_names_one_plan() -> None:
+    every = names(Collective.ALL_REDUCE, helpers=1, by_host=True)
+    for number, name in [*enumerate(every, 1), *((n, name) for name, n in TREE_NUMBERS.items())]:
+        assert name_of_number(Collective.ALL_REDUCE, number) == name
+    assert len(every) < min(TREE_NUMBERS.values())
+    assert max(TREE_NUMBERS.values()) < 16
+    for collective, number in ((Collective.ALL_REDUCE, 12), (Collective.BROADCAST, 15)):
+        with pytest.raises(IndexError):
+            name_of_number(collective, number)
