@@ -158,7 +158,8 @@ std::shared_ptr<sim::CompiledPlan> compile(std::uint32_t ranks, const std::vecto
                                            std::uint64_t itemsize, std::uint64_t widest_itemsize,
                                            std::uint64_t onset, std::int64_t priority, bool reduces,
                                            std::optional<RotationTuple> rotation,
-                                           const Programs& programs) {
+                                           const Programs& programs,
+                                           std::vector<std::uint32_t> nodes) {
   sim::PlanOptions options{.ranks = ranks,
                            .cuts = {},
                            .itemsize = itemsize,
@@ -166,6 +167,7 @@ std::shared_ptr<sim::CompiledPlan> compile(std::uint32_t ranks, const std::vecto
                            .onset = onset,
                            .priority = priority,
                            .reduces = reduces,
+                           .nodes = std::move(nodes),
                            .rotation = std::nullopt};
   for (const auto& [most, full, rest] : cuts) options.cuts.push_back(sim::Cut{most, full, rest});
   if (rotation) {
@@ -215,9 +217,10 @@ void bind_simulation(nb::module_& m) {
   nb::class_<sim::CompiledPlan>(m, "SimulatedPlan", "A collective's plan, compiled for simulation.")
       .def(nb::new_(&compile), "ranks"_a, "cuts"_a, "itemsize"_a, "widest_itemsize"_a, "onset"_a,
            "priority"_a, "reduces"_a, "rotation"_a.none(), "programs"_a,
+           "nodes"_a = std::vector<std::uint32_t>{},
            "`cuts` has (most, full, rest) for each chunk: `full` segments of `most` elements, then "
            "one of `rest` elements. `programs` has the instructions (kind, peer, chunk, last) of "
-           "each member.");
+           "each member. `nodes` has the rank of each node of a sum in a tree.");
 
   nb::class_<BoundMachine>(m, "SimulatedMachine", nb::type_slots(machine_slots),
                            "A simulated machine: one clock, the wires, and every member's threads.")

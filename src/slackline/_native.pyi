@@ -74,9 +74,9 @@ def ring_flows_alike(host: tuple[int, int, int, int, int, int, int, int, int, in
 class SimulatedPlan:
     """A collective's plan, compiled for simulation."""
 
-    def __init__(self, ranks: int, cuts: Sequence[tuple[int, int, int]], itemsize: int, widest_itemsize: int, onset: int, priority: int, reduces: bool, rotation: tuple[int, int, bool] | None, programs: Iterable[object]) -> None:
+    def __init__(self, ranks: int, cuts: Sequence[tuple[int, int, int]], itemsize: int, widest_itemsize: int, onset: int, priority: int, reduces: bool, rotation: tuple[int, int, bool] | None, programs: Iterable[object], nodes: Sequence[int] = []) -> None:
         """
-        `cuts` has (most, full, rest) for each chunk: `full` segments of `most` elements, then one of `rest` elements. `programs` has the instructions (kind, peer, chunk, last) of each member.
+        `cuts` has (most, full, rest) for each chunk: `full` segments of `most` elements, then one of `rest` elements. `programs` has the instructions (kind, peer, chunk, last) of each member. `nodes` has the rank of each node of a sum in a tree.
         """
 
 class SimulatedMachine:

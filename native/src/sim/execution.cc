@@ -56,8 +56,11 @@ void Execution::queue(std::uint32_t number) {
   if (options_.records) {
     const Frame& frame = machine_.wires().frames[number];
     const Step& step = plan_->program(frame.sender).steps[frame.sent_step];
-    const Strand& strand = plan_->program(frame.receiver).strands[frame.strand];
-    frames_.push_back(SentFrame{frame.sender, frame.receiver, strand.chunk, frame.segment,
+    // Of a symmetric plan, the receiver knows the chunk by another number.
+    const std::uint32_t chunk = plan_->options().nodes.empty()
+                                    ? plan_->program(frame.receiver).strands[frame.strand].chunk
+                                    : step.chunk;
+    frames_.push_back(SentFrame{frame.sender, frame.receiver, chunk, frame.segment,
                                 frame.payload_bytes, step.partial, machine_.clock().now()});
   }
   machine_.wires().send(number);
@@ -118,6 +121,18 @@ Thread& Execution::engine_of(std::uint32_t member) {
   return machine_.engine(options_.members[member]);
 }
 
+// Return the place of a received value among those that a REDUCE_ALL combines.
+std::uint32_t Execution::place_of(const Step& step) const {
+  return plan_->options().nodes.empty() ? step.peer : step.chunk / plan_->options().ranks;
+}
+
+// Return the number of nodes of a tree that a member has beside its first one.
+std::uint64_t Execution::more_nodes(std::uint32_t member) const {
+  const std::vector<std::uint32_t>& nodes = plan_->options().nodes;
+  const auto own = static_cast<std::uint64_t>(std::count(nodes.begin(), nodes.end(), member));
+  return own > 0 ? own - 1 : 0;
+}
+
 // Carry out the steps of a segment in order, up to the first step whose input has not arrived.
 void Execution::advance(std::uint32_t member, std::uint32_t number, std::uint32_t segment) {
   const Program& program = plan_->program(member);
@@ -135,11 +150,12 @@ void Execution::advance(std::uint32_t member, std::uint32_t number, std::uint32_
         if (!arrived_[place]) return;
         ++state.buffered;
         if (options_.arithmetic != nullptr)
-          held_[cell(member, strand, segment, 0)][step.peer] = arrived_values_[place];
+          held_[cell(member, strand, segment, 0)][place_of(step)] = arrived_values_[place];
         break;
       }
       case StepKind::kReduceAll:
-        if (!members_[member].gated) reduce(member, number, segment, state.buffered);
+        if (!members_[member].gated)
+          reduce(member, number, segment, state.buffered + more_nodes(member));
         return;
       default:
         if (arrived_[cell(member, strand, segment, state.position)])
@@ -203,7 +219,13 @@ void Execution::compute(std::uint32_t member, const Strand& strand, std::uint32_
       everyone = std::move(place->second);
       held_.erase(place);
     }
-    if (member < plan_->options().ranks) everyone[member] = state.value;
+    const std::vector<std::uint32_t>& nodes = plan_->options().nodes;
+    for (std::uint32_t node = 0; node < nodes.size(); ++node) {
+      if (nodes[node] != member) continue;
+      const std::uint32_t chunk = member + plan_->options().ranks * node;
+      everyone[node] = value(member, plan_->strand_of(member, chunk), segment);
+    }
+    if (nodes.empty() && member < plan_->options().ranks) everyone[member] = state.value;
     std::vector<std::int32_t> values;
     for (const auto& [rank, value] : everyone) values.push_back(value);
     state.value = options_.arithmetic->reduce(values);

@@ -105,6 +105,8 @@ class Execution {
   Thread& engine_of(std::uint32_t member);
   void advance(std::uint32_t member, std::uint32_t strand, std::uint32_t segment);
   void send(std::uint32_t member, std::uint32_t strand, std::uint32_t segment, std::uint32_t step);
+  std::uint32_t place_of(const Step& step) const;
+  std::uint64_t more_nodes(std::uint32_t member) const;
   void reduce(std::uint32_t member, std::uint32_t strand, std::uint32_t segment,
               std::uint64_t operands);
   void compute(std::uint32_t member, const Strand& strand, std::uint32_t segment, const Step& step,

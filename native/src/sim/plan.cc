@@ -20,7 +20,8 @@ constexpr std::uint32_t kFew = 16;  // most steps of a strand for a linear searc
 CompiledPlan::CompiledPlan(PlanOptions options,
                            const std::vector<std::vector<Instruction>>& programs)
     : options_(std::move(options)) {
-  for (const std::vector<Instruction>& instructions : programs) lay_out(instructions);
+  for (std::uint32_t member = 0; member < programs.size(); ++member)
+    lay_out(member, programs[member]);
   std::vector<std::vector<Receive>> receives(programs_.size());
   for (std::uint32_t member = 0; member < members(); ++member) {
     const Program& program = programs_[member];
@@ -29,12 +30,13 @@ CompiledPlan::CompiledPlan(PlanOptions options,
       for (std::uint32_t index = 0; index < strand.steps; ++index) {
         const Step& step = program.steps[strand.first_step + index];
         if (step.kind != StepKind::kSend && step.kind != StepKind::kReduceAll)
-          receives[member].push_back(Receive{number, step.peer, step.turn, index});
+          receives[member].push_back(Receive{number, step.peer, step.chunk, step.turn, index});
       }
     }
     std::sort(receives[member].begin(), receives[member].end(),
               [](const Receive& a, const Receive& b) {
-                return std::tie(a.strand, a.peer, a.turn) < std::tie(b.strand, b.peer, b.turn);
+                return std::tie(a.strand, a.peer, a.chunk, a.turn) <
+                       std::tie(b.strand, b.peer, b.chunk, b.turn);
               });
   }
   for (std::uint32_t member = 0; member < members(); ++member) match(member, receives);
@@ -46,17 +48,31 @@ std::uint32_t CompiledPlan::strand_of(std::uint32_t member, std::uint32_t chunk)
   return place != known.end() && place->first == chunk ? place->second : kNone;
 }
 
-void CompiledPlan::lay_out(const std::vector<Instruction>& instructions) {
+std::uint32_t CompiledPlan::receiving_strand(std::uint32_t member, std::uint32_t chunk) const {
+  const std::uint32_t own = strand_of(member, chunk);
+  return own == kNone && !options_.nodes.empty() ? strand_of(member, chunk % options_.ranks) : own;
+}
+
+void CompiledPlan::lay_out(std::uint32_t member, const std::vector<Instruction>& instructions) {
   std::unordered_map<std::uint32_t, std::uint32_t> strand_of;
   std::vector<std::uint32_t> strand_of_instruction;
   Program program;
   strand_of_instruction.reserve(instructions.size());
   for (const Instruction& instruction : instructions) {
     const auto number = static_cast<std::uint32_t>(program.strands.size());
-    const auto [place, added] = strand_of.try_emplace(instruction.chunk, number);
-    if (added) program.strands.push_back(Strand{instruction.chunk, 0, 0, 0, 0});
+    const bool node = !options_.nodes.empty() && instruction.kind == StepKind::kBuffer;
+    const std::uint32_t chunk = node ? instruction.chunk % options_.ranks : instruction.chunk;
+    const auto [place, added] = strand_of.try_emplace(chunk, number);
+    if (added) program.strands.push_back(Strand{chunk, 0, 0, 0, 0});
     ++program.strands[place->second].steps;
     strand_of_instruction.push_back(place->second);
+  }
+  // The parts of the own nodes that this member reduces have values, and no steps.
+  for (std::uint32_t node = 0; node < options_.nodes.size(); ++node) {
+    const std::uint32_t chunk = member + options_.ranks * node;
+    const auto number = static_cast<std::uint32_t>(program.strands.size());
+    if (options_.nodes[node] == member && strand_of.try_emplace(chunk, number).second)
+      program.strands.push_back(Strand{chunk, 0, 0, 0, 0});
   }
   std::uint32_t first_step = 0;
   for (Strand& strand : program.strands) {
@@ -79,6 +95,7 @@ void CompiledPlan::lay_out(const std::vector<Instruction>& instructions) {
              .last = instruction.last,
              .partial = false,
              .peer = instruction.kind == StepKind::kReduceAll ? kNone : instruction.peer,
+             .chunk = instruction.chunk,
              .turn = 0,
              .to_member = kNone,
              .to_strand = kNone,
@@ -96,7 +113,7 @@ void CompiledPlan::lay_out(const std::vector<Instruction>& instructions) {
 
 // Set the `turn` of each step of a strand, and `partial` of each SEND that carries a partial value.
 void CompiledPlan::number_turns(std::vector<Step>& steps, const Strand& strand) const {
-  std::map<std::tuple<bool, std::uint32_t>, std::uint32_t> turns;
+  std::map<std::tuple<bool, std::uint32_t, std::uint32_t>, std::uint32_t> turns;
   bool partial = options_.reduces;
   for (std::uint32_t index = 0; index < strand.steps; ++index) {
     Step& step = steps[strand.first_step + index];
@@ -104,10 +121,11 @@ void CompiledPlan::number_turns(std::vector<Step>& steps, const Strand& strand) 
     if (strand.steps <= kFew) {
       for (std::uint32_t earlier = 0; earlier < index; ++earlier) {
         const Step& other = steps[strand.first_step + earlier];
-        step.turn += (other.kind == StepKind::kSend) == sends && other.peer == step.peer;
+        step.turn += (other.kind == StepKind::kSend) == sends && other.peer == step.peer &&
+                     other.chunk == step.chunk;
       }
     } else {
-      step.turn = turns[{sends, step.peer}]++;
+      step.turn = turns[{sends, step.peer, step.chunk}]++;
     }
     if (step.kind == StepKind::kCopy || step.kind == StepKind::kReduceAll || step.last)
       partial = false;
@@ -131,18 +149,19 @@ void CompiledPlan::match(std::uint32_t member, const std::vector<std::vector<Rec
         if (rotation.turns_chunks) chunk = rotation.turned(chunk, back);
       }
       step.to_member = peer;
-      step.to_strand = peer < members() ? strand_of(peer, chunk) : kNone;
+      step.to_strand = peer < members() ? receiving_strand(peer, chunk) : kNone;
       if (step.to_strand == kNone)
         throw std::invalid_argument(
             "rank " + std::to_string(member) + " sends chunk " + std::to_string(strand.chunk) +
             " to rank " + std::to_string(step.peer) + ", which has no instruction about it");
-      const auto wanted = std::tie(step.to_strand, sender, step.turn);
+      const auto wanted = std::tie(step.to_strand, sender, chunk, step.turn);
       const std::vector<Receive>& known = receives[peer];
       const auto place = std::lower_bound(
           known.begin(), known.end(), wanted, [](const Receive& receive, const auto& key) {
-            return std::tie(receive.strand, receive.peer, receive.turn) < key;
+            return std::tie(receive.strand, receive.peer, receive.chunk, receive.turn) < key;
           });
-      if (place != known.end() && std::tie(place->strand, place->peer, place->turn) == wanted)
+      if (place != known.end() &&
+          std::tie(place->strand, place->peer, place->chunk, place->turn) == wanted)
         step.to_step = place->step;
     }
   }

@@ -26,6 +26,7 @@ struct Step {
   bool last;
   bool partial;        // for a SEND: the value is not final
   std::uint32_t peer;  // the number in the plan; kNone in a REDUCE_ALL
+  std::uint32_t chunk;
   // The number of earlier sends to, or receives from, the same peer about the same chunk: equal on
   // both sides, since messages about one chunk arrive in the order sent.
   std::uint32_t turn;
@@ -34,7 +35,8 @@ struct Step {
   std::uint32_t to_member, to_strand, to_step;
 };
 
-// The steps that a member carries out, in order, for each segment of one chunk.
+// The steps that a member carries out, in order, for each segment of one chunk. The parts of a
+// tree's nodes that a REDUCE_ALL combines are received in the strand of the result.
 struct Strand {
   std::uint32_t chunk;
   std::uint32_t first_step, steps;
@@ -82,6 +84,9 @@ struct PlanOptions {
   std::uint64_t onset;
   std::int64_t priority;
   bool reduces;  // the operation is a reduction, so a rank's own data is a partial value
+  // For a sum in a tree, the rank that has each node: chunk p + ranks * n is part p of node n, and
+  // rank p reduces part p of all nodes. Otherwise empty.
+  std::vector<std::uint32_t> nodes = {};
   std::optional<Rotation> rotation;
 };
 
@@ -102,15 +107,17 @@ class CompiledPlan {
   bool leaves_host(std::uint32_t peer) const {
     return options_.rotation && peer >= options_.rotation->ranks_per_host;
   }
+  // Return the strand in which a member receives data of a chunk, or kNone if there is none.
+  std::uint32_t receiving_strand(std::uint32_t member, std::uint32_t chunk) const;
   // Return the strand of a chunk at a member, or kNone if the member has no part in the chunk.
   std::uint32_t strand_of(std::uint32_t member, std::uint32_t chunk) const;
 
  private:
   struct Receive {
-    std::uint32_t strand, peer, turn, step;
+    std::uint32_t strand, peer, chunk, turn, step;
   };
 
-  void lay_out(const std::vector<Instruction>& instructions);
+  void lay_out(std::uint32_t member, const std::vector<Instruction>& instructions);
   void number_turns(std::vector<Step>& steps, const Strand& strand) const;
   void match(std::uint32_t member, const std::vector<std::vector<Receive>>& receives);
 

@@ -64,7 +64,8 @@ class _Walk:
         """Account for one instruction; a receive must come after its send."""
         instruction, operation = event.instruction, self._operation
         member, chunk = event.cell[0], instruction.chunk
-        place = (member, chunk)
+        plan = operation.plan
+        place = (member, plan.strand(instruction))
         host = self._fabric.hosts[self._hosts[member]]
         longest = max(self._counts[chunk])
         now_ps = self.reached_ps.get(place, 0)
@@ -75,7 +76,10 @@ class _Walk:
             self.reached_ps[place] = now_ps
             return
         if instruction.kind is Kind.REDUCE_ALL:
-            nbytes = operation.payload_bytes(longest, partial=True) * self._held.pop(place, 0)
+            sums = self._held.pop(place, 0)
+            if plan.runs is not None:
+                sums += len(plan.contributions(member)) - 1
+            nbytes = operation.payload_bytes(longest, partial=True) * sums
             self.reached_ps[place] = now_ps + host.reducing_ps(nbytes)
             self._final.add(place)
             return

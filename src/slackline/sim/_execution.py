@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from slackline.errors import UsageError
+from slackline.plan.collective import CollectivePlan
 from slackline.sim._machine import Machine
 from slackline.sim._operation import Operation
 from slackline.sim._rotation import Rotation
@@ -161,6 +162,7 @@ class Execution:
             chunk
             for chunk in range(plan.chunks)
             if plan.collective.due(rank, chunk, plan.ranks, plan.root)
+            and (plan.runs is None or chunk < plan.ranks)
         )
         return {chunk: self._values_of(self._values, rank, chunk) for chunk in due}
 
@@ -174,7 +176,7 @@ class Execution:
         """Give each rank its contribution to every chunk that its program mentions."""
         plan = self.operation.plan
         for rank in range(plan.ranks):
-            for chunk in sorted({instruction.chunk for instruction in plan.programs[rank]}):
+            for chunk in _contributed(plan, rank):
                 if plan.collective.has(rank, chunk, plan.ranks, plan.root):
                     for segment in range(len(self.operation.segment_counts(chunk))):
                         number = values.contribute(rank, chunk, segment)
@@ -190,3 +192,11 @@ class Execution:
             values[values.contribute(rank, chunk, segment) if number is None else number]
             for segment, number in enumerate(numbers)
         )
+
+
+def _contributed(plan: CollectivePlan, rank: int) -> list[int]:
+    """Return the chunks to which a rank may contribute: in a tree the parts of its own nodes."""
+    if plan.runs is None:
+        return sorted({instruction.chunk for instruction in plan.programs[rank]})
+    nodes = plan.contributions(rank)
+    return [part + plan.ranks * node for node in nodes for part in range(plan.ranks)]

@@ -26,7 +26,8 @@ _MOST_BYTES = 1 << 48
 class Operation:
     """A plan with sizes; `count` is the number of elements of all chunks together.
 
-    In all_to_all, where a rank has n of the n * n chunks, `count` is the size of one rank's buffer.
+    In all_to_all, where a rank has n of the n * n chunks, `count` is the size of one rank's buffer;
+    in a sum in a tree, of one node.
     """
 
     plan: CollectivePlan
@@ -63,7 +64,8 @@ class Operation:
     def chunk_counts(self) -> tuple[int, ...]:
         """The elements of each chunk."""
         plan = self.plan
-        parts = plan.ranks if plan.collective is Collective.ALL_TO_ALL else plan.chunks
+        whole = plan.collective is Collective.ALL_TO_ALL or plan.runs is not None
+        parts = plan.ranks if whole else plan.chunks
         sizes = tuple(size for _, size in split(self.count, parts, self.itemsize, plan.weights))
         return sizes * (plan.chunks // parts)
 
@@ -122,6 +124,7 @@ class Operation:
                 plan.collective.reduces,
                 turn,
                 (_tuples(plan.programs[member]) for member in range(members)),
+                () if plan.runs is None else plan.runs.owners,
             )
         except ValueError as error:
             raise UsageError(f"{plan}: {error}") from None
@@ -131,9 +134,16 @@ class Operation:
         if self.segment_bytes is not None:
             most = max(1, self.segment_bytes // self.itemsize)
         else:
-            unit = self._widest
+            unit, limit = self._widest, self.limit_bytes
+            if self.plan.runs is not None:
+                # A quarter of the longest segment of other plans: see Builder::cut of the engine.
+                return self._divided(max(1, limit // 4 // unit), count)
             rule = cutting(self.plan.helpers)
-            most = rule.elements(count, unit, self.limit_bytes, forwards=self.forwards)
+            most = rule.elements(count, unit, limit, forwards=self.forwards)
+        return self._divided(most, count)
+
+    @staticmethod
+    def _divided(most: int, count: int) -> tuple[int, int, int]:
         return most, *divmod(count, most)
 
 

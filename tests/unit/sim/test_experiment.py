@@ -74,6 +74,17 @@ def test_the_aggregator_has_a_host_of_its_own() -> None:
     assert sent[0] == sent[1] + sent[2], "the aggregator sends the sum to both ranks"
 
 
+def test_a_tree_has_the_nodes_of_its_virtual_ranks() -> None:
+    """Three ranks have two, two and one node of eight leaves, and send each to two others."""
+    hosts = HOSTS.replace("2", "3") + BARE
+    collective = '[collective]\nplan = ["tree", "mesh"]\nsize = "96KiB"\n'
+    tree, mesh = read_experiment(f"{hosts}{collective}virtual_ranks = 8\n", "a.toml").cases
+    sent = tuple((nodes + 1) * 2 * (32 << 10) for nodes in (2, 2, 1))
+    assert tree.simulate()["sent_bytes"] == sent
+    assert sum(sent) == pytest.approx(1.33 * sum(mesh.simulate()["sent_bytes"]), rel=0.01)
+    assert tree.simulate()["bound_ps"] <= tree.simulate()["time_ps"]
+
+
 def test_a_host_that_stands_for_all_has_the_time_of_all() -> None:
     collective = '[collective]\nplan = "hierarchical"\nsize = "96KiB"\nranks_per_host = 2\n'
     hosts = HOSTS.replace("2", "3") + "cores = 2\n"
@@ -292,6 +303,18 @@ def test_a_pipeline_has_a_case_for_each_schedule_and_plan() -> None:
             "a.toml: [collective]: hierarchical needs 2 ranks on each host, not [0, 1, 0, 1]",
         ),
         (
+            f"{HOSTS}{COLLECTIVE.replace('ring', 'tree')}",
+            'a.toml: [collective]: the plan "tree" needs virtual_ranks',
+        ),
+        (
+            f"{HOSTS}{COLLECTIVE.replace('ring', 'tree')}virtual_ranks = 1\n",
+            "a.toml: [collective]: 1 leaves cannot be given to 2 ranks, one or more to each",
+        ),
+        (
+            f'{HOSTS}{COLLECTIVE.replace("ring", "tree")}virtual_ranks = 8\nname = "reduce"\n',
+            'a.toml: [collective]: the plan "tree" is one of all_reduce, not of reduce',
+        ),
+        (
             f"{HOSTS}{COLLECTIVE}ranks_per_host = 0\n",
             "a.toml: [collective]: there are no ranks: ranks_per_host is 0, aggregator_host None",
         ),
@@ -299,7 +322,8 @@ def test_a_pipeline_has_a_case_for_each_schedule_and_plan() -> None:
             f"{HOSTS}{COLLECTIVE}speed = 1\n",
             'a.toml: [collective] does not take the key "speed"; it takes '
             "aggregator_host, ranks_per_host, "
-            "rank_hosts, alike, flows, name, plan, root, itemsize, segment, onset, size",
+            "rank_hosts, alike, flows, name, plan, root, itemsize, segment, onset, virtual_ranks, "
+            "size",
         ),
         (
             f"speed = 1\n{HOSTS}{COLLECTIVE}",

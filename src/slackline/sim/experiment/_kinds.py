@@ -10,7 +10,15 @@ from slackline._toml import Table, boolean, duration_ps, integer, listed, one_of
 from slackline.errors import UsageError
 from slackline.faults import Plan
 from slackline.plan import pipeline
-from slackline.plan.collective import Collective, CollectivePlan, generate, hierarchical
+from slackline.plan.collective import (
+    TREE,
+    Collective,
+    CollectivePlan,
+    even_runs,
+    generate,
+    hierarchical,
+    tree_plan,
+)
 from slackline.sim._alike import check_alike, simulate_alike
 from slackline.sim._bound import lower_bound
 from slackline.sim._collective import simulate_collective
@@ -89,10 +97,20 @@ def _operation(
     itemsize = table.take("itemsize", integer, 4)
     segment = table.take_if_there("segment", size)
     onset = table.take("onset", integer, 1)
+    leaves = table.take_if_there("virtual_ranks", integer)
+
+    def in_tree() -> CollectivePlan:
+        if leaves is None:
+            raise UsageError('the plan "tree" needs virtual_ranks')
+        if collective is not Collective.ALL_REDUCE:
+            raise UsageError(f'the plan "tree" is one of all_reduce, not of {collective.label}')
+        return tree_plan(even_runs(leaves, ranks))
 
     def make(name: str, nbytes: int) -> Operation:
         if name == "hierarchical" and hierarchy is not None:
             plan = hierarchy()
+        elif name == TREE:
+            plan = in_tree()
         else:
             plan = generate(collective, name, ranks, root, lazily=lazily)
         if nbytes % max(1, itemsize):
