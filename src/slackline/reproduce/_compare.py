@@ -83,7 +83,8 @@ def compare(table: PublishedTable, folder: Folder) -> Comparison:
     LinkError, PeerError and TimeoutError where a simulation cannot end.
     """
     text = folder.experiment(table)
-    cases = {case.name: case for case in read_experiment(text, table.experiment).cases}
+    read = read_experiment(text, table.experiment, folder=folder.experiments)
+    cases = {case.name: case for case in read.cases}
     named = [row.case for row in table.rows]
     named += [row.against for row in table.rows if row.against is not None]
     for name in named:

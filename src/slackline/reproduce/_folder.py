@@ -11,6 +11,7 @@ from slackline.reproduce._published import PublishedTable, read_table
 __all__ = ["Folder"]
 
 _PARTS = ("tables", "experiments")
+_ENDINGS = (".toml", ".trace")
 
 
 def _packaged() -> Traversable:
@@ -19,13 +20,17 @@ def _packaged() -> Traversable:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder with `tables/*.toml` and `experiments/*.toml`; the packaged one by default."""
+    """A folder with tables and experiments; the packaged one by default.
+
+    Tables are `tables/*.toml`, experiments are `experiments/*.toml` and the traces that they name.
+    """
 
     root: Traversable = field(default_factory=_packaged)
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all tables, in alphabetical order."""
-        return tuple(name.removesuffix(".toml") for name in self._files("tables"))
+        names = self._files("tables")
+        return tuple(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
     def tables(self, only: tuple[str, ...] = ()) -> tuple[PublishedTable, ...]:
         """Return the tables of these names, or all of them.
@@ -49,6 +54,11 @@ class Folder:
             )
         return self._text("experiments", table.experiment)
 
+    @property
+    def experiments(self) -> Traversable:
+        """The folder of the experiments, and of the traces that they name."""
+        return self.root / "experiments"
+
     def save(self, target: Path) -> int:
         """Copy all files into a directory that is new or empty, and return their number.
 
@@ -71,7 +81,7 @@ class Folder:
         folder = self.root / part
         if not folder.is_dir():
             raise UsageError(f"there is no folder {folder}")
-        return tuple(sorted(each.name for each in folder.iterdir() if each.name.endswith(".toml")))
+        return tuple(sorted(each.name for each in folder.iterdir() if each.name.endswith(_ENDINGS)))
 
     def _text(self, part: str, name: str) -> str:
         try:

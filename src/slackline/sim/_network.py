@@ -174,22 +174,21 @@ class Turn:
 
 
 class ChannelState:
-    """The state of a channel while a simulation runs."""
+    """The messages from one rank to another while a simulation runs: one queue in order.
 
-    def __init__(
-        self, channel: Channel, random: Random, turn: Turn | None = None, *, serial: bool = False
-    ) -> None:
+    Where several stages are on each rank, the messages of several channels are in one queue.
+    """
+
+    def __init__(self, random: Random, turn: Turn | None = None, *, serial: bool = False) -> None:
         """Begin with no message under way; channels that take turns have the same `turn`."""
         self.under_way = 0
-        self._channel = channel
         self._random = random
         self._turn = turn or Turn()
         self._serial = serial
         self._last_ps = 0
 
-    def send(self, now_ps: int, size_bytes: int) -> int:
+    def send(self, channel: Channel, now_ps: int, size_bytes: int) -> int:
         """Send a message now and return the time of its arrival in picoseconds."""
-        channel = self._channel
         left_ps = max(now_ps, self._turn.free_ps) + channel.sending_ps(size_bytes)
         jitter = self._random.randint(0, channel.jitter_ps) if channel.jitter_ps else 0
         arrival = left_ps + channel.latency_at(left_ps) + jitter

@@ -24,7 +24,7 @@ from slackline.plan.pipeline import (
 )
 from slackline.sim._delegation import Delegates
 from slackline.sim._events import Clock, EventQueue
-from slackline.sim._network import Channel, ChannelState, Network, Turn
+from slackline.sim._network import ChannelState, Network, Turn
 
 __all__ = ["PipelineExecution", "Run", "Span", "simulate"]
 
@@ -261,17 +261,9 @@ class _Channels:
 
     def __init__(self, events: EventQueue, network: Network, plan: PipelinePlan) -> None:
         self._events, self._network, self._plan = events, network, plan
-        random = Random(network.seed)
-        down = [Turn() for _ in network.forward]
-        up = down if network.half_duplex else [Turn() for _ in network.backward]
-
-        def states(channels: tuple[Channel, ...], turns: list[Turn]) -> list[ChannelState]:
-            return [
-                ChannelState(channel, random, turn, serial=network.serial)
-                for channel, turn in zip(channels, turns, strict=True)
-            ]
-
-        self._down, self._up = states(network.forward, down), states(network.backward, up)
+        self._random = Random(network.seed)
+        self._states: dict[tuple[int, int], ChannelState] = {}
+        self._turns: dict[tuple[int, int], Turn] = {}
         self._behind: dict[int, ChannelState] = {}
         given = network.delegation
         self._delegates = None if given is None else Delegates(events, given, plan.ranks)
@@ -288,16 +280,16 @@ class _Channels:
         """Send a result; with head-of-line blocking the sender may have to stop."""
         forward = instruction.kind is Kind.F
         link = instruction.stage if forward else instruction.stage - 1
-        state = (self._down if forward else self._up)[link]
+        channel = (self._network.forward if forward else self._network.backward)[link]
         nbytes, now_ps = self._bytes(link), self._events.now_ps
         if self._delegates is not None:
-            channel = (self._network.forward if forward else self._network.backward)[link]
             arrived = partial(self.execution.arrived, to, instruction)
             self._delegates.send(
                 rank, to, nbytes, lambda: channel.latency_at(self._events.now_ps), arrived
             )
             return
-        arrival_ps = state.send(now_ps, nbytes)
+        state = self._state(rank, to)
+        arrival_ps = state.send(channel, now_ps, nbytes)
         if arrival_ps == now_ps:
             self._arrived(rank, to, instruction, state)
             return
@@ -305,6 +297,15 @@ class _Channels:
         if self._network.head_of_line and state.under_way > self._network.queue_depth:
             self._behind[rank] = state
             self.execution.block(rank)
+
+    def _state(self, rank: int, to: int) -> ChannelState:
+        """Return the queue of messages from a rank to another."""
+        if (rank, to) not in self._states:
+            both = (min(rank, to), max(rank, to)) if self._network.half_duplex else (rank, to)
+            turn = self._turns.setdefault(both, Turn())
+            state = ChannelState(self._random, turn, serial=self._network.serial)
+            self._states[rank, to] = state
+        return self._states[rank, to]
 
     def _bytes(self, link: int) -> int:
         sizes = self._network.message_bytes

@@ -37,6 +37,7 @@ STUDIES = [
     ["simulate", str(ROOT / "examples/experiments/slow_link.toml")],
     ["simulate", str(ROOT / "examples/experiments/overlap.toml")],
     ["simulate", str(ROOT / "examples/experiments/hybrid.toml")],
+    ["simulate", str(ROOT / "examples/experiments/changing_links.toml")],
     ["reproduce", "--only", "aggregation-circuit"],
     ["reproduce", "--only", "zero-bubble-order"],
     ["doctor"],

@@ -51,9 +51,7 @@ def test_gradients_of_other_links_may_be_late() -> None:
     both = both.replace("stages = 2", "stages = 3")
     # The delay is met by the activation of link 0 and by the gradients of both links.
     assert times(both) == {"one, link 0ms": 70 * MS, "one, link 30ms": 160 * MS}
-    redrawn = (
-        'redrawn = { most = "1ms", step = "1ms", shortest = "1ms", longest = "1ms", seed = 3 }'
-    )
+    redrawn = 'drawn = { uniform = ["0ms", "1ms"], lasts = "1ms", seed = 3 }'
     late = {"none": none, "usual": ITERATION}
     found = {
         name: times(text.replace('delay = ["0ms", "30ms"]', redrawn))["one, link"]
@@ -66,7 +64,7 @@ def test_every_message_has_the_latency_and_that_of_a_slow_link_its_delay_too() -
     text = ITERATION.replace("stages = 2", 'stages = 3\nlatency = "2ms"')
     # F0, F1, F2, B2, B1, B0 and W0 with a message before each but the first and the last.
     assert times(text) == {"one, link 0ms": 78 * MS, "one, link 30ms": 138 * MS}
-    redrawn = 'redrawn = { most = "0ms", step = "1ms", shortest = "1ms", longest = "1ms" }'
+    redrawn = 'drawn = { uniform = "0ms", lasts = "1ms" }'
     changed = text.replace('delay = ["0ms", "30ms"]', redrawn)
     assert times(changed) == {"one, link": 78 * MS}
 
@@ -102,10 +100,10 @@ def test_several_links_have_one_delay_or_one_each() -> None:
     assert each == {"one, both 10ms 20ms": 130 * MS}
 
 
-def test_redrawn_delays_follow_from_their_seed() -> None:
+def test_drawn_delays_follow_from_their_seed() -> None:
     redrawn = (
-        '[[iteration.network]]\nname = "wild"\nlinks = [0]\nredrawn = '
-        '{ most = "60ms", step = "10ms", shortest = "5ms", longest = "10ms", seed = 1 }\n'
+        '[[iteration.network]]\nname = "wild"\nlinks = [0]\ndrawn = '
+        '{ uniform = ["0ms", "60ms"], step = "10ms", lasts = ["5ms", "10ms"], seed = 1 }\n'
     )
     text = f"[iteration]{SHAPE}{RUNTIME}{redrawn}"
     first = times(text)
@@ -182,8 +180,7 @@ def test_a_node_has_a_case_for_each_message_onset_and_sender() -> None:
         ),
         (
             ITERATION.replace(RUNTIME, RUNTIME + "late_gradients = { 0 = [1] }\n"),
-            "a.toml: [iteration.runtime 0.late_gradients]: there is no link 1: 2 stages have 1 "
-            "links",
+            "a.toml: [iteration.runtime 0.late_gradients]: there is no link 1: 2 ranks have 1 link",
         ),
         (
             ITERATION.replace(RUNTIME, RUNTIME + "late_gradients = { 0 = 0 }\n"),
@@ -207,7 +204,8 @@ def test_a_node_has_a_case_for_each_message_onset_and_sender() -> None:
         ),
         (
             ITERATION.replace("[0]", "[1]"),
-            "a.toml: [iteration.network 0]: links: there is no link 1: 2 stages have 1 links",
+            'a.toml: [iteration.network 0]: links of "one": there is no link 1: 2 ranks have 1 '
+            "link",
         ),
         (
             ITERATION.replace("[0]", "[0, 0]"),
@@ -275,17 +273,23 @@ def test_a_mistake_is_named_with_its_place(text: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("redrawn", "said"),
+    ("drawn", "said"),
     [
-        ('most = "6ms", step = "0ms", shortest = "1ms", longest = "2ms"', "step must be positive"),
+        ('uniform = ["0ms", "6ms"], step = "0ms", lasts = "1ms"', "step must be positive"),
         (
-            'most = "6ms", step = "1ms", shortest = "3ms", longest = "2ms"',
-            "shortest must be at least 1ms, and at most longest",
+            'uniform = ["0ms", "6ms"], lasts = ["3ms", "2ms"]',
+            "lasts must have two times of at least 1ms, the shorter one first",
+        ),
+        ('uniform = ["6ms", "0ms"], lasts = "1ms"', "uniform must have the smaller delay first"),
+        ('lasts = "1ms"', "give either normal or uniform delays, not neither"),
+        (
+            'normal = "1ms", uniform = "1ms", lasts = "1ms"',
+            "give either normal or uniform delays, not normal and uniform",
         ),
     ],
 )
-def test_redrawn_delays_that_do_not_fit_are_refused(redrawn: str, said: str) -> None:
-    network = f'[[iteration.network]]\nname = "a"\nlinks = [0]\nredrawn = {{ {redrawn} }}\n'
+def test_drawn_delays_that_do_not_fit_are_refused(drawn: str, said: str) -> None:
+    network = f'[[iteration.network]]\nname = "a"\nlinks = [0]\ndrawn = {{ {drawn} }}\n'
     with pytest.raises(UsageError) as raised:
         read_experiment(f"[iteration]{SHAPE}{RUNTIME}{network}", "a.toml")
-    assert str(raised.value) == f"a.toml: [iteration.network 0.redrawn]: {said}"
+    assert str(raised.value) == f"a.toml: [iteration.network 0.drawn]: {said}"

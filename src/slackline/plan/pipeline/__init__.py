@@ -8,6 +8,7 @@ _validate.py      the check that a plan runs to its end within memory, or the fi
 _grid.py          a plan printed as a grid
 _dispatch.py      the rule by which runtime and simulator choose a rank's next computation
 _table.py         the table of schedules: a variant is a row
+_cables.py        links between ranks, and the stages whose messages cross them
 _rivals.py        the plans that are worth a trial
 formats/          JSON, PyTorch's CSV, bytes
 orders/           the orders of the literature, list scheduling, slack
@@ -15,6 +16,7 @@ search/           the search for the shortest plan
 search_process.py   a process that searches for plans beside a training process
 """
 
+from slackline.plan.pipeline._cables import delayed_links, link_count
 from slackline.plan.pipeline._dispatch import PATIENCE, Dispatcher, Order, RankProgram
 from slackline.plan.pipeline._grid import grid, timetable
 from slackline.plan.pipeline._instruction import Instruction, Kind
@@ -28,7 +30,14 @@ from slackline.plan.pipeline._replay import (
 )
 from slackline.plan.pipeline._rivals import in_one_piece, rivals
 from slackline.plan.pipeline._scenario import PS_PER_MS, Scenario, StageMemory
-from slackline.plan.pipeline._table import SCHEDULES, Options, Schedule, generate, names
+from slackline.plan.pipeline._table import (
+    SCHEDULES,
+    Options,
+    Schedule,
+    generate,
+    names,
+    placement_of,
+)
 from slackline.plan.pipeline._validate import Fault, check, validate
 from slackline.plan.pipeline.formats import (
     PlanUpdate,
@@ -91,6 +100,7 @@ __all__ = [
     "auto",
     "check",
     "decode_updates",
+    "delayed_links",
     "dual_pipe_v",
     "duration_ps",
     "encode_updates",
@@ -102,6 +112,7 @@ __all__ = [
     "held_after",
     "in_one_piece",
     "interleaved_1f1b",
+    "link_count",
     "link_slacks",
     "looped",
     "lower_bound_ps",
@@ -109,6 +120,7 @@ __all__ = [
     "one_each",
     "one_f_one_b",
     "parse_scenario",
+    "placement_of",
     "plan_of_orders",
     "planned_waits_ps",
     "quotas",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from slackline.errors import UsageError
-from slackline.plan.pipeline._plan import PipelinePlan, one_each
+from slackline.plan.pipeline._plan import PipelinePlan, looped, one_each, vee
 from slackline.plan.pipeline._scenario import Scenario
 from slackline.plan.pipeline._validate import validate
 from slackline.plan.pipeline.orders import (
@@ -22,7 +22,7 @@ from slackline.plan.pipeline.orders import (
 )
 from slackline.plan.pipeline.search import auto, ready_plan, shared_auto, shared_ready
 
-__all__ = ["SCHEDULES", "Options", "Schedule", "generate", "names"]
+__all__ = ["SCHEDULES", "Options", "Schedule", "generate", "names", "placement_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +144,18 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
 def names() -> tuple[str, ...]:
     """Return the names of all schedules, in the order of the table."""
     return tuple(SCHEDULES)
+
+
+def placement_of(name: str, stages: int, options: Options | None = None) -> tuple[int, ...]:
+    """Return the rank of each stage by a schedule; raise UsageError as `generate` does."""
+    options = options or Options()
+    if name == "interleaved":
+        return looped(stages, options.stages_per_rank)
+    if name in ("zb-v", "dualpipe-v"):
+        return vee(stages)
+    if name in ("auto", "ready") and options.placement:
+        return options.placement
+    return one_each(stages)
 
 
 def generate(name: str, scenario: Scenario, options: Options | None = None) -> PipelinePlan:

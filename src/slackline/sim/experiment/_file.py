@@ -18,6 +18,7 @@ faults = "nic 3.0 rate 100Mbit"
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from slackline._toml import Table, duration_ps, integer, listed, one_of, rate, size, text
@@ -25,7 +26,7 @@ from slackline.errors import UsageError
 from slackline.faults import Plan, parse_all
 from slackline.sim._calibration import Costs
 from slackline.sim._fabric import Fabric, Framing, Host
-from slackline.sim.experiment._case import Case
+from slackline.sim.experiment._case import Case, Setting
 from slackline.sim.experiment._kinds import ALONE, KINDS
 
 __all__ = ["Experiment", "read_experiment"]
@@ -48,12 +49,21 @@ class Experiment:
     cases: tuple[Case, ...]
 
 
-def read_experiment(content: str, name: str, draw: Callable[[], Costs] | None = None) -> Experiment:
+def read_experiment(
+    content: str,
+    name: str,
+    draw: Callable[[], Costs] | None = None,
+    *,
+    run: int = 0,
+    folder: Traversable | None = None,
+) -> Experiment:
     """Parse an experiment from TOML text; errors name the file by `name`.
 
     Each call of `draw` returns the costs of the next host; values in the file replace them. All
     ranks compute as slowly as the slowest of these hosts. Without `draw`, hosts have the
-    simulator's default costs.
+    simulator's default costs. `run` is the number of the run: each has other random numbers than
+    the run before it, and run 0 has those of the file's seeds. `folder` has the files that the
+    experiment names.
 
     Raises UsageError that names the file, the table and the key of a wrong or missing value.
     """
@@ -64,7 +74,7 @@ def read_experiment(content: str, name: str, draw: Callable[[], Costs] | None = 
     networks = [] if alone else _networks(top, faults)
     if alone and draw is not None:
         raise UsageError(f"{name}: [{kinds[0]}] has no hosts that a calibration could describe")
-    fabric, computing = (None, 1.0) if alone else _fabric(top, draw)
+    fabric, computing = (None, 1.0) if alone else _fabric(top, draw, run)
     if len(kinds) != 1:
         given = " and ".join(f"[{kind}]" for kind in kinds) or "none"
         wanted = ", ".join(f"[{kind}]" for kind in (*KINDS, *ALONE))
@@ -72,7 +82,7 @@ def read_experiment(content: str, name: str, draw: Callable[[], Costs] | None = 
     table = top.table(kinds[0])
     top.end()
     if fabric is None:
-        cases = ALONE[kinds[0]](table)
+        cases = ALONE[kinds[0]](table, Setting(run=run, folder=folder))
         table.end()
     else:
         cases = []
@@ -111,7 +121,7 @@ def _networks(top: Table, faults: Plan) -> list[tuple[str, Plan]]:
     return list(found.items())
 
 
-def _fabric(top: Table, draw: Callable[[], Costs] | None) -> tuple[Fabric, float]:
+def _fabric(top: Table, draw: Callable[[], Costs] | None, run: int) -> tuple[Fabric, float]:
     """Return the fabric, and the factor by which computations take longer than the file states."""
     hosts, shared_cores, computing = _hosts(top, draw)
     wire = top.table("wire")
@@ -126,7 +136,7 @@ def _fabric(top: Table, draw: Callable[[], Costs] | None) -> tuple[Fabric, float
             forwards_after_bytes=_SWITCHES[switch],
             resend_ps=resend_ps,
             shared_cores=shared_cores,
-            seed=seed,
+            seed=seed + run,
         )
     except UsageError as error:
         raise wire.wrong(error) from None

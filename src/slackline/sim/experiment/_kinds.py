@@ -27,7 +27,7 @@ from slackline.sim._flows import FlowRun, check_flows, simulate_flows
 from slackline.sim._hybrid import simulate_hybrid
 from slackline.sim._operation import Operation
 from slackline.sim._training import Layer, Policy, simulate_training
-from slackline.sim.experiment._case import Case, Figures, each_value
+from slackline.sim.experiment._case import Case, Figures, Setting, each_value
 from slackline.sim.experiment._iteration import iteration_cases, job_cases
 from slackline.sim.experiment._node import node_cases
 
@@ -366,7 +366,7 @@ KINDS: Mapping[str, Callable[[Table, Fabric, Plan, float], list[Case]]] = Mappin
 )
 """The reader of each table that describes a simulation on hosts, by the table's name."""
 
-ALONE: Mapping[str, Callable[[Table], list[Case]]] = MappingProxyType(
+ALONE: Mapping[str, Callable[[Table, Setting], list[Case]]] = MappingProxyType(
     {"iteration": iteration_cases, "job": job_cases, "node": node_cases}
 )
 """The reader of each table that describes a simulation without hosts or faults, by its name."""

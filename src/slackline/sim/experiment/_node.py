@@ -22,12 +22,12 @@ from typing import Any, cast, get_args
 from slackline._toml import Table, duration_ps, integer, listed, one_of, rate, size, text
 from slackline.errors import UsageError
 from slackline.sim._aggregation import Aggregation, Pattern, Senders, simulate_aggregation
-from slackline.sim.experiment._case import Case, Figures
+from slackline.sim.experiment._case import Case, Figures, Setting
 
 __all__ = ["node_cases"]
 
 
-def node_cases(table: Table) -> list[Case]:
+def node_cases(table: Table, setting: Setting) -> list[Case]:
     """Return a case for each message, each onset and each kind of senders."""
     messages = table.take("message", listed(_message))
     onsets = table.take("onset", listed(integer), [1])
@@ -43,7 +43,7 @@ def node_cases(table: Table) -> list[Case]:
         node = Aggregation(**values)
     except UsageError as error:
         raise table.wrong(error) from None
-    kinds = [_senders(each, node) for each in table.tables("senders")] or [("", node)]
+    kinds = [_senders(each, node, setting.run) for each in table.tables("senders")] or [("", node)]
 
     def figures(paced: Aggregation, nbytes: int, onset: int) -> Figures:
         run = simulate_aggregation(paced, nbytes, onset=onset)
@@ -75,13 +75,15 @@ def _message(value: Any) -> tuple[str, int]:
     return text(value), nbytes
 
 
-def _senders(table: Table, node: Aggregation) -> tuple[str, Aggregation]:
+def _senders(table: Table, node: Aggregation, run: int) -> tuple[str, Aggregation]:
     name = table.take("name", text)
     pattern = table.take("pattern", one_of(*get_args(Pattern)))
     rate_bps = table.take_if_there("rate", rate)
     burst, seed = table.take("burst", integer, 1), table.take("seed", integer, 0)
     try:
-        senders = Senders(pattern=cast(Pattern, pattern), rate_bps=rate_bps, burst=burst, seed=seed)
+        senders = Senders(
+            pattern=cast(Pattern, pattern), rate_bps=rate_bps, burst=burst, seed=seed + run
+        )
         found = replace(node, senders=senders)
     except UsageError as error:
         raise table.wrong(error) from None
