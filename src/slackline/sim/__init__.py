@@ -36,7 +36,7 @@ from slackline.sim._execution import Arithmetic, SentFrame, Symbols
 from slackline.sim._fabric import Fabric, Framing, Host
 from slackline.sim._flows import FlowRun, simulate_flows
 from slackline.sim._hybrid import HybridRun, simulate_hybrid
-from slackline.sim._network import Channel, Network
+from slackline.sim._network import SENDS, Channel, Network
 from slackline.sim._operation import Operation
 from slackline.sim._pipeline import Run, Span, simulate
 from slackline.sim._series import simulate_series
@@ -52,6 +52,7 @@ from slackline.sim.experiment import Case, Experiment, Figures, read_experiment
 
 __all__ = [
     "CALIBRATION_VERSION",
+    "SENDS",
     "Aggregation",
     "AggregationRun",
     "Arithmetic",

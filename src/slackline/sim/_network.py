@@ -10,17 +10,37 @@ one GPU stream.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Literal, Self
+from types import MappingProxyType
+from typing import Any, Literal, Self
 
 from slackline.errors import UsageError
 from slackline.faults import NOTHING, Effects, Plan
 from slackline.plan.pipeline import Scenario
 from slackline.sim._delegation import Delegation
 
-__all__ = ["Channel", "ChannelState", "Direction", "Network", "Turn"]
+__all__ = ["SENDS", "Channel", "ChannelState", "Direction", "Network", "Turn"]
+
+SENDS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "asynchronous": {},
+        "blocking": {"serial": True, "head_of_line": True, "queue_depth": 0},
+        "one-queue": {
+            "serial": True,
+            "head_of_line": True,
+            "queue_depth": 0,
+            "half_duplex": True,
+        },
+    }
+)
+"""The ways in which ranks send messages, as fields of a Network.
+
+asynchronous: messages overlap on a link, and computations go on meanwhile.
+blocking: a message occupies its direction of a link until it arrives, and the sender waits.
+one-queue: blocking, and both directions of a link are one queue, as that of a communicator.
+"""
 
 Direction = Literal["forward", "backward"]
 
@@ -109,6 +129,10 @@ class Network:
             forward=tuple(Channel(latency_ps=each) for each in scenario.forward_delay_ps),
             backward=tuple(Channel(latency_ps=each) for each in scenario.backward_delay_ps),
         )
+
+    def sending(self, sends: str) -> Self:
+        """Return a copy whose messages are sent in one of the ways of `SENDS`."""
+        return replace(self, **SENDS[sends])
 
     def changing(
         self, link: int, changes: Sequence[tuple[int, int]], direction: Direction | None = None

@@ -6,6 +6,7 @@ import pytest
 
 from slackline.cli.plan import run
 from slackline.errors import UsageError
+from slackline.sim import read_experiment
 
 SMALL = ["pipeline", "--stages", "4", "--microbatches", "12", "--times", "10ms,10ms,10ms"]
 SCENARIO = {
@@ -44,6 +45,7 @@ def test_json_has_figures_and_orders(capsys: pytest.CaptureFixture[str]) -> None
     found = answer(capsys, *SMALL, "--schedule", "zb-h1", "--memory", "4")
     assert {key: found[key] for key in found if key != "orders"} == {
         "schedule": "zb-h1",
+        "sends": "asynchronous",
         "stages": 4,
         "ranks": 4,
         "microbatches": 12,
@@ -106,7 +108,7 @@ def test_the_plan_is_printed_in_time(capsys: pytest.CaptureFixture[str]) -> None
         " 59  B1      |",
         " 69  W1",
         "",
-        "makespan: 74 ms",
+        "makespan: 74 ms with asynchronous sends",
         "lower bound: 69 ms; the plan is 7.25% above it",
         "bubble share: 32.4%",
         "peak activations: 2, 1",
@@ -180,7 +182,7 @@ def test_memory_may_be_in_bytes(capsys: pytest.CaptureFixture[str]) -> None:
             [*SMALL, "--link-delay", "60ms"],
             "--link-delay must be LINK:DELAY like 2:60ms, not '60ms'",
         ),
-        ([*SMALL, "--link-delay", "3:60ms"], "link must be from 0 to 2, not 3"),
+        ([*SMALL, "--link-delay", "3:60ms"], "there is no link 3: 4 ranks have 3 links"),
         ([*SMALL, "--memory", "many"], "--memory must be a number, not 'many'"),
         ([*SMALL, "--memory", "4GiB"], "--memory in bytes needs --activation"),
         ([*SMALL, "--memory", "0"], "stage 0, F0: needs 1 activation, but the cap is 0"),
@@ -222,3 +224,89 @@ def test_a_csv_for_another_scenario_is_refused(tmp_path: Path) -> None:
     assert str(error.value) == (
         "two, 2 stages, 1 microbatch: the plan has 2 stages, the scenario 4"
     )
+
+
+@pytest.mark.parametrize(
+    ("sends", "one_piece"), [("asynchronous", 1170), ("blocking", 1230), ("one-queue", 1870)]
+)
+def test_a_plan_is_timed_with_the_sends_that_simulate_has(
+    sends: str,
+    one_piece: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = [*SMALL, "--link-delay", "2:60ms", "--sends", sends]
+    found = answer(capsys, *given, "--schedule", "1f1b", "--full-backward")
+    assert (found["makespan_ms"], found["sends"]) == (one_piece, sends)
+    zero = answer(capsys, *given, "--schedule", "zero-bubble")
+    text = f"""
+        [iteration]
+        stages = 4
+        microbatches = 12
+        forward = "10ms"
+        backward_input = "10ms"
+        backward_weight = "10ms"
+        [[iteration.runtime]]
+        name = "1f1b"
+        schedule = "1f1b"
+        full_backward = true
+        sends = "{sends}"
+        [[iteration.runtime]]
+        name = "zero bubble"
+        schedule = "zero-bubble"
+        sends = "{sends}"
+        [[iteration.network]]
+        name = "last"
+        links = [2]
+        delay = "60ms"
+    """
+    times = [case.simulate()["time_ps"] / 1e9 for case in read_experiment(text, "a").cases]
+    assert times == [one_piece, zero["makespan_ms"]]
+
+
+def test_sends_are_compared_and_a_wrong_one_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    given = [*SMALL, "--link-delay", "2:60ms", "--effort", "0.1", "--compare"]
+    free, held = (
+        {row["schedule"]: row["makespan_ms"] for row in answer(capsys, *given, *way)["schedules"]}
+        for way in ([], ["--sends", "blocking"])
+    )
+    assert held["1f1b"] > free["1f1b"]
+    with pytest.raises(UsageError) as error:
+        run([*SMALL, "--schedule", "1f1b", "--sends", "late"])
+    assert str(error.value) == (
+        '--sends must be one of asynchronous, blocking, one-queue, not "late"'
+    )
+    with pytest.raises(UsageError) as error:
+        run([*SMALL, "--memory-curve", "--sends", "blocking"])
+    assert str(error.value) == ("--memory-curve has asynchronous sends: leave out --sends blocking")
+
+
+def test_a_delayed_link_joins_ranks_in_every_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["pipeline", "-s", "8", "-m", "8", "--times", "10,10,10", "--schedule", "interleaved"]
+    healthy = answer(capsys, *given)["makespan_ms"]
+    slow = answer(capsys, *given, "--link-delay", "2:30ms")["makespan_ms"]
+    # The first microbatch crosses the link between ranks 2 and 3 twice on its way down.
+    assert slow >= healthy + 2 * 30
+    with pytest.raises(UsageError) as error:
+        run([*given, "--link-delay", "6:30ms"])
+    assert str(error.value) == "there is no link 6: 4 ranks have 4 links"
+
+
+def test_stages_may_have_times_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["pipeline", "-s", "4", "-m", "12", "--schedule", "zero-bubble"]
+    found = answer(capsys, *given, "--times", "8/9/10/9,10,5/6/6/6")
+    assert found["makespan_ms"] == 329
+    with pytest.raises(UsageError) as error:
+        run([*given, "--times", "8/9,10,5"])
+    assert str(error.value) == (
+        "--times must have one time or one for each of 4 stages, such as 8/9/10/9, not '8/9'"
+    )
+
+
+def test_a_forward_may_be_computed_again(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["pipeline", "-s", "1", "-m", "2", "--schedule", "1f1b", "--times", "10,10,10"]
+    assert answer(capsys, *given)["makespan_ms"] == 60
+    assert answer(capsys, *given, "--recompute", "0.5")["makespan_ms"] == 70
+    with pytest.raises(UsageError) as error:
+        run([*given, "--recompute", "2"])
+    assert str(error.value) == "--recompute must be a share from 0 to 1, not 2"

@@ -132,7 +132,7 @@ def test_a_schedule_that_the_memory_of_the_run_forbids_is_refused(tmp_path: Path
         predicted(run, "schedule gpipe")
     assert str(caught.value).splitlines()[0] == (
         f"{tmp_path} cannot have the change 'schedule gpipe': gpipe, 4 stages, 8 microbatches: "
-        "stage 0, F4: needs 5 activations, but the cap is 4"
+        "stage 0, F4: needs 5 activations, but the cap is 4."
     )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from slackline.cli._plan_pipeline._input import Input, scenario_of
+from slackline.cli._plan_pipeline._input import Input, study_of
 from slackline.cli._plan_pipeline._model import cut_model, partition_report, partition_text
 from slackline.cli._plan_pipeline._report import compared, memory_curve, report, table, text
 from slackline.errors import UsageError
@@ -20,6 +20,8 @@ from slackline.plan.pipeline import (
     from_torch_csv,
     generate,
     names,
+    one_each,
+    placement_of,
     to_torch_csv,
     validate,
 )
@@ -42,14 +44,15 @@ def pipeline(
     times: Annotated[
         str | None,
         typer.Option(
-            help="Set the times F,B,W of every stage: 10ms,10ms,10ms; plain numbers are in ms."
+            help="Set the times F,B,W of every stage: 10ms,10ms,10ms; plain numbers are in ms. "
+            "Stages may differ: 8/9/10/9,10,5."
         ),
     ] = None,
     link_delay: Annotated[
         list[str] | None,
         typer.Option(
             help="Delay a link: LINK:DELAY or LINK:FORWARD/BACKWARD, such as 2:60ms; plain numbers "
-            "are in ms. May be repeated. Default: no delay."
+            "are in ms. Link i joins rank i and rank i + 1. May be repeated. Default: no delay."
         ),
     ] = None,
     memory: Annotated[
@@ -67,6 +70,17 @@ def pipeline(
         str | None,
         typer.Option(help="Set the share of an activation that B frees, 0 to 1. Default: 0."),
     ] = None,
+    recompute: Annotated[
+        str | None,
+        typer.Option(help="Compute this share of a forward again before B, 0 to 1. Default: 0."),
+    ] = None,
+    sends: Annotated[
+        str,
+        typer.Option(
+            help="Time the plan with these sends: asynchronous, blocking, one-queue, as "
+            "slackline simulate does."
+        ),
+    ] = "asynchronous",
     schedule: Annotated[
         str, typer.Option(help="Plan by this schedule: " + ", ".join(names()) + ".")
     ] = "auto",
@@ -135,6 +149,8 @@ def pipeline(
             "--memory": memory,
             "--activation": activation,
             "--freed-at-backward": freed_at_backward,
+            "--recompute": recompute,
+            "--sends": sends != "asynchronous",
             "--schedule": schedule != "auto",
             "--scenario": scenario,
             "--csv": csv,
@@ -153,7 +169,7 @@ def pipeline(
         return
     if cluster is not None:
         raise UsageError("--cluster needs --model")
-    given = scenario_of(
+    study = study_of(
         Input(
             stages=stages,
             microbatches=microbatches,
@@ -162,6 +178,7 @@ def pipeline(
             memory=memory,
             activation=activation,
             freed_at_backward=freed_at_backward,
+            recompute=recompute,
             file=scenario,
         )
     )
@@ -170,14 +187,25 @@ def pipeline(
         full_backward=full_backward, stages_per_rank=stages_per_rank, effort=effort, stop=stop
     )
     if compare or curve:
-        rows = compared(given, options) if compare else memory_curve(given, options)
+        ways = [] if compare else [f"--sends {sends}"] * (sends != "asynchronous")
+        if ways:
+            raise UsageError(f"--memory-curve has asynchronous sends: leave out {ways[0]}")
+        given = study.delayed(one_each(study.healthy.stages)) if curve else study.healthy
+        rows = compared(study, options, sends) if compare else memory_curve(given, options)
         key = "schedules" if compare else "memory_curve"
         print(json.dumps({key: rows}) if as_json else table(rows))
         return
-    plan = _read(csv) if csv is not None else generate(schedule, given, options)
-    validate(plan, given)
+    if csv is not None:
+        plan = _read(csv)
+        validate(plan, study.healthy)
+        given = study.delayed(plan.placement)
+    else:
+        known = schedule if schedule in names() else "auto"
+        given = study.delayed(placement_of(known, study.healthy.stages, options))
+        plan = validate(generate(schedule, given, options), given)
     _save(plan, given, write_csv, plot)
-    print(json.dumps(report(plan, given)) if as_json else text(plan, given))
+    shown = report(plan, given, sends) if as_json else text(plan, given, sends)
+    print(json.dumps(shown) if as_json else shown)
 
 
 def _save(plan: PipelinePlan, given: Scenario, csv: Path | None, plot: Path | None) -> None:

@@ -1,15 +1,22 @@
 """The scenario that the options of `slackline plan pipeline` describe."""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
 from slackline.errors import UsageError
-from slackline.plan.pipeline import PS_PER_MS, Scenario, StageMemory, parse_scenario
+from slackline.plan.pipeline import (
+    PS_PER_MS,
+    Scenario,
+    StageMemory,
+    delayed_links,
+    parse_scenario,
+)
 from slackline.units import parse_bytes, parse_duration_ns
 
-__all__ = ["Input", "scenario_of"]
+__all__ = ["Input", "Study", "study_of"]
 
 _PS_PER_NS = 1000
 _NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
@@ -26,16 +33,34 @@ class Input:
     memory: str | None
     activation: str | None
     freed_at_backward: str | None
+    recompute: str | None
     file: Path | None
 
 
-def scenario_of(given: Input) -> Scenario:
-    """Return the scenario that the file or the options describe.
+@dataclass(frozen=True, slots=True)
+class Study:
+    """The scenario that the options describe, and the delays of links between ranks."""
+
+    healthy: Scenario
+    """The scenario; its delays are those of a file, between stages."""
+    delays_ps: Mapping[int, tuple[int, int]]
+    """For each slow link, the delay from rank i to rank i + 1, and that of the way back."""
+
+    def delayed(self, placement: Sequence[int]) -> Scenario:
+        """Return the scenario of a schedule that has its stages on these ranks.
+
+        Raises UsageError for a slow link that the ranks do not have.
+        """
+        return delayed_links(self.healthy, placement, self.delays_ps)
+
+
+def study_of(given: Input) -> Study:
+    """Return the scenario and the slow links that the file or the options describe.
 
     Raises UsageError, which names the wrong value.
     """
     if given.file is not None:
-        return _from_file(given, given.file)
+        return Study(_from_file(given, given.file), {})
     for name, value in (("--stages", given.stages), ("--microbatches", given.microbatches)):
         if value is None:
             raise UsageError(f"{name} is needed without --scenario")
@@ -43,11 +68,25 @@ def scenario_of(given: Input) -> Scenario:
     assert given.microbatches is not None
     if given.stages < 1:
         raise UsageError(f"stages must be a positive integer, not {given.stages}")
-    scenario = Scenario.uniform(given.stages, given.microbatches, _times(given.times))
+    forward, backward, weight = _times(given.times, given.stages)
+    again = _number(given.recompute or "0", "--recompute")
+    if again > 1:
+        raise UsageError(f"--recompute must be a share from 0 to 1, not {float(again):g}")
+    backward = tuple(
+        back + int(again * ahead) for ahead, back in zip(forward, backward, strict=True)
+    )
+    scenario = replace(
+        Scenario.uniform(given.stages, given.microbatches),
+        forward_ps=forward,
+        backward_input_ps=backward,
+        backward_weight_ps=weight,
+        memory=_memory(given, given.stages),
+    )
+    delays_ps = {}
     for text in given.link_delays:
-        link, forward, backward = _link_delay(text)
-        scenario = scenario.delayed(link, forward, backward)
-    return replace(scenario, memory=_memory(given, given.stages))
+        link, there_ps, back_ps = _link_delay(text)
+        delays_ps[link] = there_ps, back_ps
+    return Study(scenario, delays_ps)
 
 
 def _from_file(given: Input, path: Path) -> Scenario:
@@ -55,6 +94,8 @@ def _from_file(given: Input, path: Path) -> Scenario:
         if getattr(given, name):
             option = "--" + name.removesuffix("s" if name == "link_delays" else "")
             raise UsageError(f"{option.replace('_', '-')} is set by the file of --scenario")
+    if given.recompute is not None:
+        raise UsageError("--recompute is for --times, not for the file of --scenario")
     if given.freed_at_backward is not None:
         raise UsageError("--freed-at-backward is set by the file of --scenario")
     try:
@@ -66,12 +107,23 @@ def _from_file(given: Input, path: Path) -> Scenario:
     return parse_scenario(text)
 
 
-def _times(text: str | None) -> tuple[int, int, int]:
+def _times(text: str | None, stages: int) -> list[tuple[int, ...]]:
+    """Return the times of F, of B and of W, one for each stage."""
     parts = [] if text is None else text.split(",")
     if len(parts) != 3:
         raise UsageError(f"--times must be F,B,W like 10ms,10ms,10ms, not {text!r}")
-    forward, backward, weight = (_picoseconds(part.strip()) for part in parts)
-    return forward, backward, weight
+    return [_each_stage(part, stages) for part in parts]
+
+
+def _each_stage(text: str, stages: int) -> tuple[int, ...]:
+    """Return one time for each stage: "8/9/10/9", or "10" for all."""
+    times = tuple(_picoseconds(each.strip()) for each in text.split("/"))
+    if len(times) not in (1, stages):
+        raise UsageError(
+            f"--times must have one time or one for each of {stages} stages, such as 8/9/10/9, "
+            f"not {text.strip()!r}"
+        )
+    return times * (stages // len(times))
 
 
 def _link_delay(text: str) -> tuple[int, int, int]:

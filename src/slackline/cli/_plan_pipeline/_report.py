@@ -3,6 +3,7 @@
 import itertools
 from fractions import Fraction
 
+from slackline.cli._plan_pipeline._input import Study
 from slackline.errors import UsageError
 from slackline.plan.pipeline import (
     PS_PER_MS,
@@ -11,10 +12,12 @@ from slackline.plan.pipeline import (
     Options,
     PipelinePlan,
     Scenario,
+    Timing,
     auto,
     check,
     link_slacks,
     lower_bound_ps,
+    placement_of,
     replay,
     timetable,
 )
@@ -25,11 +28,12 @@ __all__ = ["compared", "memory_curve", "in_ms", "report", "table", "text"]
 Row = dict[str, object]
 
 
-def report(plan: PipelinePlan, scenario: Scenario) -> Row:
+def report(plan: PipelinePlan, scenario: Scenario, sends: str) -> Row:
     """Return a plan's figures and orders as JSON values; peaks are per stage, orders per rank."""
-    timing = replay(plan, scenario)
+    timing = _timed(plan, scenario, sends)
     return {
         "schedule": plan.name,
+        "sends": sends,
         "stages": plan.stages,
         "ranks": plan.ranks,
         "microbatches": plan.microbatches,
@@ -41,20 +45,20 @@ def report(plan: PipelinePlan, scenario: Scenario) -> Row:
     }
 
 
-def text(plan: PipelinePlan, scenario: Scenario) -> str:
+def text(plan: PipelinePlan, scenario: Scenario, sends: str) -> str:
     """Return a plan's timetable, its figures, and the slack of each link as text.
 
     The slack of a link is the number of further forwards that the upper stage has in flight. Slack
     is only reported where each rank has one stage.
     """
-    timing = replay(plan, scenario)
+    timing = _timed(plan, scenario, sends)
     bound = lower_bound_ps(scenario, plan.placement)
     peaks = ", ".join(show_number(float(each)) for each in timing.peak_activations)
     lines = [
         str(plan),
         timetable(plan, timing),
         "",
-        f"makespan: {in_ms(timing.makespan_ps)}",
+        f"makespan: {in_ms(timing.makespan_ps)} with {sends} sends",
         f"lower bound: {in_ms(bound)}; the plan is {show_percent(timing.makespan_ps / bound - 1)} "
         f"above it",
         f"bubble share: {show_percent(float(timing.bubble_share))}",
@@ -63,19 +67,20 @@ def text(plan: PipelinePlan, scenario: Scenario) -> str:
     return "\n".join([*lines, *_slack_lines(plan, scenario)])
 
 
-def compared(scenario: Scenario, options: Options) -> list[Row]:
+def compared(study: Study, options: Options, sends: str) -> list[Row]:
     """Return a row for each schedule, the shortest first; schedules above a memory cap are last."""
     rows = []
     for name, schedule in SCHEDULES.items():
         row: Row = {"schedule": name, "ranks": None, "makespan_ms": None, "bubble_share": None}
         row |= {"peak_activations": None, "fits": False, "reason": schedule.about}
         try:
+            scenario = study.delayed(placement_of(name, study.healthy.stages, options))
             plan = schedule.make(scenario, options)
             fault = check(plan, scenario)
         except UsageError as error:
             rows.append(row | {"reason": str(error)})
             continue
-        timing = replay(plan, scenario)
+        timing = _timed(plan, scenario, sends)
         row |= {
             "ranks": plan.ranks,
             "makespan_ms": timing.makespan_ps / PS_PER_MS,
@@ -125,6 +130,24 @@ def table(rows: list[Row]) -> str:
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in cells
+    )
+
+
+def _timed(plan: PipelinePlan, scenario: Scenario, sends: str) -> Timing:
+    """Return the times of a plan; raise UsageError where there are no such sends."""
+    if sends == "asynchronous":
+        return replay(plan, scenario)
+    from slackline.sim import SENDS, Network, simulate
+
+    if sends not in SENDS:
+        raise UsageError(f'--sends must be one of {", ".join(SENDS)}, not "{sends}"')
+    run = simulate(plan, scenario, Network.of(scenario).sending(sends))
+    return Timing(
+        start_ps=tuple(tuple(span.start_ps for span in spans) for spans in run.spans),
+        end_ps=tuple(tuple(span.end_ps for span in spans) for spans in run.spans),
+        makespan_ps=run.makespan_ps,
+        bubble_share=run.bubble_share,
+        peak_activations=run.peak_activations,
     )
 
 

@@ -6,14 +6,15 @@ valid plan is free of deadlock: no rank waits for ever. A valid plan is within m
 all activations together fit the caps of its stages together.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from slackline.errors import UsageError
 from slackline.plan.pipeline._grid import grid
 from slackline.plan.pipeline._instruction import Instruction, Kind
 from slackline.plan.pipeline._plan import PipelinePlan
 from slackline.plan.pipeline._replay import held_after, needs, walk
-from slackline.plan.pipeline._scenario import Scenario
+from slackline.plan.pipeline._scenario import Scenario, StageMemory
 
 __all__ = ["Fault", "check", "validate"]
 
@@ -32,6 +33,8 @@ class Fault:
     instruction: str
     """The instruction's text without the stage."""
     reason: str
+    over_cap: bool = False
+    """Whether the plan can run, but does not fit the memory."""
 
     def __str__(self) -> str:
         return f"stage {self.stage}, {self.instruction}: {self.reason}"
@@ -40,11 +43,14 @@ class Fault:
 def validate(plan: PipelinePlan, scenario: Scenario | None = None) -> PipelinePlan:
     """Check the plan and return it; raise UsageError with the first fault and a grid.
 
-    The grid points at the faulty instruction.
+    The grid points at the faulty instruction. A plan that does not fit its caps gets no grid: the
+    error has a second line, with the numbers of activations that the plan holds.
     """
     fault = check(plan, scenario)
     if fault is None:
         return plan
+    if fault.over_cap and scenario is not None:
+        raise UsageError(f"{plan}: {fault}.\n{_fitting(plan, scenario)}", rank=fault.rank)
     shown = ""
     if fault.index is not None and max(map(len, plan.programs)) <= _ROWS:
         shown = "\n" + grid(plan, (fault.rank, fault.index))
@@ -132,21 +138,56 @@ def _deadlock(plan: PipelinePlan) -> Fault | None:
 
 
 def _memory(plan: PipelinePlan, scenario: Scenario) -> Fault | None:
-    for rank, program in enumerate(plan.programs):
-        mine = [stage for stage, place in enumerate(plan.placement) if place == rank]
-        caps = [memory.cap for stage in mine if (memory := scenario.memory[stage])]
-        limits = [cap for cap in caps if cap is not None]
-        if len(limits) < len(caps):
+    for rank in range(plan.ranks):
+        limit = _limit(plan, scenario, rank)
+        if limit is None:
             continue
-        unit = scenario.memory[mine[0]]
-        held = 0
-        for index, instruction in enumerate(program):
-            held += held_after(instruction, scenario)
-            if held > sum(limits):
-                need, cap = (float(unit.activations(amount)) for amount in (held, sum(limits)))
+        for index, held in enumerate(_held(plan, scenario, rank)):
+            if held > limit:
+                unit = _unit(plan, scenario, rank)
+                need, cap = (float(unit.activations(amount)) for amount in (held, limit))
                 reason = f"needs {need:g} activations, but the cap is {cap:g}"
-                return _fault(rank, index, instruction, reason)
+                fault = _fault(rank, index, plan.programs[rank][index], reason)
+                return replace(fault, over_cap=True)
     return None
+
+
+def _fitting(plan: PipelinePlan, scenario: Scenario) -> str:
+    """Return a sentence with the caps that a plan fits, and the schedules that fit its caps."""
+    peaks = [
+        float(_unit(plan, scenario, rank).activations(max(_held(plan, scenario, rank))))
+        for rank in range(plan.ranks)
+    ]
+    shown = ", ".join(f"{peak:g}" for peak in peaks)
+    where = "stages" if plan.ranks == plan.stages else "ranks"
+    last = plan.ranks - 1
+    holds = f"It holds up to {shown} activations on {where} 0 to {last}: such caps would fit"
+    if not last:
+        holds = f"It holds up to {shown} activations: such a cap would fit"
+    return f"{holds}; the schedules auto and ready keep within any cap."
+
+
+def _limit(plan: PipelinePlan, scenario: Scenario, rank: int) -> int | None:
+    """Return the caps of a rank's stages together; None if a stage has none."""
+    caps = [scenario.memory[stage].cap for stage in _stages(plan, rank)]
+    limits = [cap for cap in caps if cap is not None]
+    return sum(limits) if len(limits) == len(caps) else None
+
+
+def _held(plan: PipelinePlan, scenario: Scenario, rank: int) -> list[int]:
+    """Return the memory that a rank holds after the start of each of its instructions."""
+    return list(
+        accumulate(held_after(instruction, scenario) for instruction in plan.programs[rank])
+    )
+
+
+def _unit(plan: PipelinePlan, scenario: Scenario, rank: int) -> StageMemory:
+    """Return the memory by whose activations a rank's memory is counted."""
+    return scenario.memory[_stages(plan, rank)[0]]
+
+
+def _stages(plan: PipelinePlan, rank: int) -> list[int]:
+    return [stage for stage, place in enumerate(plan.placement) if place == rank]
 
 
 def _fault(rank: int, index: int | None, instruction: Instruction, reason: str) -> Fault:

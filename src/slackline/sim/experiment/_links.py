@@ -15,7 +15,7 @@ from slackline.plan import pipeline
 from slackline.sim._network import Network
 from slackline.sim.experiment._case import Setting
 from slackline.sim.experiment._delays import Change, Drawn, Trace, drawn_of, trace_of
-from slackline.sim.experiment._runtime import SENDS, Runtime
+from slackline.sim.experiment._runtime import Runtime
 
 __all__ = ["Delays", "Links", "networks_of"]
 
@@ -93,8 +93,10 @@ class Links:
     def network(self, runtime: Runtime, iteration: int, start_ps: int) -> Network:
         """Return the network of an iteration, with delays as they change, and its sends."""
         known = runtime.delayed(self.at(iteration, start_ps))
-        found = replace(Network.of(known), **SENDS[runtime.sends])
-        if runtime.delegation is not None:
+        found = Network.of(known)
+        if runtime.delegation is None:
+            found = found.sending(runtime.sends)
+        else:
             number = self.delegates or runtime.delegation.delegates
             found = replace(
                 found,

@@ -3,39 +3,21 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from types import MappingProxyType
 from typing import Any, cast, get_args
 
 from slackline._toml import Table, boolean, duration_ps, integer, listed, one_of, size, text
 from slackline.errors import UsageError
 from slackline.plan import pipeline
 from slackline.sim._delegation import Delegation
+from slackline.sim._network import SENDS
 from slackline.sim.experiment._case import each_value
 from slackline.sim.experiment._delegation import delegation_of, message_bytes_of
 
-__all__ = ["SENDS", "Runtime", "plan_of", "runtimes_of"]
+__all__ = ["Runtime", "plan_of", "runtimes_of"]
 
 _TIMES = ("forward", "backward_input", "backward_weight")
-SENDS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "asynchronous": {},
-        "blocking": {"serial": True, "head_of_line": True, "queue_depth": 0},
-        "one-queue": {
-            "serial": True,
-            "head_of_line": True,
-            "queue_depth": 0,
-            "half_duplex": True,
-        },
-        "delegated": {},
-    }
-)
-"""The ways in which a runtime sends messages, as fields of a Network.
-
-asynchronous: messages overlap on a link, and computations go on meanwhile.
-blocking: a message occupies its direction of a link until it arrives, and the sender waits.
-one-queue: blocking, and both directions of a link are one queue, as that of a communicator.
-delegated: helper processes carry the messages through the memory of the hosts.
-"""
+_DELEGATED = "delegated"
+"""The way to send in which helper processes carry the messages; the others are `SENDS`."""
 _KNOWS = ("delays", "times", "nothing")
 """The part of the scenario that a schedule is made for: stage times and delays, stage times alone,
 or neither."""
@@ -115,7 +97,7 @@ def runtimes_of(table: Table) -> list[Runtime]:
         memory = _memory(one, stages, freed, activation)
         runtime = _runtime(one, microbatches, own, latency_ps, memory)
         one.end()
-        if runtime.sends == "delegated":
+        if runtime.sends == _DELEGATED:
             runtime = replace(runtime, delegation=delegation, message_bytes=messages)
         if runtime.name in names:
             raise one.wrong(UsageError(f'there are two runtimes of the name "{runtime.name}"'))
@@ -162,7 +144,7 @@ def _runtime(
         schedule=schedule,
         order=cast(pipeline.Order, table.take("order", one_of(*get_args(pipeline.Order)), "fixed")),
         knows=table.take("knows", one_of(*_KNOWS), "delays"),
-        sends=table.take("sends", one_of(*SENDS), "asynchronous"),
+        sends=table.take("sends", one_of(*SENDS, _DELEGATED), "asynchronous"),
         options=options,
         placement=placement,
         late_gradients=_late_gradients(table.table("late_gradients"), placement),

@@ -139,8 +139,24 @@ def test_adaptra_keeps_its_initial_plan_while_the_delay_is_tolerated() -> None:
 def test_a_schedule_that_does_not_fit_says_where() -> None:
     with pytest.raises(UsageError) as error:
         generate("zb-h2", Scenario.uniform(4, 12, cap=4))
-    assert str(error.value).splitlines()[0] == (
-        "zb-h2, 4 stages, 12 microbatches: stage 0, F4: needs 5 activations, but the cap is 4"
+    assert str(error.value).splitlines() == [
+        "zb-h2, 4 stages, 12 microbatches: stage 0, F4: needs 5 activations, but the cap is 4.",
+        "It holds up to 7, 7, 7, 7 activations on stages 0 to 3: such caps would fit; the "
+        "schedules auto and ready keep within any cap.",
+    ]
+    with pytest.raises(UsageError) as error:
+        generate("interleaved", Scenario.uniform(8, 8, cap=2))
+    assert str(error.value).splitlines() == [
+        "interleaved, 8 stages on 4 ranks, 8 microbatches: stage 4, F0: needs 5 activations, but "
+        "the cap is 4.",
+        "It holds up to 11, 9, 7, 5 activations on ranks 0 to 3: such caps would fit; the "
+        "schedules auto and ready keep within any cap.",
+    ]
+    with pytest.raises(UsageError) as error:
+        generate("gpipe", Scenario.uniform(1, 3, cap=2))
+    assert str(error.value).splitlines()[1] == (
+        "It holds up to 3 activations: such a cap would fit; the schedules auto and ready keep "
+        "within any cap."
     )
     with pytest.raises(UsageError, match=r'^there is no schedule "best"; schedules are auto, '):
         generate("best", Scenario.uniform(1, 1))
