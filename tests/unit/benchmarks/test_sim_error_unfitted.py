@@ -45,7 +45,8 @@ def test_an_error_within_the_standard_errors_counts_in_the_mean_alone(
         row("close", 1000, 1, 990),
         row("far", 1000, 10, 860),
     )
-    mean, worst = benchmark.unfitted.targets_of_predictions(found)
+    mean, worst, own = benchmark.unfitted.targets_of_predictions(found)
+    assert own.met is None
     assert (mean.target, mean.measured, mean.met) == (6, pytest.approx(44 / 3), False)
     assert (worst.target, worst.measured, worst.met) == (15, pytest.approx(14), True)
     noise = predicted(benchmark, row("noisy", 1000, 150, 1290))
@@ -53,7 +54,18 @@ def test_an_error_within_the_standard_errors_counts_in_the_mean_alone(
 
 
 def test_without_rows_nothing_is_measured(benchmark: ModuleType) -> None:
-    assert [each.met for each in benchmark.unfitted.targets_of_predictions([])] == [None, None]
+    assert [each.met for each in benchmark.unfitted.targets_of_predictions([])] == [None] * 3
+
+
+def test_the_projects_own_rows_have_a_target_of_their_own(benchmark: ModuleType) -> None:
+    unfitted = benchmark.unfitted
+    found = [
+        unfitted.Predicted(table=unfitted.OWN, row=row("ours", 100, 1, 104)),
+        unfitted.Predicted(table="pipeline-30b", row=row("theirs", 100, 1, 110)),
+    ]
+    mean, worst, own = unfitted.targets_of_predictions(found)
+    assert (mean.measured, worst.measured) == (pytest.approx(10), pytest.approx(10))
+    assert (own.target, own.measured, own.met) == (5, pytest.approx(4), True)
 
 
 def test_a_row_of_the_report_has_both_figures_and_both_errors(benchmark: ModuleType) -> None:
@@ -70,7 +82,8 @@ def test_a_row_of_the_report_has_both_figures_and_both_errors(benchmark: ModuleT
     }
 
 
-def test_only_published_rows_of_delegation_are_judged(benchmark: ModuleType) -> None:
-    judged = benchmark.unfitted.delegated
-    assert judged(row("adaptation and delegation, last link 30ms", 1, 1, 1))
-    assert not judged(row("zero bubble, last link 30ms", 1, 1, 1))
+def test_rows_of_delegation_and_all_own_rows_are_judged(benchmark: ModuleType) -> None:
+    judged = benchmark.unfitted.judged
+    assert judged("pipeline-30b", row("adaptation and delegation, last link 30ms", 1, 1, 1))
+    assert not judged("pipeline-30b", row("zero bubble, last link 30ms", 1, 1, 1))
+    assert judged(benchmark.unfitted.OWN, row("fixed zero bubble", 1, 1, 1))

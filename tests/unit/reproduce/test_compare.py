@@ -81,6 +81,25 @@ def test_a_row_has_our_figure_in_its_unit_and_the_error(tmp_path: Path) -> None:
     assert [each.deviates for each in comparison.rows] == [True, False, False, False, False]
 
 
+def test_the_error_is_that_of_the_average_with_its_standard_errors(tmp_path: Path) -> None:
+    text = f"""{TABLE}
+        {ROW}
+        published = 4
+        average = 4.5
+        standard_error = 0.25
+        given = true
+        [[row]]
+        label = "printed alone"
+        case = "4000B, onset 0"
+        published = 8
+    """
+    mine = folder(tmp_path, text)
+    first, second = compare(mine.tables()[0], mine).rows
+    assert (first.ours, first.error, first.standard_errors) == (5.0, pytest.approx(1 / 9), 2.0)
+    assert (first.row.published, first.row.measured, second.row.measured) == (4, 4.5, 8)
+    assert second.standard_errors is None
+
+
 def test_a_changed_copy_of_the_packaged_folder_is_compared(tmp_path: Path) -> None:
     target = tmp_path / "copy"
     assert Folder().save(target) == sum(each.is_file() for each in target.rglob("*"))
@@ -115,6 +134,10 @@ def test_a_folder_with_files_is_not_overwritten(tmp_path: Path) -> None:
         (
             TABLE.replace('"us"', '"hours"') + ROW,
             "mine.toml: unit: must be one of us, ms, s, min, Gbit/s, frames, %, x, not 'hours'",
+        ),
+        (
+            TABLE + ROW + "average = 4\n",
+            "mine.toml: [row 0]: average and standard_error belong together: give both",
         ),
         (
             TABLE.replace('published_method = "measured"\n', "") + ROW + "published = 4\n",

@@ -67,6 +67,7 @@ DEVIATIONS = {
         "ready within 8 activations, all links 60ms",
         "ready within 8 activations, all links redrawn",
     },
+    "pipeline-on-a-lab-1-mib": {"fixed zero bubble", "ready within 8 activations"},
     "pipeline-parts": {
         "zero bubble, last link 30ms",
         "adaptation and delegation, last link 30ms",
@@ -184,6 +185,7 @@ GROUPS = {
     "1F1B and zero bubble, 30 B and 60 B": ({"pipeline-30b", "pipeline-60b"}, False),
     "1F1B and zero bubble, 7 B and 14 B": (SMALL | {"pipeline-last-link"}, False),
     "1F1B, 140 B": ({"job-phases"}, False),
+    "our own pipelines, messages of 1 MiB": ({"pipeline-on-a-lab-1-mib"}, False),
     "delegation and adaptation, delays that change, 7 B": ({"pipeline-changing-links"}, True),
     "1F1B and zero bubble, delays that change, 7 B": ({"pipeline-changing-links"}, False),
 }

@@ -4,8 +4,14 @@ import pytest
 
 from slackline.errors import UsageError
 from slackline.plan.pipeline import Options as Given
-from slackline.plan.pipeline import Scenario, delayed_links, link_count, placement_of
-from slackline.sim import Figures, read_experiment
+from slackline.plan.pipeline import (
+    Scenario,
+    delayed_links,
+    generate,
+    link_count,
+    placement_of,
+)
+from slackline.sim import Figures, Network, read_experiment, simulate
 
 MS = 10**9
 
@@ -50,14 +56,17 @@ def test_a_slow_link_of_an_interleaved_pipeline_delays_every_pass_of_its_two_ran
     assert slow >= healthy + 4 * 100
 
 
-def test_both_passes_over_a_slow_link_wait_in_one_queue() -> None:
-    text = shape(4, 2) + runtime("interleaved", f'{FULL}\nsends = "blocking"')
-    # Two ranks: the forwards of stages 0 and 2 go from rank 0 to rank 1, one after the other.
-    found = figures(text + network([0], "30ms"))
-    together = found["blocked_ps"]
-    free = figures(text.replace("blocking", "asynchronous") + network([0], "30ms"))
-    assert found["time_ps"] > free["time_ps"]
-    assert min(together) >= 6 * 30 * MS
+@pytest.mark.parametrize(("sends", "begins_ms"), [("blocking", 80), ("one-queue", 110)])
+def test_messages_of_all_stages_on_two_ranks_wait_in_their_one_queue(
+    sends: str, begins_ms: int
+) -> None:
+    base = Scenario.uniform(4, 2, (10 * MS,) * 3)
+    plan = generate("interleaved", base, Given(full_backward=True))
+    slow = delayed_links(base, plan.placement, {0: (30 * MS, 30 * MS)})
+    run = simulate(plan, slow, Network.of(slow).sending(sends))
+    # Stage 1 ends F0 at 50 ms and sends it back to rank 0, which sends F1 of stage 0 from 50 ms on.
+    starts = {str(span.instruction): span.start_ps // MS for span in run.spans[0]}
+    assert starts["2F0"] == begins_ms
 
 
 def test_in_a_v_messages_go_down_a_link_and_up_again() -> None:

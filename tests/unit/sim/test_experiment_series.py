@@ -7,6 +7,7 @@ import pytest
 
 from slackline.errors import UsageError
 from slackline.sim import Figures, read_experiment
+from slackline.sim.experiment._delays import Drawn
 
 MS = 10**9
 SHAPE = """
@@ -52,6 +53,25 @@ def test_delays_go_on_changing_from_one_iteration_to_the_next() -> None:
     assert found == iterations_ms(text)
     one = iterations_ms(text.replace("iterations = 20", "iterations = 1"))
     assert one == found[:1]
+
+
+def test_delays_go_on_changing_in_an_iteration_of_seconds() -> None:
+    drawn = 'drawn = { uniform = ["0ms", "90ms"], step = "10ms", lasts = "10ms", seed = 2 }'
+    text = f"[iteration]{SHAPE}{RUNTIME}" + DRAWN.replace(DRAWN.splitlines()[-1], drawn)
+    text = text.replace('"10ms"\nback', '"2s"\nback')
+    delays = Drawn(
+        kind="uniform",
+        first_ps=0,
+        second_ps=90 * MS,
+        step_ps=10 * MS,
+        lasts_ps=(10 * MS,) * 2,
+        seed=2,
+    ).changes(0, 9000 * MS)
+    # F and B take 2 s, W 10 ms. The activation leaves at 2 s, the gradient after F1 and B1.
+    there = delays[200][1]
+    back = delays[(6000 * MS + there) // (10 * MS)][1]
+    assert there != delays[50][1]
+    assert figures(text)["time_ps"] == 8010 * MS + there + back
 
 
 def test_each_run_draws_other_delays_and_run_0_those_of_the_seed() -> None:

@@ -21,8 +21,6 @@ __all__ = ["Delays", "Links", "networks_of"]
 
 Delays = Mapping[int, tuple[int, int]]
 """For each slow link, the delay from rank i to rank i + 1, and that of the way back."""
-_AHEAD_PS = 30_000 * pipeline.PS_PER_MS
-"""The time after the start of an iteration for which drawn delays are known to its simulation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +76,9 @@ class Links:
             found |= {link: (delay, delay) for link, delay in self.trace.at(time).items()}
         return MappingProxyType(found)
 
-    def changes(self, start_ps: int) -> dict[int, list[Change]]:
-        """Return the changes of each link after `start_ps`, at times from then on."""
-        found = {link: each.changes(link, start_ps + _AHEAD_PS) for link, each in self.drawn}
+    def changes(self, start_ps: int, ahead_ps: int) -> dict[int, list[Change]]:
+        """Return the changes of each link for `ahead_ps` from `start_ps` on, at times after it."""
+        found = {link: each.changes(link, start_ps + ahead_ps) for link, each in self.drawn}
         if self.trace is not None and not self.trace.by_iteration:
             found |= {link: self.trace.changes(link) for link in self.trace.links}
         shifted = {}
@@ -90,8 +88,11 @@ class Links:
             shifted[link] = [(0, past[-1]), *later]
         return shifted
 
-    def network(self, runtime: Runtime, iteration: int, start_ps: int) -> Network:
-        """Return the network of an iteration, with delays as they change, and its sends."""
+    def network(self, runtime: Runtime, iteration: int, start_ps: int, ahead_ps: int) -> Network:
+        """Return the network of an iteration, with delays as they change, and its sends.
+
+        Drawn delays change for `ahead_ps`; the network is wrong for an iteration that lasts longer.
+        """
         known = runtime.delayed(self.at(iteration, start_ps))
         found = Network.of(known)
         if runtime.delegation is None:
@@ -103,17 +104,19 @@ class Links:
                 message_bytes=runtime.message_bytes,
                 delegation=replace(runtime.delegation, delegates=number),
             )
-        states = self._states(runtime, start_ps)
+        states = self._states(runtime, start_ps, ahead_ps)
         for boundary in range(len(found.forward) if states else 0):
             down = [(at, state.forward_delay_ps[boundary]) for at, state in states]
             up = [(at, state.backward_delay_ps[boundary]) for at, state in states]
             found = found.changing(boundary, down, "forward").changing(boundary, up, "backward")
         return found
 
-    def _states(self, runtime: Runtime, start_ps: int) -> list[tuple[int, pipeline.Scenario]]:
+    def _states(
+        self, runtime: Runtime, start_ps: int, ahead_ps: int
+    ) -> list[tuple[int, pipeline.Scenario]]:
         """Return the scenario after each change, with the times from `start_ps` on."""
         moments: dict[int, dict[int, int]] = {}
-        for link, changes in self.changes(start_ps).items():
+        for link, changes in self.changes(start_ps, ahead_ps).items():
             for at, delay_ps in changes:
                 moments.setdefault(at, {})[link] = delay_ps
         now: dict[int, tuple[int, int]] = {}

@@ -16,6 +16,9 @@ from slackline.sim.experiment._runtime import Runtime, plan_of
 
 __all__ = ["Series"]
 
+_AHEAD_PS = 500 * pipeline.PS_PER_MS
+"""The length of an iteration for which changes are computed first; a longer one is repeated."""
+
 
 class Series:
     """The iterations of one runtime; equal iterations are simulated once."""
@@ -25,6 +28,7 @@ class Series:
         self._runtime = runtime
         self._iteration = 0
         self._now_ps = 0
+        self._ahead_ps = _AHEAD_PS
         self._seen: list[Delays] = []
         self._plans: dict[pipeline.Scenario, pipeline.PipelinePlan] = {}
         self._runs: dict[tuple[Runtime, pipeline.Scenario, Network], Run] = {}
@@ -59,11 +63,16 @@ class Series:
         of_links = runtime, expected, links, self._iteration < links.since
         if of_links in self._steady:
             return self._steady[of_links]
-        network = links.network(runtime, self._iteration, self._now_ps)
-        known = runtime, expected, network
-        if known not in self._runs:
-            plan = self._plans[expected]
-            self._runs[known] = simulate(plan, expected, network, order=runtime.order)
+        plan = self._plans[expected]
+        while True:
+            network = links.network(runtime, self._iteration, self._now_ps, self._ahead_ps)
+            known = runtime, expected, network
+            if known not in self._runs:
+                self._runs[known] = simulate(plan, expected, network, order=runtime.order)
+            run = self._runs[known]
+            if not links.changing or run.makespan_ps <= self._ahead_ps:
+                break
+            self._ahead_ps = 2 * run.makespan_ps
         if not links.changing and links.trace is None:
-            self._steady[of_links] = self._runs[known]
-        return self._runs[known]
+            self._steady[of_links] = run
+        return run
