@@ -10,6 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from slackline.bits import Evidence
 from slackline.errors import MismatchError, UsageError
 from slackline.overlap import DataParallel, DDPParts, FSDPParts
 
@@ -94,14 +95,23 @@ def test_ddp_has_the_hash_of_data_parallel_on_any_number_of_processes(job, optim
         assert hashes(size, kind) == expected, (size, kind)
 
 
-def test_ddp_has_that_hash_with_the_buckets_that_it_forms_anew_after_a_step(job):
-    environment = {"OPTIMIZER": "fused", "ALWAYS": "1"}
-    hashes = {
-        found
-        for size, kind in ((1, "own"), (2, "copies"), (3, "views"))
-        for found in job(size, train, environment={**environment, "KIND": kind})
-    }
+def test_ddp_has_that_hash_with_the_buckets_that_it_forms_anew_after_a_step(job, tmp_path):
+    environment = {"OPTIMIZER": "fused", "ALWAYS": "1", "SLACKLINE_TENSOR_HASHES": "1-2"}
+    hashes, runs = set(), []
+    for size, kind in ((1, "own"), (2, "copies"), (3, "views")):
+        folder = tmp_path / f"{kind}-{size}"
+        given = {**environment, "KIND": kind, "SLACKLINE_TELEMETRY": str(folder)}
+        hashes |= {*job(size, train, environment=given)}
+        runs.append(Evidence(folder, pytest.fail))
     assert len(hashes) == 1
+    own, *others = runs
+    assert [*own.hashes] == list(range(STEPS))
+    for other in others:
+        assert other.hashes == own.hashes
+        assert other.tensors.keys() == own.tensors.keys() != set()
+        assert {place: each.hashes for place, each in other.tensors.items()} == {
+            place: each.hashes for place, each in own.tensors.items()
+        }
 
 
 class Blocks(nn.Module):
@@ -178,6 +188,40 @@ def test_fsdp_has_the_hash_of_data_parallel_where_its_ranks_divide_the_virtual_r
     assert len(expected) == 1
     for size in (1, 2, 3):
         assert hashes(size, "fp32") == expected, size
+
+
+def probe(rank, size):
+    """Train a step in which rank 1 computes other bits."""
+    torch.set_num_threads(1)
+    torch.manual_seed(2)
+    if os.environ["KIND"] == "ddp":
+        model = Net(always=True)
+        stepper = OPTIMIZERS["sgd"](model.parameters())
+        wrapped = DistributedDataParallel(model)
+        parallel = DDPParts(wrapped, stepper, virtual_ranks=6)
+        data = DATA
+    else:
+        wrapped = model = Blocks(nn.LayerNorm)
+        sharded(model, MixedPrecisionPolicy())
+        stepper = SHARDED["sgd"](model.parameters())
+        parallel = FSDPParts(model, stepper, virtual_ranks=6)
+        data = torch.randn(96, 13, generator=torch.Generator().manual_seed(1))
+
+    def step():
+        for part in parallel.parts(0):
+            with part:
+                loss = wrapped(data[part.indices(len(data), batch=48)]).square().mean()
+                (loss * (1 + rank * 2**-20)).backward()
+
+    with pytest.raises(MismatchError) as raised:
+        step()
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_rank_with_other_bits_is_refused_by_name(job, kind):
+    for text in job(2, probe, environment={"KIND": kind}):
+        assert "rank 1 computes other bits than rank 0 from the same samples" in text
 
 
 @pytest.mark.slow

@@ -55,13 +55,15 @@ class DDPParts(HookedParts):
         *,
         virtual_ranks: int,
         seed: int = 0,
+        exact: bool = True,
+        hash_every: int = 1,
     ) -> None:
         """Register the communication hook of a model; DDP allows one hook, before the first step.
 
         The model is in the CPU's memory, and its process group of the backend slackline. All ranks
         make the call. Raises UsageError for another model or group, for fewer virtual ranks than
         ranks, and for a model with SyncBatchNorm, and MismatchError if the ranks have other numbers
-        of virtual ranks or seeds.
+        of virtual ranks or seeds. `exact` and `hash_every` are as in DataParallel.
         """
         if not isinstance(model, DistributedDataParallel):
             raise UsageError(
@@ -78,13 +80,15 @@ class DDPParts(HookedParts):
             register,
             virtual_ranks=virtual_ranks,
             seed=seed,
+            exact=exact,
+            hash_every=hash_every,
         )
 
 
 class _BucketGradients:
     """The gradients of a DDP model: from `grad` for most parts, from buckets for the last one."""
 
-    extra = False
+    extra = updating = False
 
     def __init__(self, model: DistributedDataParallel, exchange: "NodeExchange") -> None:
         self._model, self._exchange = model, exchange
@@ -132,6 +136,17 @@ class _BucketGradients:
     def finish_all(self) -> None:
         """Record which parameters have a gradient; DDP leaves no optimizer step pending."""
         self._used.update(state for state in self.states if state.parameter.grad is not None)
+
+    def wait_reduced(self) -> None:
+        """Do nothing: DDP's backward pass ends when its gradients are reduced."""
+
+    def present(self) -> list[Tensor | None]:
+        states = sorted(self.states, key=lambda state: state.index)
+        return [state.parameter.grad for state in states]
+
+    def drop(self) -> None:
+        for state in self.states:
+            state.parameter.grad = None
 
     def detach(self) -> None:
         for state in self.states:

@@ -59,6 +59,7 @@ class FSDPParts(HookedParts):
         *,
         virtual_ranks: int,
         seed: int = 0,
+        exact: bool = True,
     ) -> None:
         """Replace the reduce-scatter of a model and of all modules in it that are sharded.
 
@@ -66,7 +67,8 @@ class FSDPParts(HookedParts):
         All ranks make the call. Raises UsageError for another model or mesh, for a torch whose
         FSDP2 leaves unused parameters out, for a number of virtual ranks that the ranks do not
         divide, for a fused optimizer, and for a model with SyncBatchNorm, and MismatchError if the
-        ranks have other numbers of virtual ranks or seeds.
+        ranks have other numbers of virtual ranks or seeds. `exact` is as in DataParallel; states
+        after steps are not hashed, since no rank has whole tensors.
         """
         module: Any = model
         group = _group_of(module)
@@ -86,11 +88,22 @@ class FSDPParts(HookedParts):
                     f"{type(each).__name__}(fused=True) rounds the last elements of a shard "
                     "otherwise, and shards depend on the number of ranks: use foreach=True"
                 )
-        super().__init__(module, optimizer, group, register, virtual_ranks=virtual_ranks, seed=seed)
+        super().__init__(
+            module,
+            optimizer,
+            group,
+            register,
+            virtual_ranks=virtual_ranks,
+            seed=seed,
+            exact=exact,
+            hash_every=0,
+        )
 
 
 class _ShardedGradients:
     """The gradients of a sharded model: the inputs of its modules' reduce-scatters."""
+
+    updating = False
 
     def __init__(self, model: FSDPModule, exchange: "NodeExchange") -> None:
         self._model: Any = model
@@ -120,6 +133,15 @@ class _ShardedGradients:
         """Clear the zeros that a part without a reduction leaves in `grad`."""
         for parameter in self._model.parameters():
             parameter.grad = None
+
+    def wait_reduced(self) -> None:
+        """Do nothing: the backward pass ends when its gradients are reduced."""
+
+    def present(self) -> list[Tensor | None]:
+        return [module.flat if module.times else None for module in self._modules]
+
+    def drop(self) -> None:
+        self.finish_all()
 
     def detach(self) -> None:
         """Do nothing: no gradient uses the exchange's memory."""

@@ -1,11 +1,14 @@
 """Virtual ranks for models that torch's own wrappers reduce: what those wrappers have in common."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from torch import distributed as dist
 from torch import nn
 from torch.optim import Optimizer
 
+from slackline.env import Environment
 from slackline.errors import MismatchError, UsageError
 from slackline.overlap._recorder import Recorder
 from slackline.overlap._virtual_ranks import (
@@ -16,10 +19,9 @@ from slackline.overlap._virtual_ranks import (
     check_virtual_ranks,
 )
 from slackline.overlap.exchange import open_exchange
+from slackline.records import DEFAULT_LIMIT_BYTES, Decision, Writer, Written, log_of
 
 if TYPE_CHECKING:
-    from torch import distributed as dist
-
     from slackline.overlap.exchange import NodeExchange
 
 __all__ = ["Gradients", "HookedParts"]
@@ -47,6 +49,8 @@ class HookedParts:
         *,
         virtual_ranks: int,
         seed: int,
+        exact: bool,
+        hash_every: int,
     ) -> None:
         """Divide steps into virtual ranks; `gradients` registers the hook with the exchange.
 
@@ -67,7 +71,21 @@ class HookedParts:
         self._optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
         self._exchange = cast("NodeExchange", exchange)
         _agree(self._exchange, f"virtual_ranks={virtual_ranks}, seed={seed}")
+        from slackline.overlap.certificate import Evidence  # Most models need none.
+
+        environment = Environment.read()
+        self._notes = _Notes(dist.get_rank(), environment)
+        self._evidence = Evidence(
+            module,
+            self._optimizers,
+            self._exchange,
+            self._notes,
+            exact=exact,
+            hash_every=hash_every,
+            recorded=environment.tensor_hashes if hash_every else None,
+        )
         self._gradients = gradients(self._exchange)
+        self._evidence.attach([self._gradients])
         self._virtual = VirtualRanks(
             module,
             self._exchange,
@@ -77,6 +95,7 @@ class HookedParts:
             Recorder(exchange.rank, 0, _nothing),
             key=sum(1 for _ in module.parameters()),
         )
+        self._virtual.evidence = self._evidence
 
     def parts(self, step: int) -> Iterator[VirtualRank]:
         """Yield this rank's virtual ranks of a training step; see `DataParallel.parts`.
@@ -94,14 +113,56 @@ class HookedParts:
     @property
     def hash(self) -> str:
         """The hash of all parameters, buffers and optimizer states; see `DataParallel.hash`."""
+        self._evidence.ended()
         from slackline.overlap.certificate import state_hash  # Most models need no hash.
 
         return state_hash(self._module, self._optimizers)
 
+    @property
+    def exact(self) -> bool:
+        """Whether all ranks have computed the same bits; see `DataParallel.exact`."""
+        return self._evidence.exact is not False
+
     def close(self) -> None:
         """Free the memory of the sums; the model cannot be trained with virtual ranks any more."""
+        self._evidence.close()
+        self._notes.close()
         self._gradients.detach()
         self._exchange.release()
+
+
+class _Notes:
+    """The telemetry of one rank, and its log, for records about virtual ranks."""
+
+    def __init__(self, rank: int, environment: Environment) -> None:
+        self.rank = rank
+        self.on_settled: Callable[[], None] | None = None
+        self._log = log_of(environment)
+        directory, limit = environment.telemetry, environment.telemetry_limit
+        self._writer = None
+        if directory is not None:
+            self._writer = Writer(directory, rank, limit_bytes=limit or DEFAULT_LIMIT_BYTES)
+
+    @property
+    def read(self) -> bool:
+        return self._writer is not None or self._log is not None
+
+    def decided(self, subject: str, choice: str, reason: str) -> None:
+        now_ns = time.time_ns()
+        self.write(
+            Decision(rank=self.rank, time_ns=now_ns, subject=subject, choice=choice, reason=reason)
+        )
+
+    def write(self, record: Written) -> None:
+        if self._writer is not None:
+            self._writer.write(record)
+        if self._log is not None:
+            self._log.take(record)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
 
 def _agree(exchange: "NodeExchange", options: str) -> None:

@@ -72,8 +72,21 @@ class PartGradients(Protocol):
     def reset_step(self) -> None:
         """Prepare for the reductions of a step, which the last virtual rank of a rank begins."""
 
+    @property
+    def updating(self) -> bool:
+        """Whether an optimizer step is pending for some parameter."""
+
     def finish_all(self) -> None:
         """Block until every pending optimizer step is taken."""
+
+    def wait_reduced(self) -> None:
+        """Block until the gradients of the step are reduced."""
+
+    def present(self) -> Sequence[Tensor | None]:
+        """Return the gradients of the present part, in the same order on all ranks."""
+
+    def drop(self) -> None:
+        """Forget the gradients of the present part."""
 
 
 def check_virtual_ranks(
@@ -273,7 +286,8 @@ class VirtualRanks:
         evidence = self.evidence
         if evidence is not None and part.probe:
             evidence.probed()
-            self._clear()
+            for reducer in self._reducers:
+                reducer.drop()
             return
         if evidence is not None:
             evidence.part_ended()
@@ -345,12 +359,6 @@ class VirtualRanks:
         """Take the gradients of a virtual rank that is not the last one as a node of the tree."""
         states = [state for reducer in self._reducers for state in reducer.states]
         self._exchange.fold([*states, *self._wholes])
-
-    def _clear(self) -> None:
-        """Begin anew with the gradients of the next part."""
-        for reducer in self._reducers:
-            for state in reducer.states:
-                state.parameter.grad = None
 
 
 class _Buffers:

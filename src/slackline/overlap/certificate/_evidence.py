@@ -2,24 +2,60 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Protocol
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from slackline.overlap._report import Report
 from slackline.overlap.certificate._certificate import Certificate
 from slackline.overlap.certificate._conditions import conditions
 from slackline.overlap.certificate._probe import compare, pin_threads, refusal
 from slackline.overlap.certificate._state import HashedState, Words, text_of
 from slackline.overlap.certificate._tensors import TensorRecorder
 from slackline.overlap.exchange import Exchange
-from slackline.overlap.reduction import GradientReducer
-from slackline.records import Conditions, StateHash
+from slackline.records import Conditions, StateHash, Written
 
 __all__ = ["Evidence"]
 
 _log = logging.getLogger("slackline.overlap")
+
+
+class Gradients(Protocol):
+    """The gradients of a model from one virtual rank after the other."""
+
+    @property
+    def updating(self) -> bool:
+        """Whether an optimizer step is pending for some parameter."""
+
+    def finish_all(self) -> None:
+        """Block until every pending optimizer step is taken."""
+
+    def wait_reduced(self) -> None:
+        """Block until the gradients of the step are reduced."""
+
+    def present(self) -> Sequence[Tensor | None]:
+        """Return the gradients of the present part, in the same order on all ranks."""
+
+
+class Notes(Protocol):
+    """The receiver of a rank's records."""
+
+    rank: int
+    """The rank in the whole job."""
+    on_settled: Callable[[], None] | None
+    """Called when the last parameter of an optimizer has taken its step."""
+
+    @property
+    def read(self) -> bool:
+        """Whether records go to a telemetry file or to the log."""
+
+    def decided(self, subject: str, choice: str, reason: str) -> None:
+        """Write a record of a decision."""
+
+    def write(self, record: Written) -> None:
+        """Write a record."""
 
 
 class Evidence:
@@ -30,7 +66,7 @@ class Evidence:
         module: nn.Module,
         optimizers: Sequence[Optimizer],
         exchange: Exchange,
-        report: Report,
+        report: Notes,
         *,
         exact: bool,
         hash_every: int,
@@ -38,7 +74,7 @@ class Evidence:
     ) -> None:
         """Pin the number of threads, and prepare hashes of states and tensors.
 
-        The reducers are added by `attach`, since the hooks of this object must come first. With
+        The gradients are added by `attach`, since the hooks of this object must come first. With
         `exact` ranks that compute other bits are refused. `hash_every` is the number of steps from
         one hash of the state to the next, 0 for none; without telemetry and log there is none. The
         hashes of all tensors are recorded in the steps of `recorded`. Blocks on all ranks.
@@ -50,7 +86,7 @@ class Evidence:
         self._report = report
         self._demanded = exact
         self._rank = report.rank
-        self._reducers: Sequence[GradientReducer] = ()
+        self._gradients: Sequence[Gradients] = ()
         if exchange.size == 1:
             self.exact = True
         threads, had = pin_threads(exchange)
@@ -75,9 +111,9 @@ class Evidence:
             self._tensors = TensorRecorder(module, self._rank, report.write, recorded)
         self._stepped: int | None = None
 
-    def attach(self, reducers: Sequence[GradientReducer]) -> None:
-        """Take the reducers of the optimizers' gradients."""
-        self._reducers = reducers
+    def attach(self, gradients: Sequence[Gradients]) -> None:
+        """Take the gradients of the optimizers' parameters."""
+        self._gradients = gradients
 
     def step_began(self, buffers: Mapping[int, Tensor]) -> None:
         """Act on the beginning of a step, whose buffers are now as in `buffers`, by their `id`."""
@@ -100,7 +136,8 @@ class Evidence:
 
         Raises MismatchError if they differ, unless the wrapper was told to go on.
         """
-        sentence = compare(self._reducers, self._optimizers, self._exchange)
+        grads = chain.from_iterable(each.present() for each in self._gradients)
+        sentence = compare(grads, self._optimizers, self._exchange)
         self.exact = not sentence
         if not sentence:
             return
@@ -116,7 +153,7 @@ class Evidence:
         if self._certificate is not None:
             self._certificate.step_ended(step)
         if self._tensors is not None:
-            self._tensors.sums(step, self._reducers)
+            self._tensors.sums(step, self._gradients)
 
     def ended(self) -> None:
         """Write down the hash of the present state; no update may be pending."""
@@ -150,9 +187,9 @@ class Evidence:
     def _settled(self, wait: bool) -> bool:
         """Return whether no update is pending; with `wait`, take the pending ones first."""
         if wait:
-            for reducer in self._reducers:
-                reducer.finish_all()
-        return not any(reducer.updating for reducer in self._reducers)
+            for each in self._gradients:
+                each.finish_all()
+        return not any(each.updating for each in self._gradients)
 
     def _emit(self, step: int, part: int, words: Words) -> None:
         self._report.write(

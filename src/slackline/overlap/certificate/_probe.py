@@ -7,7 +7,7 @@ settings replaces this one: two processors may differ in ways that no setting te
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -18,11 +18,10 @@ from torch.optim import Optimizer
 
 from slackline.errors import MismatchError
 from slackline.overlap._choice import steps_alone
-from slackline.overlap._partial_step import partial_step, settings_of
+from slackline.overlap._partial_step import partial_step, raw_groups, settings_of
 from slackline.overlap.certificate._conditions import conditions, differences
 from slackline.overlap.certificate._state import content
 from slackline.overlap.exchange import Exchange
-from slackline.overlap.reduction import GradientReducer, ParameterState
 
 __all__ = ["compare", "pin_threads", "refusal"]
 
@@ -43,7 +42,7 @@ def pin_threads(exchange: Exchange) -> tuple[int, list[int]]:
 
 
 def compare(
-    reducers: Sequence[GradientReducer], optimizers: Sequence[Optimizer], exchange: Exchange
+    grads: Iterable[Tensor | None], optimizers: Sequence[Optimizer], exchange: Exchange
 ) -> str:
     """Compare the gradients that all ranks have now, and the optimizers' steps, bit by bit.
 
@@ -51,12 +50,10 @@ def compare(
     one if all are equal. All ranks get the same sentence. Blocks on all ranks.
     """
     digest = xxhash.xxh3_128()
-    for reducer, optimizer in zip(reducers, optimizers, strict=True):
-        states = sorted(reducer.states, key=lambda state: state.index)
-        for state in states:
-            grad = state.parameter.grad
-            digest.update(b"-" if grad is None else content(grad))
-        for value in _stepped(optimizer, states):
+    for grad in grads:
+        digest.update(b"-" if grad is None else content(grad))
+    for optimizer in optimizers:
+        for value in _stepped(optimizer):
             digest.update(content(value))
     mine = json.dumps([digest.hexdigest(), conditions(optimizers)]).encode()
     found = [json.loads(text) for text in exchange.share(mine)]
@@ -84,26 +81,30 @@ def refusal(sentence: str, rank: int) -> MismatchError:
     )
 
 
-def _stepped(optimizer: Optimizer, states: Sequence[ParameterState]) -> Iterator[Tensor]:
+def _stepped(optimizer: Optimizer) -> Iterator[Tensor]:
     """Yield copies of a few parameters after the optimizer's step with their present gradients.
 
-    An optimizer that may look at several parameters at once takes no step.
+    An optimizer that may look at several parameters at once takes no step, nor does one of sharded
+    parameters, of which each rank has others.
     """
-    if not steps_alone(type(optimizer)):
+    present = [
+        (group, parameter)
+        for group, (_, parameters) in enumerate(raw_groups(optimizer))
+        for parameter in parameters
+        if parameter.grad is not None and not hasattr(parameter, "full_tensor")
+    ]
+    if not present or not steps_alone(type(optimizer)):
         return
-    present = [state for state in states if state.parameter.grad is not None]
-    chosen = present[:: max(1, (len(present) - 1) // (_COPIES - 1))][:_COPIES] if present else []
     kept: defaultdict[Tensor, Any] = defaultdict(dict)
     copies = dict[int, list[Tensor]]()
-    for state in chosen:
-        parameter = state.parameter
+    for group, parameter in present[:: max(1, (len(present) - 1) // (_COPIES - 1))][:_COPIES]:
         grad = parameter.grad
         assert grad is not None
         copy = parameter.detach().clone().requires_grad_()
         copy.grad = grad.detach().clone()
         if parameter in optimizer.state:
             kept[copy] = deepcopy(optimizer.state[parameter])
-        copies.setdefault(state.group, []).append(copy)
+        copies.setdefault(group, []).append(copy)
     partial_step(optimizer, settings_of(optimizer), copies, state=kept)
-    for group in copies.values():
-        yield from (copy.detach() for copy in group)
+    for stepped in copies.values():
+        yield from (copy.detach() for copy in stepped)

@@ -2,18 +2,24 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import xxhash
 from torch import Tensor, nn
 
 from slackline.overlap.certificate._state import HashedState, content
-from slackline.overlap.reduction import GradientReducer
 from slackline.records import HashedTensors, TensorHashes, Written
 
 __all__ = ["TensorRecorder"]
 
 _MISSING = "-" * 16
+
+
+class Reduced(Protocol):
+    """Gradients that are being reduced."""
+
+    def wait_reduced(self) -> None:
+        """Block until the gradients of the step are reduced."""
 
 
 class TensorRecorder:
@@ -60,13 +66,13 @@ class TensorRecorder:
         hashes = [self._hashes.get(number, _MISSING) for number in numbers]
         self._tell(step, "gradients", hashes, virtual_rank, tuple(self._hashes))
 
-    def sums(self, step: int, reducers: Sequence[GradientReducer]) -> None:
+    def sums(self, step: int, gradients: Sequence[Reduced]) -> None:
         """Wait for the sums of the gradients of a step, and write their hashes."""
         if step not in self._steps:
             return
-        for reducer in reducers:
-            reducer.wait_reduced()
-        grads = [each.grad for _, each in self._parameters]
+        for each in gradients:
+            each.wait_reduced()
+        grads = [parameter.grad for _, parameter in self._parameters]
         hashes = [_MISSING if grad is None else _hash(grad) for grad in grads]
         self._tell(step, "sums", hashes)
 

@@ -19,6 +19,7 @@ from operator import attrgetter
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 from slackline.overlap._recorder import Recorder
@@ -354,6 +355,16 @@ class GradientReducer:
         """Block until every pending optimizer step is taken."""
         while self._updates:
             self.finish(self._updates.first())
+
+    def present(self) -> list[Tensor | None]:
+        """Return the gradients that the parameters have, in the order of the parameters."""
+        states = sorted(self.states, key=attrgetter("index"))
+        return [state.parameter.grad for state in states]
+
+    def drop(self) -> None:
+        """Forget gradients that were accumulated without a reduction."""
+        for state in self.states:
+            state.parameter.grad = None
 
     def clear(self, *, set_to_none: bool) -> None:
         """Clear all gradients; a gradient that a pending step needs is cleared after that step."""
