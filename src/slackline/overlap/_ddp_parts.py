@@ -145,6 +145,7 @@ class _BucketGradients:
         return [state.parameter.grad for state in states]
 
     def drop(self) -> None:
+        self.finish_all()  # DDP remembers the parameters of the dropped part as used.
         for state in self.states:
             state.parameter.grad = None
 
