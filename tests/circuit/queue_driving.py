@@ -22,13 +22,16 @@ from slackline.circuit import (
 from slackline.wire import DType
 
 RANKS = 3
+REFUSED = [code for code in Code if code not in (Code.DONE, Code.READ)]
+"""The codes of descriptors that are read, and have a wrong field."""
 LINE = 0x200
 """The address at which `Desk` shows its interrupt."""
 STREAMS = {
     "completions": 1,
-    "nic_read_requests": 2,
-    "nic_write_requests": 3,
-    "nic_write_data": 4,
+    "failures": 2,
+    "nic_read_requests": 3,
+    "nic_write_requests": 4,
+    "nic_write_data": 5,
     "descriptors": 3,
     "nic_read_data": 4,
 }
@@ -171,7 +174,7 @@ class Office:
 
     def _post(self, tag: int) -> None:
         right = self.rng.random() < 0.6
-        code = Code.DONE if right else list(Code)[int(self.rng.integers(1, len(Code)))]
+        code = Code.DONE if right else REFUSED[int(self.rng.integers(len(REFUSED)))]
         work = Work(self.rng, tag, code)
         self.works[work.key] = work
         self.codes[code] += 1

@@ -34,8 +34,8 @@ MUTANTS = {
         "ring._receiver",
         ("RingReceiver",),
         ("ring._nic",),
-        "(distance < self.options.slots) & ~arrived",
-        "~arrived",
+        "return near & ~arrived",
+        "return ~arrived",
         ring_fails,
     ),
     "credit": Mutant(

@@ -33,7 +33,7 @@ PROVED = {
     "the completion queue is never overrun, whatever the host says it has taken": Claim(
         home="slackline.circuit.ring.queue._completions",
         make=lambda home: Queue(
-            home.CompletionQueue(NARROW), ("done", "refusals"), ("requests", "o")
+            home.CompletionQueue(NARROW), ("done", "refusals", "failed"), ("requests", "o")
         ),
         steps=4,
         slow=True,

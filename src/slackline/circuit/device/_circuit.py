@@ -11,7 +11,17 @@ from slackline.circuit.options import RingOptions
 from slackline.circuit.registers import RING_COUNTERS, Code
 from slackline.circuit.simulate import Simulation, cached_ring
 from slackline.errors import InternalError
-from slackline.wire import HEADER_BYTES, FrameFlag, FrameKind, Header, decode, encode
+from slackline.wire import (
+    FIRST_SEQUENCE,
+    HEADER_BYTES,
+    FrameFlag,
+    FrameKind,
+    Header,
+    decode,
+    encode,
+    next_sequence,
+    sequences_behind,
+)
 
 __all__ = ["RingCircuit"]
 
@@ -42,8 +52,8 @@ class RingCircuit(Outbox):
         self._driver = QueueDriver(self._simulation, options)
         self._open: dict[tuple[int, int], RingOperation] = {}
         self._waiting: dict[FrameFlag, deque[bytes]] = {PARTIAL: deque(), FINAL: deque()}
-        self._next = {PARTIAL: 1, FINAL: 1}
-        self._freed = {PARTIAL: 1, FINAL: 1}
+        self._next = {PARTIAL: FIRST_SEQUENCE, FINAL: FIRST_SEQUENCE}
+        self._freed = dict(self._next)
         settings = {
             "job": place.job,
             "epoch": place.epoch,
@@ -103,10 +113,9 @@ class RingCircuit(Outbox):
         for flags, waiting in self._waiting.items():
             while waiting and self._room(flags):
                 frame = waiting.popleft()
-                number = self._next[flags] & 0xFFFFFFFF
-                head = encode(replace(decode(frame), sequence=number))
+                head = encode(replace(decode(frame), sequence=self._next[flags]))
                 self._simulation.send(RING_STREAMS["rx"], head + frame[HEADER_BYTES:])
-                self._next[flags] += 1
+                self._next[flags] = next_sequence(self._next[flags])
 
     def _take(self) -> bool:
         """Acknowledge the circuit's frames, take its completions; return whether work is left."""
@@ -120,13 +129,12 @@ class RingCircuit(Outbox):
                 self._out.append(frame)
                 last[header.flags] = header.sequence
         for flags, sequence in last.items():
-            acknowledge = (sequence + 1) & 0xFFFFFFFF
+            acknowledge = next_sequence(sequence)
             self._answer(Header(kind=FrameKind.ACK, flags=flags, acknowledge=acknowledge))
         for frame, _, _ in self._simulation.frames(RING_STREAMS["rx_back"]):
             header = decode(frame)
             if header.kind is FrameKind.ACK:
-                behind = (self._next[header.flags] - header.acknowledge) & 0xFFFFFFFF
-                self._freed[header.flags] = self._next[header.flags] - behind
+                self._freed[header.flags] = header.acknowledge
         for each in self._driver.completions():
             if each.code is not Code.DONE:
                 raise InternalError(f"the circuit refused {each.key}: {each.code.meaning}")
@@ -134,7 +142,7 @@ class RingCircuit(Outbox):
         return bool(sent) or any(self._waiting[flags] and self._room(flags) for flags in self._next)
 
     def _room(self, flags: FrameFlag) -> bool:
-        return self._next[flags] - self._freed[flags] < self.options.slots
+        return sequences_behind(self._freed[flags], self._next[flags]) < self.options.slots
 
     def _answer(self, header: Header) -> None:
         """Send the circuit an ACK or a GRANT, as its successor in the ring would."""

@@ -14,6 +14,7 @@ from slackline.circuit.device._frames import FINAL, PARTIAL, Outbox, RingPost, j
 from slackline.circuit.device._operation import RingOperation, RingPlace
 from slackline.circuit.options import ELEMENTS, Element, RingOptions
 from slackline.wire import (
+    FIRST_SEQUENCE,
     HEADER_BYTES,
     Collective,
     FrameFlag,
@@ -22,6 +23,7 @@ from slackline.wire import (
     ReduceOp,
     decode,
     encode,
+    next_sequence,
 )
 
 __all__ = ["RingTwin"]
@@ -53,7 +55,7 @@ class RingTwin(Outbox):
         self._place = place
         self._host = RingPost(options, place.ranks)
         self._open: dict[tuple[int, int], _Open] = {}
-        self._sequences = {FINAL: 1, PARTIAL: 1}
+        self._sequences = {FINAL: FIRST_SEQUENCE, PARTIAL: FIRST_SEQUENCE}
         self._counters: Counter[str] = Counter(
             accepted=0, malformed=0, foreign=0, unexpected=0, frames=0, completed=0
         )
@@ -164,7 +166,7 @@ class RingTwin(Outbox):
             flags=flags,
             plan_id=place.plan_id,
         )
-        self._sequences[flags] = (self._sequences[flags] + 1) & 0xFFFFFFFF
+        self._sequences[flags] = next_sequence(self._sequences[flags])
         self._out.append(encode(header) + payload)
         self._counters["frames"] += 1
 

@@ -16,6 +16,7 @@ class Code(IntEnum):
     FRAME_BYTES = 3
     START = 4
     RESERVED = 5
+    READ = 6
 
     @property
     def meaning(self) -> str:
@@ -30,6 +31,7 @@ _MEANINGS = {
     Code.FRAME_BYTES: "refused: `frame_bytes` is 0, no multiple of 64, or more than a slot holds",
     Code.START: "refused: `start` is no rank",
     Code.RESERVED: "refused: a byte that must be 0 is not 0",
+    Code.READ: "failed: the host's memory could not be read",
 }
 
 

@@ -13,7 +13,11 @@ _SETTINGS = (
     ("rank", 0, "this NIC's place in the ring"),
     ("ranks", 2, "NICs in the ring, at least 2"),
     ("plan", 0, "the plan's id that frames carry"),
-    ("timeout", 0x4000, "cycles without progress until frames are sent again"),
+    (
+        "timeout",
+        0x4000,
+        "cycles without progress until frames are sent again, doubled each time; not 0",
+    ),
 )
 RING_COUNTERS = (
     ("accepted", "frames taken"),
@@ -32,6 +36,7 @@ RING_COUNTERS = (
     ("no_local_data", "stalls: the host's data of the next frame are not here"),
     ("no_peer_data", "stalls: operations are open, no frame of them is here"),
     ("no_host_room", "stalls: the host does not take sums"),
+    ("reads_failed", "reads of the host's memory that failed: the NIC adds no more of its data"),
 )
 
 

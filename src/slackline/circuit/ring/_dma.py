@@ -1,6 +1,6 @@
 """A ring NIC's access to its host's memory: reads of contributions, writes of sums."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
@@ -20,9 +20,14 @@ _FRAMES = 4
 class RingReads(wiring.Component):
     """A buffer of this host's contributions, which are prefetched from memory in whole frames.
 
+    A read has failed if it is marked as `bad`, or has fewer or more beats than were requested. The
+    frames before it are taken as usual. Neither its frame nor any later one becomes whole, until
+    the circuit is reset: no number that was not read is ever added.
+
     reserved  beats that are requested; only while there is `room`
     room      two bits: there is room for one frame of the greatest length; for two such frames
-    i         stream of Beat: the requested data, in order; always ready
+    i         stream of Beat: the requested data, in order; ready for all that was requested
+    failed    a read has failed, and all frames before it were begun; `fails`: a pulse as it fails
     word      the next beat, valid once its frame is `whole`; `taken` moves on to the beat after it
     begun     a whole frame is being taken
     """
@@ -38,6 +43,8 @@ class RingReads(wiring.Component):
                 "taken": In(1),
                 "whole": Out(1),
                 "begun": In(1),
+                "failed": Out(1),
+                "fails": Out(1),
             }
         )
 
@@ -45,6 +52,21 @@ class RingReads(wiring.Component):
         m = Module()
         options = self.options
         depth = options.read_beats
+        beats = ceil_log2(options.slot_beats + 1)
+        m.submodules.requested = requested = SyncFIFO(width=beats, depth=depth)
+        at, stopped = Signal(beats), Signal()
+        takes = self.i.valid & self.i.ready & ~stopped
+        right_end = self.i.payload.last == (at + 1 == requested.r_data)
+        m.d.comb += [
+            requested.w_data.eq(self.reserved),
+            requested.w_en.eq(self.reserved.any()),
+            requested.r_en.eq(takes & self.i.payload.last),
+            self.fails.eq(takes & (~right_end | (self.i.payload.last & self.i.payload.bad))),
+        ]
+        with m.If(takes):
+            m.d.sync += at.eq(Mux(self.i.payload.last, 0, at + 1))
+        with m.If(self.fails):
+            m.d.sync += stopped.eq(1)
         m.submodules.words = words = SyncFIFOBuffered(width=32 * options.lanes, depth=depth)
         free = Signal(range(depth + 1), init=depth)
         frames = Signal(range(depth + 1))
@@ -52,15 +74,16 @@ class RingReads(wiring.Component):
         ended = Signal(3)
         m.d.sync += [
             free.eq(free - self.reserved + self.taken),
-            ended.eq((self.i.valid & self.i.payload.last) | ended << 1),
+            ended.eq((takes & self.i.payload.last & ~self.fails) | ended << 1),
             frames.eq(frames + ended[-1] - self.begun),
         ]
         m.d.comb += [
-            self.i.ready.eq(1),
+            self.i.ready.eq(requested.r_rdy | stopped),
             self.room.eq(Cat(free >= options.slot_beats, free >= 2 * options.slot_beats)),
             self.whole.eq(frames.any()),
             words.w_data.eq(self.i.payload.data),
-            words.w_en.eq(self.i.valid),
+            words.w_en.eq(takes),
+            self.failed.eq(stopped & ~ended.any() & ~frames.any()),
             self.word.eq(words.r_data),
             words.r_en.eq(self.taken),
         ]

@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from slackline.circuit.bus import BUS, Bank
-from slackline.circuit.frame import Beat
+from slackline.circuit.frame import Beat, FrameInlet, FrameOutlet
 from slackline.circuit.options import RingOptions
 from slackline.circuit.registers import nic_registers
 from slackline.circuit.ring._datapath import STALLS, RingDatapath
@@ -26,7 +26,8 @@ class RingNic(wiring.Component):
     Each operation may start at a different rank.
 
     rx, rx_back     streams of Beat from the predecessor and to it: data in; ACKs and GRANTs out
-    tx, tx_back     streams of Beat to the successor and from it: data out; ACKs and GRANTs in
+    tx, tx_back     streams of Beat to the successor and from it: data out; ACKs and GRANTs in; no
+                    reset by the registers cuts a frame of these four, see FrameOutlet
     descriptors     stream of Descriptor: operations to open; not ready while no more can be open
     read_requests   stream of DmaRequest
     read_data       stream of Beat: the requested data, in order, `last` at the end of each request;
@@ -34,6 +35,8 @@ class RingNic(wiring.Component):
     write_requests  stream of DmaRequest
     write_data      stream of Beat: the data to write, in order, `last` at the end of each request
     completions     stream of Key: operations whose whole sum has left by write_data
+    failures        stream of Key: the operation whose data could not be read, at most one; the NIC
+                    then adds no more of its host's data until control bit 0 is cleared
     bus             the registers of `nic_registers`: see docs/circuits/host-interface.md
     enabled         control bit 0
     ranks           the register `ranks`
@@ -61,6 +64,7 @@ class RingNic(wiring.Component):
                 "write_requests": Out(requests),
                 "write_data": Out(beats),
                 "completions": Out(stream.Signature(Key())),
+                "failures": Out(stream.Signature(Key())),
                 "bus": In(BUS),
                 "enabled": Out(1),
                 "ranks": Out(16),
@@ -90,18 +94,30 @@ class RingNic(wiring.Component):
             m.d.comb += part.place.eq(place)
 
         for outer, inner in (
-            (self.rx, receiver.i),
-            (self.tx_back, flow_receiver.i),
             (self.descriptors, scheduler.descriptors),
             (self.read_data, reads.i),
-            (self.tx, transmitter.o),
-            (self.rx_back, flow_sender.o),
             (self.read_requests, scheduler.reads),
             (self.write_requests, writes.requests),
             (self.write_data, writes.beats),
             (self.completions, writes.completions),
         ):
             wiring.connect(core, wiring.flipped(outer), inner)
+        for name, outer, inner in (
+            ("rx", self.rx, receiver.i),
+            ("tx_back", self.tx_back, flow_receiver.i),
+        ):
+            m.submodules[f"inlet_{name}"] = inlet = FrameInlet(options.lanes)
+            m.d.comb += inlet.cut.eq(~enable)
+            wiring.connect(m, wiring.flipped(outer), inlet.i)
+            wiring.connect(m, inlet.o, inner)
+        for name, outer, inner in (
+            ("tx", self.tx, transmitter.o),
+            ("rx_back", self.rx_back, flow_sender.o),
+        ):
+            m.submodules[f"outlet_{name}"] = outlet = FrameOutlet(options.lanes)
+            m.d.comb += outlet.cut.eq(~enable)
+            wiring.connect(m, inner, outlet.i)
+            wiring.connect(m, outlet.o, wiring.flipped(outer))
         for source, sink in (
             (receiver.asks, scheduler.asks),
             (flow_receiver.granted, scheduler.granted),
@@ -111,6 +127,16 @@ class RingNic(wiring.Component):
             *((scheduler.jobs[side], datapath.jobs[side]) for side in range(2)),
         ):
             wiring.connect(core, source, sink)
+
+        # The reads are in the order of the partial sums, so the first of these that waits for data
+        # when the failed read comes is that read's.
+        told, waiting = Signal(), scheduler.jobs[0]
+        m.d.comb += [
+            self.failures.payload.eq(waiting.payload.key),
+            self.failures.valid.eq(reads.failed & waiting.valid & waiting.payload.local & ~told),
+        ]
+        with core.If(self.failures.valid & self.failures.ready):
+            core.d.sync += told.eq(1)
 
         ticks = Signal(32)
         tick = ticks >= bank.settings["timeout"]
@@ -161,6 +187,7 @@ class RingNic(wiring.Component):
             "frames": transmitter.sent,
             "resent": transmitter.resent,
             "completed": writes.completed,
+            "reads_failed": reads.fails,
             "busy": datapath.busy,
         }
         m.d.comb += [bank.counts[name].eq(pulse & enable) for name, pulse in counts.items()]

@@ -62,7 +62,7 @@ class QueuedRingNic(wiring.Component):
         for name in ("read_data", "read_requests", "write_requests", "write_data"):
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(queues, name))
             wiring.connect(m, getattr(nic, name), getattr(queues, f"nic_{name}"))
-        for name in ("descriptors", "completions"):
+        for name in ("descriptors", "completions", "failures"):
             wiring.connect(m, getattr(nic, name), getattr(queues, name))
         bus = self.bus
         for side in (nic.bus, queues.bus):

@@ -7,11 +7,11 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from slackline.circuit.frame import ALL_REDUCE_SUM, Beat, FrameReader
+from slackline.circuit.frame import ALL_REDUCE_SUM, Beat, FrameReader, after, behind
 from slackline.circuit.options import ELEMENTS, RingOptions
 from slackline.circuit.ring._layouts import Arrived, Key
 from slackline.circuit.ring._place import Place
-from slackline.wire import MAGIC, VERSION, FrameFlag, FrameKind
+from slackline.wire import FIRST_SEQUENCE, MAGIC, VERSION, FrameFlag, FrameKind
 
 __all__ = ["EVENTS", "RingReceiver"]
 
@@ -25,7 +25,7 @@ class RingReceiver(wiring.Component):
     """A receiver of DATA frames, which keeps payloads in slots until the datapath takes them.
 
     Virtual channel 0 has partial sums, channel 1 final sums. Each channel has its own sequence
-    numbers and slots; a frame's slot is its number modulo `slots`. The payload is written to the
+    numbers and slots, and frames take the slots in turn. The payload is written to the
     slot as it comes if the header is valid, the number is one of the `slots` numbers from `base`
     on, and the frame has not `arrived` before. A frame is accepted when it is complete, so a
     damaged frame has no effect.
@@ -50,7 +50,7 @@ class RingReceiver(wiring.Component):
             {
                 "i": In(stream.Signature(Beat(options.lanes))),
                 "place": In(Place()),
-                "base": Out(32, init=1).array(2),
+                "base": Out(32, init=FIRST_SEQUENCE).array(2),
                 "arrived": Out(options.slots).array(2),
                 "there": Out(2),
                 "look": In(1),
@@ -79,8 +79,11 @@ class RingReceiver(wiring.Component):
         place = data.StructLayout({"slot": slot_bits, "side": 1})
         now, kept = Signal(place), Signal(place)
         fresh = Signal()
+        self._base_slots = [Signal(slot_bits, name=f"base_slot_{side}") for side in range(2)]
+        base_slot = Array(self._base_slots)[now.side]
+        distance = behind(Array(self.base)[now.side], reader.header.sequence)
         m.d.comb += [
-            now.slot.eq(reader.header.sequence),
+            now.slot.eq(base_slot + distance),
             # The bit is inverted because the flag is set for partial sums, which use channel 0.
             now.side.eq(~reader.header.flags[0]),
             fresh.eq(self._fresh(reader.header.sequence, now.side)),
@@ -89,14 +92,15 @@ class RingReceiver(wiring.Component):
         # The results of the header's checks are known a cycle after `headed`, and `keep` is set a
         # cycle later.
         verdict = self._judge(m, reader)
-        fits, behind = Signal(), Signal()
+        fits, before, near = Signal(), Signal(), Signal()
         deciding = Signal()
         keep = Signal(data.StructLayout(dict.fromkeys((*EVENTS, "asks"), 1)))
         info, number = Signal(Arrived()), Signal(32)
         m.d.sync += [
             deciding.eq(reader.headed),
             fits.eq(fresh),
-            behind.eq((reader.header.sequence - Array(self.base)[now.side])[31]),
+            before.eq(distance[-1]),
+            near.eq(reader.header.sequence.any() & (distance < options.slots)),
         ]
         header = Signal(reader.header.shape())
         at = Signal(place)
@@ -118,8 +122,7 @@ class RingReceiver(wiring.Component):
             with m.Else():
                 # The frame is repeated: a frame within the window has arrived before, and a frame
                 # before the window has even left its slot.
-                within = (header.sequence - Array(self.base)[at.side])[:32] < options.slots
-                known = behind | within
+                known = header.sequence.any() & (before | near)
                 m.d.sync += [keep.repeated.eq(known), keep.unordered.eq(~known)]
 
         self._buffer(m, reader, kept, keep.accepted)
@@ -159,10 +162,11 @@ class RingReceiver(wiring.Component):
 
     def _fresh(self, number: Value, side: Value) -> Value:
         """Return a signal: this frame number is in the receive window and has not arrived."""
-        distance = (number - Mux(side, self.base[1], self.base[0]))[:32]
+        distance = behind(Mux(side, self.base[1], self.base[0]), number)
         arrived = Mux(side, self.arrived[1], self.arrived[0])
         bits = ceil_log2(self.options.slots)
-        return (distance < self.options.slots) & ~arrived.bit_select(distance[:bits], 1)
+        near = number.any() & (distance < self.options.slots)
+        return near & ~arrived.bit_select(distance[:bits], 1)
 
     def _buffer(self, m: Module, reader: FrameReader, kept: data.View, accepted: Signal) -> None:
         """Write payload to the frame's slot, two cycles late, when the header has been checked."""
@@ -184,7 +188,7 @@ class RingReceiver(wiring.Component):
             write.addr.eq(Cat(two.count, kept.slot, kept.side)),
             write.data.eq(two.data),
             write.en.eq(two.writes & accepted),
-            first.eq(Mux(self.side, self.base[1], self.base[0])),
+            first.eq(Mux(self.side, self._base_slots[1], self._base_slots[0])),
             read.addr.eq(Cat(self.address[:within], first, self.side)),
             read.en.eq(1),
             self.word.eq(read.data),
@@ -249,17 +253,19 @@ class RingReceiver(wiring.Component):
         for side in range(2):
             fetched = Signal(range(options.slots + 1), name=f"fetched_{side}")
             base, arrived = self.base[side], self.arrived[side]
+            base_slot = self._base_slots[side]
             mine = kept.side == side
             taken = Signal(name=f"taken_{side}")
             m.d.comb += taken.eq(self.events.accepted & mine)
-            marked = arrived | Mux(taken, 1 << (kept.slot - base)[: len(kept.slot)], 0)
+            marked = arrived | Mux(taken, 1 << (kept.slot - base_slot)[: len(kept.slot)], 0)
             m.d.sync += [
                 arrived.eq(Mux(self.released[side], marked >> 1, marked)),
-                base.eq(base + self.released[side]),
+                base.eq(Mux(self.released[side], after(base), base)),
+                base_slot.eq(base_slot + self.released[side]),
                 fetched.eq(fetched + self.fetched[side] - self.released[side]),
             ]
             told = (self.events.accepted | self.events.repeated) & mine
-            pointers.append((base + fetched)[: len(kept.slot)])
+            pointers.append((base_slot + fetched)[: len(kept.slot)])
             m.d.comb += [
                 self.there[side].eq(Cat(arrived, 0).bit_select(fetched, 1)),
                 self.changed[side].eq(told | self.released[side]),

@@ -97,7 +97,7 @@ class RingTransmitter(wiring.Component):
         )
         write, read = beats.write_port(), beats.read_port()
         at = [Signal(range(options.slot_beats), name=f"at_{side}") for side in range(2)]
-        slot = [Signal(slot_bits, name=f"slot_{side}", init=1 % slots) for side in range(2)]
+        slot = [Signal(slot_bits, name=f"slot_{side}") for side in range(2)]
         moves = self.valid & self.i.send
         for side in range(2):
             with m.If(moves & (self.i.final == side)):
@@ -124,6 +124,7 @@ class RingTransmitter(wiring.Component):
         sends, kept = Signal(), Signal(2)
         beats = Signal(range(options.slot_beats + 1))
         numbers = Array([window.begun_number for window in windows])
+        places = Array([window.begun_slot for window in windows])
         question = SimpleNamespace(
             valid=Signal(name="question_valid"),
             taken=Signal(name="question_taken"),
@@ -151,13 +152,13 @@ class RingTransmitter(wiring.Component):
         )
         sealed = seal(m, header, sends | asks)
         place = data.StructLayout(
-            {"number": ceil_log2(options.slots), "final": 1, "beats": beats.shape()}
+            {"slot": ceil_log2(options.slots), "final": 1, "beats": beats.shape()}
         )
         early, late = Signal(place), Signal(place)
         m.d.sync += [
             kept.eq(Cat(sends, kept)),
             asked.eq(Cat(asks, asked)),
-            early.number.eq(numbers[job.final]),
+            early.slot.eq(places[job.final]),
             early.final.eq(job.final),
             early.beats.eq(
                 (job.length + (options.beat_bytes - 1)) >> ceil_log2(options.beat_bytes)
@@ -165,7 +166,7 @@ class RingTransmitter(wiring.Component):
             late.eq(early),
         ]
         m.d.comb += [
-            keep.addr.eq(Cat(late.number, late.final)),
+            keep.addr.eq(Cat(late.slot, late.final)),
             keep.data.header.eq(sealed),
             keep.data.beats.eq(late.beats),
             keep.en.eq(kept[1]),
@@ -202,19 +203,22 @@ class RingTransmitter(wiring.Component):
         again = Signal()
         finals, partials = windows[1], windows[0]
         free = ~waiting
+        fresh = finals.fresh | partials.fresh
+        # New frames go first, so that repeats that come too early hold up no frame for ever. The
+        # slots limit the new frames, and so the wait of a repeat.
         m.d.comb += [
-            side.eq(Mux(partials.again | finals.again, ~partials.again, finals.fresh)),
-            again.eq(partials.again | finals.again),
+            again.eq(~fresh & (partials.again | finals.again)),
+            side.eq(Mux(fresh, finals.fresh, ~partials.again)),
             number.eq(
                 Mux(
                     again,
-                    Mux(side, finals.again_number, partials.again_number),
-                    Mux(side, finals.fresh_number, partials.fresh_number),
+                    Mux(side, finals.again_slot, partials.again_slot),
+                    Mux(side, finals.fresh_slot, partials.fresh_slot),
                 )
             ),
             look.addr.eq(Cat(number, side)),
         ]
-        any_frame = again | finals.fresh | partials.fresh
+        any_frame = again | fresh
         m.d.comb += question.taken.eq(free & question.valid)
         with m.If(starts):
             m.d.sync += waiting.eq(0)
@@ -233,8 +237,10 @@ class RingTransmitter(wiring.Component):
                 chosen.side.eq(side),
             ]
             m.d.comb += [
-                windows[0].taken.eq(~side),
-                windows[1].taken.eq(side),
+                windows[0].taken.eq(~side & ~again),
+                windows[1].taken.eq(side & ~again),
+                windows[0].retaken.eq(~side & again),
+                windows[1].retaken.eq(side & again),
                 self.sent.eq(~again),
                 self.resent.eq(again),
             ]

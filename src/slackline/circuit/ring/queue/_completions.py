@@ -25,6 +25,7 @@ class CompletionQueue(wiring.Component):
     head         the head of the descriptor queue, which each entry repeats
     done         stream of Key: operations that are done
     refusals     stream of Refusal
+    failed       stream of Key: operations whose data could not be read
     requests     stream of DmaRequest
     o            stream of Beat, `last` at the end of each request
     any          there is an entry that the host has not taken
@@ -47,6 +48,7 @@ class CompletionQueue(wiring.Component):
                 "head": In(32),
                 "done": In(stream.Signature(Key())),
                 "refusals": In(stream.Signature(Refusal())),
+                "failed": In(stream.Signature(Key())),
                 "requests": Out(stream.Signature(DmaRequest())),
                 "o": Out(stream.Signature(Beat(options.lanes))),
                 "any": Out(1),
@@ -88,8 +90,11 @@ class CompletionQueue(wiring.Component):
             {each.name: data.Field(8 * each.width, 8 * each.offset) for each in COMPLETION.fields},
         )
         entry = Signal(layout)
-        done, refusals = self.done, self.refusals
-        key = Mux(done.valid, done.payload.as_value(), refusals.payload.key.as_value())
+        done, refusals, failed = self.done, self.refusals, self.failed
+        refused = refusals.payload.key.as_value()
+        key = Mux(done.valid, done.payload.as_value(), refused)
+        code = Mux(done.valid, Code.DONE, refusals.payload.code)
+        fails = failed.valid & ~done.valid
         waits, room = Signal(), Signal()
         beats = max(1, COMPLETION.size // options.beat_bytes)
         at = Signal(range(beats))
@@ -97,7 +102,7 @@ class CompletionQueue(wiring.Component):
         request, beat = self.requests.payload, self.o.payload
         mask = entries - 1
         m.d.comb += [
-            waits.eq(done.valid | refusals.valid),
+            waits.eq(done.valid | refusals.valid | failed.valid),
             room.eq(here < entries),
             self.full.eq(waits & ~room),
             request.address.eq(self.base + ((self.tail & mask) << ceil_log2(COMPLETION.size))),
@@ -108,15 +113,19 @@ class CompletionQueue(wiring.Component):
         with m.FSM() as fsm:
             with m.State("WAIT"):
                 m.d.sync += [
-                    Cat(entry.tag, entry.chunk).eq(key),
-                    entry.code.eq(Mux(done.valid, Code.DONE, refusals.payload.code)),
+                    Cat(entry.tag, entry.chunk).eq(Mux(fails, failed.payload.as_value(), key)),
+                    entry.code.eq(Mux(fails, Code.READ, code)),
                     entry.head.eq(self.head),
                     # The memory is zeros before the first pass through the queue, so the phase of
                     # the first pass is 1.
                     entry.phase.eq(~(self.tail >> self.bits[:5])[0]),
                 ]
                 with m.If(waits & room):
-                    m.d.comb += [done.ready.eq(1), refusals.ready.eq(~done.valid)]
+                    m.d.comb += [
+                        done.ready.eq(1),
+                        failed.ready.eq(~done.valid),
+                        refusals.ready.eq(~done.valid & ~failed.valid),
+                    ]
                     m.next = "ASK"
             with m.State("ASK"):
                 m.d.comb += self.requests.valid.eq(1)

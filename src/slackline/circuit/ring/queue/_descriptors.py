@@ -24,6 +24,13 @@ _AHEAD = 4
 _TOTAL_BITS = 48
 
 
+class _Entry(data.StructLayout):
+    """A descriptor with two of its faults: a byte that must be 0 is not, or its read failed."""
+
+    def __init__(self) -> None:
+        super().__init__({"descriptor": Descriptor(), "reserved": 1, "unread": 1})
+
+
 class Refusal(data.StructLayout):
     """A refused descriptor: the operation's Key, and the Code of the reason."""
 
@@ -144,16 +151,21 @@ class DescriptorQueue(wiring.Component):
     def _whole(self, m: Module) -> SyncFIFO:
         """Assemble beats into descriptors; return the FIFO that holds them.
 
-        A bit beside each descriptor tells whether any byte that must be 0 is not 0.
+        A bit beside each descriptor tells whether any byte that must be 0 is not 0, and another one
+        whether the descriptor's read failed.
         """
         bits = 8 * DESCRIPTOR.size
         i = self.i
         before = Signal(bits)
         whole = Cat(before, i.payload.data)[-bits:]
         m.d.comb += i.ready.eq(1)
+        beats = max(1, DESCRIPTOR.size // self.options.beat_bytes)
+        came = Signal(range(beats + 1))
         with m.If(i.valid):
-            m.d.sync += before.eq(whole)
-        shape = data.StructLayout({"descriptor": Descriptor(), "reserved": 1})
+            m.d.sync += [before.eq(whole), came.eq(came + (came != beats))]
+            with m.If(i.payload.last):
+                m.d.sync += came.eq(0)
+        shape = _Entry()
         m.submodules.waiting = waiting = SyncFIFO(width=shape.size, depth=_AHEAD)
         made = Signal(shape)
         for each in DESCRIPTOR.fields:
@@ -162,6 +174,7 @@ class DescriptorQueue(wiring.Component):
         gaps = Cat(whole[8 * at : 8 * (at + size)] for at, size in DESCRIPTOR.gaps())
         m.d.comb += [
             made.reserved.eq(gaps.any()),
+            made.unread.eq(i.payload.bad | (came + 1 != beats)),
             waiting.w_data.eq(made),
             waiting.w_en.eq(i.valid & i.payload.last),
         ]
@@ -169,8 +182,7 @@ class DescriptorQueue(wiring.Component):
 
     def _hand_on(self, m: Module, waiting: SyncFIFO) -> Value:
         """Check and hand on descriptors one by one; return a signal that is high during each."""
-        shape = data.StructLayout({"descriptor": Descriptor(), "reserved": 1})
-        entry, code = Signal(shape), Signal(Code)
+        entry, code = Signal(_Entry()), Signal(Code)
         given = Signal()
         descriptor = entry.descriptor
         m.d.comb += [
@@ -224,6 +236,7 @@ class DescriptorQueue(wiring.Component):
             (bad_total, Code.TOTAL),
             (~(halves | words), Code.DTYPE),
             (entry.reserved, Code.RESERVED),
+            (entry.unread, Code.READ),
         ):
             found = Mux(wrong, code, found)
         return found

@@ -29,6 +29,7 @@ class RingQueues(wiring.Component):
     ranks        the number of ranks in the ring
     descriptors  stream of Descriptor: the valid descriptors
     completions  stream of Key
+    failures     stream of Key
     nic_...      the NIC's DMA streams
 
     The queues add no cycle to the NIC's own reads and writes.
@@ -50,6 +51,7 @@ class RingQueues(wiring.Component):
                 "ranks": In(16),
                 "descriptors": Out(stream.Signature(Descriptor())),
                 "completions": In(stream.Signature(Key())),
+                "failures": In(stream.Signature(Key())),
                 "nic_read_requests": In(requests),
                 "nic_read_data": Out(beats),
                 "nic_write_requests": In(requests),
@@ -83,6 +85,7 @@ class RingQueues(wiring.Component):
             (self.write_data, writes.o),
             (self.descriptors, descriptors.descriptors),
             (self.completions, completions.done),
+            (self.failures, completions.failed),
             (self.nic_read_requests, reads.asked[0]),
             (self.nic_read_data, reads.beats[0]),
             (self.nic_write_requests, writes.asked[0]),
