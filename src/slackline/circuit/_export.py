@@ -5,7 +5,7 @@ from pathlib import Path
 
 from slackline.circuit.bus import AxiBlock, EthernetPort
 from slackline.circuit.datapath import Lanes
-from slackline.circuit.node import AggregationNode
+from slackline.circuit.node import AggregationNode, EthernetNode
 from slackline.circuit.options import NodeOptions, RingOptions
 from slackline.circuit.registers import (
     COMPLETION,
@@ -31,9 +31,10 @@ _ENTRIES = (DESCRIPTOR, COMPLETION)
 def export(options: NodeOptions, ring: RingOptions, folder: Path) -> Sequence[Path]:
     """Write the circuits' Verilog and the register descriptions into `folder`; return the paths.
 
-    The Verilog is that of the aggregation node, the ring NIC, the lanes and the Ethernet port, all
-    behind AXI. The registers of the node and of the NIC are written as a C header and as a table.
-    The folder is made if it is missing; files of the same names are replaced.
+    The Verilog is that of the aggregation node, alone and between MACs, the ring NIC, the lanes
+    and the Ethernet port, all behind AXI. The registers of the node and of the NIC are written as a
+    C header and as a table. The folder is made if it is missing; files of the same names are
+    replaced.
     """
     registers, ring_table = node_registers(options), ring_registers(ring)
     texts = {
@@ -48,6 +49,9 @@ def export(options: NodeOptions, ring: RingOptions, folder: Path) -> Sequence[Pa
         "slackline_lanes.v": convert("slackline_lanes", AxiBlock(Lanes(options.lanes))).text,
         "slackline_ethernet.v": convert(
             "slackline_ethernet", AxiBlock(EthernetPort(options.lanes))
+        ).text,
+        "slackline_ethernet_node.v": convert(
+            "slackline_ethernet_node", AxiBlock(EthernetNode(options))
         ).text,
     }
     folder.mkdir(parents=True, exist_ok=True)

@@ -4,13 +4,14 @@ import logging
 import signal
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
 import typer
 
-from slackline.units import count, parse_bytes, show_bytes
+from slackline.units import count, parse_bytes, parse_duration_ns, show_bytes
 
 __all__ = ["aggregate"]
 
@@ -49,6 +50,20 @@ def aggregate(
             help="Size the twin or the circuit: lanes=4,slots=4,payload=4096 (payload in bytes).",
         ),
     ] = "",
+    node: Annotated[
+        str,
+        typer.Option(help="Reduce by an aggregation node elsewhere: ethernet, behind --interface."),
+    ] = "",
+    interface: Annotated[
+        str, typer.Option(help="Reach the node through this interface; needs root or CAP_NET_RAW.")
+    ] = "",
+    node_mac: Annotated[
+        str, typer.Option(help="Send to the node's port 0 at this MAC address.")
+    ] = "02:53:4c:00:00:00",
+    node_patience: Annotated[
+        str,
+        typer.Option(help="Let the workers go on without a node that is silent for this long."),
+    ] = "5s",
     congestion: Annotated[
         str,
         typer.Option(help="Use this TCP congestion control (reno), or system, or auto (no BBR)."),
@@ -82,7 +97,7 @@ def aggregate(
     logging.getLogger("slackline.nic.aggregator").setLevel(logging.INFO)
     host, port = parse_address(listen)
     least_bytes = None if expect_sums is None else parse_bytes(expect_sums)
-    node = Aggregator(
+    server = Aggregator(
         AggregatorOptions(
             host=host,
             port=port,
@@ -92,6 +107,10 @@ def aggregate(
             onset=onset,
             nic=nic,
             circuit=circuit,
+            node=node,
+            interface=interface,
+            node_mac=node_mac,
+            node_patience=timedelta(microseconds=parse_duration_ns(node_patience) / 1000),
             congestion=congestion,
             key=key,
             without_key=without_key,
@@ -104,10 +123,12 @@ def aggregate(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, leave)
-    node.start()
-    host, port = node.address
+    server.start()
+    host, port = server.address
     how = "whole messages" if onset == 0 else f"onset {onset}"
-    if nic != "software":
+    if node:
+        how += f", sums by the node at {node_mac} behind {interface}"
+    elif nic != "software":
         how += f", sums by the {nic}"
     keyed = "with a key" if key else "without a key: whoever reaches it may use it"
     print(
@@ -116,8 +137,8 @@ def aggregate(
         flush=True,
     )
     over.wait()
-    node.close()
-    if least_bytes is not None and (reason := node.idle_reason(least_bytes)):
+    server.close()
+    if least_bytes is not None and (reason := server.idle_reason(least_bytes)):
         print(f"slackline: {reason}", file=sys.stderr)
         return 1
     return 0

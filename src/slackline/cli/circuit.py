@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
+_QUIET_CYCLES, _QUIET_CYCLES_A_PORT = 64, 16
+"""The cycles after which a node in which nothing moves has nothing left to do; the adders of each
+port take 12 of them."""
+
 app = typer.Typer(
     help="Export the circuits that reduce, or count their FPGA resources.",
     no_args_is_help=True,
@@ -71,6 +75,68 @@ def _ring(options: NodeOptions, ahead: int = 0) -> RingOptions:
         payload_bytes=max(options.payload_bytes, 128),
         ahead_beats=ahead,
     )
+
+
+@app.command()
+def node(
+    interface: Annotated[
+        list[str],
+        typer.Option(
+            help="Serve this interface; several --interface serve one port each, in order."
+        ),
+    ],
+    ports: Ports = 2,
+    lanes: Lanes = 4,
+    slots: Slots = 16,
+    payload: Payload = "1KiB",
+    mac: Annotated[
+        str, typer.Option(help="Give port 0 this MAC address, and port k the address k higher.")
+    ] = "02:53:4c:00:00:00",
+) -> None:
+    """Run a simulated aggregation node on real interfaces, until Ctrl-C; needs root or CAP_NET_RAW.
+
+    `slackline aggregate --node ethernet` on another host, or in another network namespace, uses it.
+    """
+    import signal
+    import threading
+    from datetime import timedelta
+    from types import FrameType
+
+    from slackline import circuit
+
+    options = circuit.NodeOptions(
+        lanes=lanes, ports=ports, slots=slots, payload_bytes=parse_bytes(payload)
+    )
+    if len(interface) not in (1, ports):
+        raise UsageError(f"give one --interface, or one for each of {ports} ports")
+    address = circuit.parse_mac(mac)
+    sockets = [circuit.packet_socket(name) for name in interface]
+    over = threading.Event()
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        over.set()
+
+    quiet = _QUIET_CYCLES + _QUIET_CYCLES_A_PORT * ports
+    with circuit.Simulation(circuit.cached_ethernet_node(options)) as simulation:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, leave)
+        shown = ", ".join(interface)
+        print(
+            f"node of {count(ports, 'port')} at {mac} on {shown}: {count(lanes, 'lane')}, "
+            f"{count(slots, 'slot')} of {payload}",
+            flush=True,
+        )
+        descriptors = [each.fileno() for each in sockets]
+        counts = None
+        while not over.is_set():
+            counts = simulation.serve(
+                descriptors, address, quiet=quiet, period=timedelta(milliseconds=100)
+            )
+    if counts is not None:
+        print(
+            f"{count(counts.received, 'packet')} in, {counts.sent} out, {counts.unsent} not taken, "
+            f"{counts.dropped} dropped, {count(counts.cycles, 'cycle')}"
+        )
 
 
 @app.command()

@@ -25,7 +25,7 @@ def test_the_command_writes_verilog_and_registers(
     asked += ["--out", str(out)]
     assert cli.main(["circuit", "verilog", *asked]) == 0
     described = [f"slackline_{name}.{end}" for name in ("node", "ring") for end in ("v", "h", "md")]
-    names = [*described, "slackline_lanes.v", "slackline_ethernet.v"]
+    names = [*described, "slackline_lanes.v", "slackline_ethernet.v", "slackline_ethernet_node.v"]
     assert capsys.readouterr().out.splitlines() == [str(out / name) for name in names]
     for name in ("node", "ring", "lanes", "ethernet"):
         assert f"module slackline_{name}(" in (out / f"slackline_{name}.v").read_text()

@@ -7,9 +7,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from slackline.circuit.bus._axi_stream import axi_frames
-from slackline.circuit.options import check_lanes
+from slackline.circuit.options import REGISTERS_ETHERTYPE, check_lanes
 
-__all__ = ["ETHERTYPE", "EthernetPort", "frame_of", "packet_of"]
+__all__ = ["ETHERTYPE", "EthernetPort", "frame_of", "network_order", "packet_of"]
 
 ETHERTYPE = 0x88B5
 """The EtherType that IEEE 802 leaves to local experiments."""
@@ -45,7 +45,8 @@ class EthernetPort(wiring.Component):
     i              AXI4-Stream of frames
     tx             AXI4-Stream of packets to `peer`, from `address`
     address, peer  48 bits, the first byte on the wire highest; constant while packets pass
-    filtered       a pulse for each packet that was dropped because it was not for this port
+    filtered       a pulse for each packet that was dropped because it was not for this port, except
+                   packets for registers: see RegisterPort
 
     Neither direction adds a cycle except for the header's own beats. The receiving side accepts a
     beat in every cycle. The sending side needs one more cycle for a frame if the packet around the
@@ -78,7 +79,11 @@ class EthernetPort(wiring.Component):
     def _prepend(self, m: Module) -> None:
         i, o, size = self.i, self.tx, 4 * self.lanes
         whole, rest = divmod(_HEADER, size)
-        header = Cat(_bytes(self.peer, 6), _bytes(self.address, 6), _bytes(Const(ETHERTYPE, 16), 2))
+        header = Cat(
+            network_order(self.peer, 6),
+            network_order(self.address, 6),
+            network_order(Const(ETHERTYPE, 16), 2),
+        )
         beats = [header[8 * size * k : 8 * size * (k + 1)] for k in range(whole)]
         # The beats that hold only header bytes go first. Each later beat joins the bytes left over
         # from the previous beat with the next bytes of the frame.
@@ -141,7 +146,7 @@ class EthernetPort(wiring.Component):
         over, damaged, drops = Signal(), Signal(), Signal()
         begins = at <= whole
         header = Cat(seen, i.tdata)
-        destination, kind = _bytes(header[:48], 6), _bytes(header[96:112], 2)
+        destination, kind = network_order(header[:48], 6), network_order(header[96:112], 2)
         mine = (kind == ETHERTYPE) & ((destination == self.address) | (destination == _ALL))
         carries = i.tkeep[rest:].any()
         data, keep = Cat(held, i.tdata[: 8 * rest]), Cat(held_keep, i.tkeep[:rest])
@@ -173,7 +178,7 @@ class EthernetPort(wiring.Component):
                 m.d.sync += [at.eq(0), drops.eq(0)]
             with m.If(at == whole):
                 wanted = mine & carries
-                m.d.comb += self.filtered.eq(~wanted)
+                m.d.comb += self.filtered.eq(~wanted & (kind != REGISTERS_ETHERTYPE))
                 m.d.sync += [over.eq(i.tlast & wanted), drops.eq(~i.tlast & ~wanted)]
             with m.Elif(begins):
                 m.d.comb += self.filtered.eq(i.tlast)
@@ -181,6 +186,6 @@ class EthernetPort(wiring.Component):
                 m.d.sync += over.eq(i.tlast & carries)
 
 
-def _bytes(value: Any, count: int) -> Value:
+def network_order(value: Any, count: int) -> Value:
     """Return the first `count` bytes of a number in reverse order."""
     return Cat(*reversed([value[8 * k : 8 * k + 8] for k in range(count)]))

@@ -1,5 +1,6 @@
 """The aggregation node: a circuit in the middle of a star of ranks, which adds their data.
 
+_ethernet_node  the node between MACs
 _aggregation    the node, put together from
   _receiver       the receiver of a port, which checks and buffers frames
   _matcher        the comparison of frames
@@ -10,7 +11,9 @@ _aggregation    the node, put together from
 """
 
 from slackline.circuit.node._aggregation import AggregationNode
+from slackline.circuit.node._ethernet_node import EthernetNode
 
 __all__ = [
     "AggregationNode",
+    "EthernetNode",
 ]

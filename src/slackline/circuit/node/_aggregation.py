@@ -29,6 +29,8 @@ from slackline.wire import MAGIC, VERSION, FrameKind
 
 __all__ = ["AggregationNode", "HeaderWriter"]
 
+_DROPPED = ("strangers", "overruns")
+
 
 class AggregationNode(wiring.Component):
     """A circuit that adds frames of `ports` ranks in rank order and sends each sum to every rank.
@@ -36,6 +38,8 @@ class AggregationNode(wiring.Component):
     rx[k]  stream of Beat from rank k; always ready within a frame
     tx[k]  stream of Beat to rank k; the same frames for all ranks, in order
     bus    the registers of `node_registers`: see docs/circuits/node.md
+    strangers, overruns  of a node between MACs, a bit for each port: a packet, or a frame, was
+                         dropped before it came here; both are counted
 
     The node gives a beat of sums a cycle for fp32 and int32, and one every other cycle for 16-bit
     types. A frame is reduced when every port has received it completely, so a frame of b beats
@@ -49,14 +53,16 @@ class AggregationNode(wiring.Component):
     The twin (bit-exact Python model) is slackline.circuit.NodeTwin.
     """
 
-    def __init__(self, options: NodeOptions) -> None:
-        self.options = options
+    def __init__(self, options: NodeOptions, *, between_macs: bool = False) -> None:
+        self.options, self.between_macs = options, between_macs
         beats = stream.Signature(Beat(options.lanes))
+        dropped = {name: In(options.ports) for name in _DROPPED if between_macs}
         super().__init__(
             {
                 "rx": In(beats).array(options.ports),
                 "tx": Out(beats).array(options.ports),
                 "bus": In(BUS),
+                **dropped,
             }
         )
 
@@ -94,6 +100,8 @@ class AggregationNode(wiring.Component):
                 bank.counts[f"port{port}_untaken"].eq(sums.untaken[port] & ~cut),
                 bank.counts[f"port{port}_resent"].eq(sums.resent[port] & ~cut),
             ]
+            for name in _DROPPED if self.between_macs else ():
+                m.d.comb += bank.counts[f"port{port}_{name}"].eq(getattr(self, name)[port])
         m.d.comb += [
             getattr(writer, name).eq(settings[name]) for name in ("job", "epoch", "source")
         ]

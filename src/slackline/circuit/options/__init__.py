@@ -4,11 +4,18 @@ _beats      widths of a beat, and checks of sizes
 _formats    element types of the lanes
 _node       the aggregation node
 _ring       the ring NIC
+_requests   registers over Ethernet
 """
 
 from slackline.circuit.options._beats import LANES, BeatSizes, check_lanes
 from slackline.circuit.options._formats import CANONICAL_NAN, ELEMENT_BITS, ELEMENTS, Element
 from slackline.circuit.options._node import NodeOptions
+from slackline.circuit.options._requests import (
+    REGISTERS_ETHERTYPE,
+    REQUEST_BYTES,
+    RegisterCode,
+    RegisterRequest,
+)
 from slackline.circuit.options._ring import RingOptions, sum_bytes
 
 __all__ = [
@@ -19,6 +26,10 @@ __all__ = [
     "BeatSizes",
     "Element",
     "NodeOptions",
+    "REGISTERS_ETHERTYPE",
+    "REQUEST_BYTES",
+    "RegisterCode",
+    "RegisterRequest",
     "RingOptions",
     "check_lanes",
     "sum_bytes",

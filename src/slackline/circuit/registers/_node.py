@@ -51,6 +51,8 @@ _PORT_COUNTERS = (
     ("resent", "sums sent again, since the rank sent its contribution again"),
     ("awaited", "cycles in which this port alone has no frame, and no beat begins"),
     ("untaken", "cycles in which a sum waits for this port alone to take an earlier one"),
+    ("strangers", "packets dropped: of another EtherType, or to another address"),
+    ("overruns", "frames dropped: they came while the node was closed or had no free slot"),
 )
 
 _PORTS_AT, _PORT_BYTES = 0x100, 0x40

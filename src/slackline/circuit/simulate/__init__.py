@@ -5,24 +5,44 @@
     _cache          the cache of generated Verilog
     _build          Verilog to a shared library, with harness.cc and dma.h
     _commands       commands that run side by side and end with this process
-    _simulation     a compiled circuit, driven from Python
+    _simulation     a compiled circuit, driven from Python, or by packets of real interfaces
+    _sockets        packet sockets of real interfaces
 
 Amaranth is loaded only when Verilog is generated.
 """
 
 from slackline.circuit.simulate._build import built, missing_tools
-from slackline.circuit.simulate._cache import cached_node, cached_ring, cached_verilog
+from slackline.circuit.simulate._cache import (
+    cached_ethernet_node,
+    cached_node,
+    cached_ring,
+    cached_verilog,
+)
 from slackline.circuit.simulate._convert import convert
-from slackline.circuit.simulate._simulation import Simulation
+from slackline.circuit.simulate._simulation import PacketCounts, Simulation
+from slackline.circuit.simulate._sockets import (
+    mac_of,
+    mac_text,
+    mtu_of,
+    packet_socket,
+    parse_mac,
+)
 from slackline.circuit.simulate._verilog import Verilog
 
 __all__ = [
+    "PacketCounts",
     "Simulation",
     "Verilog",
     "built",
+    "cached_ethernet_node",
     "cached_node",
     "cached_ring",
     "cached_verilog",
     "convert",
+    "mac_of",
+    "mac_text",
     "missing_tools",
+    "mtu_of",
+    "packet_socket",
+    "parse_mac",
 ]

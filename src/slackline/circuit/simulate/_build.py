@@ -18,7 +18,7 @@ from slackline.errors import UsageError
 __all__ = ["build", "built", "missing_tools"]
 
 _HARNESS = Path(__file__).with_name("harness.cc")
-_SUPPORT = (_HARNESS, _HARNESS.with_name("dma.h"))
+_SUPPORT = (_HARNESS, _HARNESS.with_name("dma.h"), _HARNESS.with_name("packets.h"))
 _VERILATOR = ("--cc", "-O3", "--x-assign", "0", "--x-initial", "0", "--no-timing", "-Wno-fatal")
 _CXX = ("-std=c++20", "-fPIC", "-pthread")
 _LEVEL = "-Og"
@@ -207,6 +207,11 @@ def _header(verilog: Verilog) -> str:
         lines.append(f"inline Bus bus_wires(MODEL& m) {{ return {{{members}}}; }}")
     else:
         lines.append("inline Bus bus_wires(MODEL&) { return {}; }")
+    sets = "m.address = address;" if "address" in ports else ""
+    lines.append(
+        f"inline void set_address([[maybe_unused]] MODEL& m, [[maybe_unused]] QData address) "
+        f"{{ {sets} }}"
+    )
     return "\n".join(lines) + "\n"
 
 

@@ -14,7 +14,7 @@ from slackline.circuit.options import NodeOptions, RingOptions
 from slackline.circuit.simulate._verilog import Port, Verilog
 from slackline.env import cache_folder
 
-__all__ = ["cached_node", "cached_ring", "cached_verilog"]
+__all__ = ["cached_ethernet_node", "cached_node", "cached_ring", "cached_verilog"]
 
 _HOME = Path(__file__).parents[2]
 """The folder of the package slackline."""
@@ -32,6 +32,22 @@ def cached_node(options: NodeOptions) -> Verilog:
         return convert("node", AggregationNode(options))
 
     return _cached("node", options, make)
+
+
+def cached_ethernet_node(options: NodeOptions) -> Verilog:
+    """Return the Verilog of an EthernetNode with these options, from the cache if possible.
+
+    Its packets are streams of PacketBeat: see slackline.circuit.bus.PacketStreams.
+    """
+
+    def make() -> Verilog:
+        from slackline.circuit.bus import PacketStreams
+        from slackline.circuit.node import EthernetNode
+        from slackline.circuit.simulate._convert import convert
+
+        return convert("ethernet_node", PacketStreams(EthernetNode(options), options.lanes))
+
+    return _cached("ethernet_node", options, make)
 
 
 def cached_ring(options: RingOptions) -> Verilog:

@@ -1,6 +1,10 @@
 """A Verilated circuit driven from Python: frames and beats in, cycles run, frames and beats out."""
 
 import ctypes
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import timedelta
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +15,7 @@ from slackline.circuit.simulate._verilog import Verilog
 from slackline.errors import InternalError, TimeoutError, UsageError
 from slackline.wire import FIELDS, HEADER_BYTES, decode
 
-__all__ = ["Beats", "Simulation"]
+__all__ = ["Beats", "PacketCounts", "Simulation"]
 
 Beats = npt.NDArray[np.uint8]
 """An array of beats: each row has the bytes of one beat."""
@@ -48,9 +52,37 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "take_back": (None, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int]),
     "latency": (None, [ctypes.c_void_p, ctypes.c_uint64]),
     "faults": (ctypes.c_uint64, [ctypes.c_void_p, _U64]),
+    "serve": (
+        ctypes.c_int,
+        [
+            ctypes.c_void_p,
+            ctypes.POINTER(ctypes.c_int),
+            ctypes.c_size_t,
+            ctypes.c_uint64,
+            ctypes.c_uint64,
+            ctypes.c_uint64,
+            _U64,
+        ],
+    ),
     "read": (ctypes.c_uint32, [ctypes.c_void_p, ctypes.c_uint32]),
     "write": (None, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32]),
 }
+
+
+@dataclass(frozen=True)
+class PacketCounts:
+    """Counts of a simulation that serves packet sockets."""
+
+    received: int
+    """Packets that were offered to the circuit."""
+    sent: int
+    """Packets of the circuit that an interface took."""
+    unsent: int
+    """Packets of the circuit that an interface did not take."""
+    dropped: int
+    """Packets that were too long, or came while a port's queue was full."""
+    cycles: int
+    """Simulated cycles."""
 
 
 class Simulation:
@@ -200,6 +232,24 @@ class Simulation:
     def memory_latency(self, cycles: int) -> None:
         """Set the cycles from a read request to the first beat of its data; the default is 0."""
         self._call("latency", cycles)
+
+    def serve(
+        self, sockets: Sequence[int], address: int, *, quiet: int, period: timedelta
+    ) -> PacketCounts:
+        """Serve packet sockets for about `period`; return the counts since the first call.
+
+        `sockets` are descriptors of bound packet sockets, one for each port or one for all ports,
+        and the same in each call. Port k has the MAC address `address` + k. The circuit stands
+        still while nothing has moved for `quiet` cycles and no packet comes. Raises OSError if a
+        socket fails.
+        """
+        descriptors = (ctypes.c_int * len(sockets))(*sockets)
+        counts = (ctypes.c_uint64 * len(fields(PacketCounts)))()
+        nanoseconds = period // timedelta(microseconds=1) * 1000
+        arguments = (len(sockets), address, quiet, nanoseconds, counts)
+        if error := self._call("serve", descriptors, *arguments):
+            raise OSError(error, os.strerror(error))
+        return PacketCounts(*counts)
 
     def read(self, address: int) -> int:
         """Read the register at a byte address; takes two cycles."""

@@ -14,6 +14,7 @@
 
 #include "circuit.h"
 #include "dma.h"
+#include "packets.h"
 #include "verilated.h"
 
 double sc_time_stamp() { return 0; }
@@ -22,6 +23,8 @@ namespace {
 
 constexpr std::uint8_t kLast = 1;
 constexpr std::uint8_t kBad = 2;
+constexpr std::size_t kQueued = 1 << 22;  // bytes of packets that may wait before a port
+constexpr std::uint64_t kTurn = 64;       // cycles between two looks at the packet sockets
 
 // A random choice of the cycles in which ready or valid is withheld: `numerator` of 65536.
 struct Stall {
@@ -75,6 +78,9 @@ struct Circuit {
   std::uint64_t cycle = 0;
   std::uint64_t moved = 0;  // the cycle after the last movement on any stream
   Dma dma;
+  std::vector<PacketSocket> sockets;
+  std::vector<std::vector<std::uint8_t>> leaving;  // each port's packet that has not all left
+  PacketCounts counts;
 
   Circuit() {
     for (const Wires& wires : input_wires(*model)) inputs.push_back({.wires = wires});
@@ -142,6 +148,50 @@ struct Circuit {
       return false;
     }
     return true;
+  }
+
+  // Queue the beats of a packet for its port; a packet of no bytes was too long.
+  void arrive(std::size_t port, const std::uint8_t* packet, std::size_t bytes) {
+    Input& in = inputs[port];
+    const std::size_t data = in.wires.bytes - 2;
+    if (bytes <= ETHER_HDR_LEN || in.waiting() > kQueued / data) {
+      ++counts.dropped;
+      return;
+    }
+    in.tidy();
+    ++counts.received;
+    for (std::size_t at = 0; at < bytes; at += data) {
+      const std::size_t part = std::min(data, bytes - at);
+      in.beats.insert(in.beats.end(), packet + at, packet + at + part);
+      in.beats.insert(in.beats.end(), data - part, 0);
+      in.beats.push_back(static_cast<std::uint8_t>(part));
+      in.beats.push_back(at + part == bytes ? kLast : 0);
+    }
+  }
+
+  // Send the packets that have left the circuit, each through its port's socket.
+  void depart() {
+    leaving.resize(outputs.size());
+    for (std::size_t port = 0; port < outputs.size(); ++port) {
+      Output& out = outputs[port];
+      const std::size_t bytes = out.wires.bytes;
+      std::vector<std::uint8_t>& packet = leaving[port];
+      for (std::size_t at = 0; at < out.beats.size(); at += bytes) {
+        const std::uint8_t* beat = &out.beats[at];
+        packet.insert(packet.end(), beat, beat + beat[bytes - 2]);
+        const std::uint8_t flags = beat[bytes - 1];
+        if ((flags & kLast) == 0) continue;
+        // A MAC sends a damaged packet with a wrong check sequence, so nobody gets it.
+        if ((flags & kBad) == 0) {
+          const bool sent = sockets[std::min(port, sockets.size() - 1)].send(packet);
+          ++(sent ? counts.sent : counts.unsent);
+        }
+        packet.clear();
+      }
+      out.beats.clear();
+      out.cycles.clear();
+      out.frames = 0;
+    }
   }
 
   bool waits() const {
@@ -295,6 +345,51 @@ void slackline_circuit_latency(void* handle, std::uint64_t cycles) {
 std::uint64_t slackline_circuit_faults(void* handle, std::uint64_t* address) {
   *address = self(handle)->dma.fault;
   return self(handle)->dma.faults;
+}
+
+// Serve packet sockets, bound to interfaces, for about `nanoseconds`: one for each port, or one for
+// all. Port k has the MAC address `address` + k. The circuit runs while packets move, and until
+// nothing has moved for `quiet` cycles; `counts` gets the five numbers of PacketCounts. Return 0,
+// or the errno of a socket that failed.
+int slackline_circuit_serve(void* handle, const int* descriptors, std::size_t sockets,
+                            std::uint64_t address, std::uint64_t quiet, std::uint64_t nanoseconds,
+                            std::uint64_t* counts) {
+  using Clock = std::chrono::steady_clock;
+  Circuit& circuit = *self(handle);
+  if (circuit.sockets.empty()) {
+    for (std::size_t k = 0; k < sockets; ++k) circuit.sockets.emplace_back(descriptors[k]);
+    set_address(*circuit.model, address);
+  }
+  const std::size_t ports = circuit.inputs.size();
+  std::vector<pollfd> readable;
+  for (const PacketSocket& each : circuit.sockets) {
+    readable.push_back({each.descriptor(), POLLIN, 0});
+  }
+  const auto ends = Clock::now() + std::chrono::nanoseconds(nanoseconds);
+  int error = 0;
+  while (Clock::now() < ends && error == 0) {
+    if (!circuit.waits() && circuit.cycle >= circuit.moved + quiet) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(ends - Clock::now());
+      if (poll(readable.data(), readable.size(), static_cast<int>(left.count())) <= 0) break;
+    }
+    for (std::size_t k = 0; k < circuit.sockets.size(); ++k) {
+      if ((readable[k].revents & (POLLERR | POLLNVAL)) != 0) {
+        socklen_t size = sizeof error;
+        getsockopt(readable[k].fd, SOL_SOCKET, SO_ERROR, &error, &size);
+        readable[k].revents = 0;
+      }
+      circuit.sockets[k].receive([&](const std::uint8_t* packet, std::size_t bytes) {
+        const std::size_t meant = port_of(packet, address, ports);
+        if (meant == ports) return;
+        circuit.arrive(circuit.sockets.size() == 1 ? meant : k, packet, bytes);
+      });
+    }
+    for (std::uint64_t k = 0; k < kTurn; ++k) circuit.step();
+    circuit.depart();
+  }
+  circuit.counts.cycles = circuit.cycle;
+  std::memcpy(counts, &circuit.counts, sizeof circuit.counts);
+  return error;
 }
 
 // Return the value of the register at byte `address`; takes two cycles.

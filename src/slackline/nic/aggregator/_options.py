@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from slackline.env import NICS
@@ -36,6 +37,15 @@ class AggregatorOptions:
     circuit: str = ""
     """Sizes of the circuit or twin, for example "lanes=1,slots=4,payload=64". The defaults are
     lanes=4, slots=4 and payload=4096 (bytes)."""
+    node: str = ""
+    """The adder elsewhere: "ethernet", an aggregation node of gateware behind `interface`; empty
+    for none."""
+    interface: str = ""
+    """The interface whose wire leads to the node."""
+    node_mac: str = "02:53:4c:00:00:00"
+    """The MAC address of the node's port 0; that of port k is k higher."""
+    node_patience: timedelta = timedelta(seconds=5)
+    """The time without a sum after which the workers go on without the node."""
     onset: int = 1
     """The number of segments (frames of a message) that must have arrived from every worker before
     reduction starts; 0 waits for whole messages (store-and-forward).
@@ -54,6 +64,17 @@ class AggregatorOptions:
             raise UsageError(f"groups must be at least 1, not {self.groups}")
         if self.nic not in NICS:
             raise UsageError(f"nic must be one of {', '.join(NICS)}, not {self.nic!r}")
+        if self.node not in ("", "ethernet"):
+            raise UsageError(f"node must be 'ethernet', not {self.node!r}")
+        if bool(self.node) != bool(self.interface):
+            raise UsageError(
+                "node and interface must be given together, as --node ethernet --interface eth1"
+            )
+        if self.node and self.nic != "software":
+            raise UsageError(
+                f"an aggregator has one adder: give node {self.node!r} or nic {self.nic!r}, "
+                "not both"
+            )
         if self.memory_bytes < _SMALLEST_MEMORY:
             raise UsageError(
                 f"memory must be at least {show_bytes(_SMALLEST_MEMORY)}, not "

@@ -29,6 +29,7 @@ from slackline.nic.host import local_interfaces, show_address
 from slackline.nic.offload import (
     AggregationRequest,
     AggregationResponse,
+    EthernetNodes,
     Nodes,
     Proof,
     read_descriptor,
@@ -58,8 +59,7 @@ class Aggregator:
         The checked options are the key, the address, the congestion control and the circuit.
         """
         self.options = options
-        software = options.nic == "software"
-        self._nodes = None if software else Nodes(options.nic, options.workers, options.circuit)
+        self._nodes = _nodes(options)
         self._key = read_key(options.key)
         self._interfaces = _interfaces(options.host)
         if not (options.key or options.without_key or _on_loopback(self._interfaces)):
@@ -117,6 +117,8 @@ class Aggregator:
             service.end("the aggregator was stopped")
         for service in services:
             service.join()
+        if self._nodes is not None:
+            self._nodes.close()
 
     async def _accept(self) -> None:
         """Accept connections for ever, and serve each by a task of its own."""
@@ -206,6 +208,15 @@ class Aggregator:
             self._services.discard(service)
             self._served += 1
             self._added_bytes += service.added_bytes
+
+
+def _nodes(options: AggregatorOptions) -> Nodes | EthernetNodes | None:
+    """Return the factory of the nodes that add for the groups; None if the engine adds."""
+    if options.node:
+        return EthernetNodes(options.interface, options.node_mac, options.node_patience)
+    if options.nic == "software":
+        return None
+    return Nodes(options.nic, options.workers, options.circuit)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -15,7 +15,7 @@ from slackline.nic import NicOptions
 from slackline.nic.aggregator._options import WHOLE, AggregatorOptions
 from slackline.nic.collectives import STAR, aggregator_tree, compile_program
 from slackline.nic.connect import EndpointDescriptor, Network, Rendezvous
-from slackline.nic.offload import DeviceThread, NodeHost, Nodes
+from slackline.nic.offload import DeviceThread, EthernetNodes, NodeHost, Nodes
 from slackline.plan.collective import Collective, part
 from slackline.units import count, show_bytes
 
@@ -38,7 +38,7 @@ class Service:
         interfaces: tuple[str, ...],
         workers: tuple[EndpointDescriptor, ...],
         on_end: Callable[[Service], None],
-        nodes: Nodes | None,
+        nodes: Nodes | EthernetNodes | None,
     ) -> None:
         self._options, self._on_end, self._nodes = options, on_end, nodes
         theirs = workers[0].options
@@ -131,6 +131,7 @@ class Service:
                 added += (
                     f", {count(frames, 'frame')} by its {self._nodes.kind} ({show_bytes(by_it)})"
                 )
+                added += "" if node is None else node.remark
             done = counters["operations"]
             _log.info("%s: over after %d operations, %s: %s", name, done, added, self._why)
             self._on_end(self)
@@ -145,7 +146,8 @@ class Service:
         return aggregator_tree(self._size, offloads=self._nodes is not None)
 
     def _failed(self, why: str) -> None:
-        self.end(f"its {self._options.nic} failed: {why}")
+        assert self._nodes is not None
+        self.end(f"its {self._nodes.kind} failed: {why}")
 
     def _heed(self, event: _native.RailEvent) -> None:
         """End the service when a worker is lost, or when all workers have left the group.

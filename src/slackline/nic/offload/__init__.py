@@ -2,6 +2,8 @@
 
 _device, _ring_host    the interface and the thread of a device; the scheduler of a ring NIC
 _circuit_nic           adapters to `slackline.circuit`
+_ethernet_node         a node elsewhere, over Ethernet
+  _node_registers        its registers
 _aggregation_protocol  the request of a group to an aggregator, and the response
 _star                  the worker's side of an aggregator; the server is `slackline.nic.aggregator`
 """
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     )
     from slackline.nic.offload._circuit_nic import Devices, Nodes
     from slackline.nic.offload._device import DeviceThread, NodeHost
+    from slackline.nic.offload._ethernet_node import EthernetNodes
     from slackline.nic.offload._star import Star, reach
 else:
     __getattr__ = lazily(
@@ -31,6 +34,7 @@ else:
             ),
             "_circuit_nic": "Devices Nodes",
             "_device": "DeviceThread NodeHost",
+            "_ethernet_node": "EthernetNodes",
             "_star": "Star reach",
         },
     )
@@ -40,6 +44,7 @@ __all__ = [
     "AggregationResponse",
     "DeviceThread",
     "Devices",
+    "EthernetNodes",
     "NodeHost",
     "Nodes",
     "Proof",

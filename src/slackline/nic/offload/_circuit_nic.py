@@ -1,4 +1,4 @@
-"""Adapter that makes devices for groups from `slackline.circuit`; no other module imports circuits.
+"""Adapter that makes simulated devices for groups from `slackline.circuit`.
 
 A "circuit" is simulated by Verilator; a "twin" is its model in Python, equal to the last bit.
 """
@@ -19,7 +19,7 @@ from slackline.wire import DType, FrameKind, decode
 if TYPE_CHECKING:
     from slackline.circuit import Checks, NodeOptions, RingDevice, RingOptions, RingPlace, Verilog
 
-__all__ = ["Devices", "Nodes"]
+__all__ = ["Devices", "Nodes", "check_sums"]
 
 _Counts = Mapping[str, int]
 _log = logging.getLogger("slackline.nic")
@@ -161,6 +161,9 @@ class Nodes:
         """Return a new aggregation node for a group of `workers` ranks."""
         return NodeHost(self._open(workers, epoch), workers, self._sizes["payload_bytes"])
 
+    def close(self) -> None:
+        """Do nothing: each node is closed with its group."""
+
     def _open(self, workers: int, epoch: int) -> Node:
         from slackline.circuit import NodeOptions
 
@@ -176,7 +179,9 @@ _PROBLEMS = ("malformed", "foreign", "unordered", "awaited", "untaken")
 """The counters of a node's port that tell why a sum is missing."""
 
 
-def _sums(sets: list[list[bytes]], found: list[bytes], counters: Callable[[], _Counts]) -> None:
+def check_sums(
+    sets: list[list[bytes]], found: list[bytes], counters: Callable[[], _Counts]
+) -> None:
     """Raise InternalError, with the node's reason, unless `found` has a sum of each set."""
     for number, frame in enumerate(found):
         if decode(frame).kind is not FrameKind.DATA:
@@ -212,6 +217,8 @@ def _unlike(frames: list[bytes]) -> str:
 class _Twin:
     """An aggregation node modelled in Python."""
 
+    remark = ""
+
     def __init__(self, options: NodeOptions, epoch: int) -> None:
         from slackline.circuit import NodeTwin
 
@@ -222,7 +229,7 @@ class _Twin:
         for parts in sets:
             for port, frame in enumerate(parts):
                 found += self._twin.receive(port, frame)
-        _sums(sets, found, self._counters)
+        check_sums(sets, found, self._counters)
         return found
 
     def _counters(self) -> _Counts:
@@ -238,6 +245,8 @@ class _Twin:
 
 class _Circuit:
     """An aggregation node as a circuit that Verilator simulates."""
+
+    remark = ""
 
     def __init__(self, verilog: Verilog, options: NodeOptions, epoch: int) -> None:
         from slackline.circuit import Simulation, node_registers
@@ -266,7 +275,7 @@ class _Circuit:
                 for port in range(options.ports)
             ]
             found += given[0]
-            _sums(several, min(given, key=len), self._counters)
+            check_sums(several, min(given, key=len), self._counters)
         return found
 
     def _counters(self) -> _Counts:

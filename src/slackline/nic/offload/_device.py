@@ -90,6 +90,10 @@ class Node(Protocol):
         A set contains one frame for each port, all with the same sequence number.
         """
 
+    @property
+    def remark(self) -> str:
+        """A remark for the aggregator's last line about a group, or an empty string."""
+
     def close(self) -> None: ...
 
 
@@ -124,6 +128,11 @@ class NodeHost:
                 )
         reduced = iter(self._node.add(sets) if sets else ())
         return [_joined([next(reduced) for _ in range(count)]) for count in counts], [], []
+
+    @property
+    def remark(self) -> str:
+        """A remark of the node for the aggregator's last line about a group."""
+        return self._node.remark
 
     def close(self) -> None:
         """Free the aggregation node."""
