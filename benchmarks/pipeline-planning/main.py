@@ -14,6 +14,7 @@ from _harness.options import parse
 from _harness.report import Report, Row, Target
 from pipeline_optimum import optimum_ps
 from pipeline_scenarios import draw
+from published_gaps import published
 from rich.table import Table
 
 from slackline.plan.pipeline import SCHEDULES, Options, Scenario, auto, check, replay
@@ -106,6 +107,39 @@ def against_others(quick: bool) -> tuple[list[Row], list[Target]]:
     ]
 
 
+def against_a_publication(quick: bool) -> tuple[list[Row], list[Target]]:
+    """Compare readiness and `auto` with a published list scheduler and with published optima."""
+    again = [each for each in published() if each.drawn_again]
+    if quick:
+        again = [each for each in again if each.rounded.stages <= 4]
+    rows, gaps, equal = [], [], 0
+    for stages in dict.fromkeys(each.rounded.stages for each in again):
+        found = [each for each in again if each.rounded.stages == stages]
+        same = sum(each.ready_ms() == each.published_ms for each in found)
+        mine = [100 * each.auto_gap() for each in found]
+        equal, gaps = equal + same, gaps + mine
+        rows.append(
+            Row(
+                labels={"stages": stages, "scenarios": len(found)},
+                values={
+                    "equal_to_published": same,
+                    "published_gap_percent": 100
+                    * sum(each.published_gap for each in found)
+                    / len(found),
+                    "auto_gap_percent": sum(mine) / len(mine),
+                },
+            )
+        )
+    return rows, [
+        Target(
+            name="published scenarios in which readiness takes the published time, %",
+            target=100,
+            measured=100 * equal / len(again),
+        ),
+        _most("auto above published optima, worst %", 0.001, max(gaps)),
+    ]
+
+
 def durations(quick: bool) -> tuple[list[Row], list[Target]]:
     """Measure the time to plan with two slow links and a cap of S activations.
 
@@ -162,12 +196,16 @@ def main() -> None:
     targets += more
     others, more = against_others(options.quick)
     targets += more
+    drawn_again, more = against_a_publication(options.quick)
+    targets += more
     times, more = durations(options.quick)
     targets += more
-    report = Report(rows=[small, middle, *others, *times], targets=targets, machine=machine)
+    rows = [small, middle, *others, *drawn_again, *times]
+    report = Report(rows=rows, targets=targets, machine=machine)
     tables = [
         _table("against proven optima", [small, middle]),
         _table("against other schedules", others),
+        _table("against a published list scheduler", drawn_again),
         _table("planning time", times),
     ]
     report.print(tables, options)
