@@ -4,7 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from drawn import drawn_fabric
+from drawn_fabrics import drawn_fabric
 
 from slackline.errors import UsageError
 from slackline.faults import parse_all

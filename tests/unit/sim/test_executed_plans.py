@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from drawn import drawn_fabric, made
+from drawn_fabrics import drawn_fabric, made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

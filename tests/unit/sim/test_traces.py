@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from drawn import MS, US, drawn_fabric, made
+from drawn_fabrics import MS, US, drawn_fabric, made
 
 from slackline.errors import LinkError, PeerError, TimeoutError
 from slackline.faults import Plan, parse_all
