@@ -1,8 +1,9 @@
 """The files of the circuits for synthesis tools and drivers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from slackline._distribution import version
 from slackline.circuit.bus import AxiBlock, EthernetPort
 from slackline.circuit.datapath import Lanes
 from slackline.circuit.node import AggregationNode, EthernetNode
@@ -22,6 +23,17 @@ from slackline.circuit.simulate import convert
 
 __all__ = ["export"]
 
+
+_WAIVERS = {
+    "DECLFILENAME": "a file holds all modules of its circuit",
+    "UNUSEDSIGNAL": "a register or a header has bits that a part of the circuit does not need",
+    "WIDTH": "Amaranth sizes each expression so that no bit is lost, and takes the bits it wants",
+    "CASEINCOMPLETE": "a signal has its default before the case that may change it",
+    "CMPCONST": "a comparison is written for all sizes of a circuit, and is constant in some",
+    "VARHIDDEN": "a signal has the name of its module's parent's signal",
+    "SYMRSVDWORD": "the port `interrupt` of the ring NIC, a word that C++ libraries use",
+}
+"""Verilator's lint rules that generated Verilog breaks, and why that is right."""
 
 _HEADLESS = ("read_data", "write_data")
 """The ring NIC's data streams from and to a DMA core, which carry no frame headers."""
@@ -54,7 +66,29 @@ def export(options: NodeOptions, ring: RingOptions, folder: Path) -> Sequence[Pa
             "slackline_ethernet_node", AxiBlock(EthernetNode(options))
         ).text,
     }
+    made = dict.fromkeys(texts, options) | {
+        name: ring for name in texts if name.startswith("slackline_ring")
+    }
+    texts = {
+        name: _origin(made[name]) + text if name.endswith(".v") else text
+        for name, text in texts.items()
+    }
+    texts["slackline.vlt"] = "".join(_waivers())
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (folder / name).write_text(text)
     return [folder / name for name in texts]
+
+
+def _origin(options: NodeOptions | RingOptions) -> str:
+    """Return a comment of Verilog that tells what made the file."""
+    return f"/* slackline {version()}, slackline circuit verilog: {options} */\n"
+
+
+def _waivers() -> Iterator[str]:
+    """Yield the lines of a configuration for `verilator --lint-only -Wall`."""
+    yield "`verilator_config\n"
+    yield "// Use: verilator --lint-only -Wall slackline.vlt FILE.v\n"
+    yield "// The rules below are those that generated Verilog breaks, each with the reason.\n"
+    for rule, why in _WAIVERS.items():
+        yield f"// {why}\nlint_off -rule {rule}\n"

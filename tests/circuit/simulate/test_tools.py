@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from slackline import circuit, cli
+from slackline._distribution import version
 from slackline.circuit import NodeOptions, Verilog, c_header, cached_node, node_registers
 from slackline.errors import TimeoutError, UsageError
 
@@ -26,6 +27,7 @@ def test_the_command_writes_verilog_and_registers(
     assert cli.main(["circuit", "verilog", *asked]) == 0
     described = [f"slackline_{name}.{end}" for name in ("node", "ring") for end in ("v", "h", "md")]
     names = [*described, "slackline_lanes.v", "slackline_ethernet.v", "slackline_ethernet_node.v"]
+    names += ["slackline.vlt"]
     assert capsys.readouterr().out.splitlines() == [str(out / name) for name in names]
     for name in ("node", "ring", "lanes", "ethernet"):
         assert f"module slackline_{name}(" in (out / f"slackline_{name}.v").read_text()
@@ -160,3 +162,53 @@ def test_a_simulation_says_what_was_wrong() -> None:
             simulation.run(1, cycles=5)
     with pytest.raises(UsageError, match=r"^the simulation is closed$"):
         simulation.step(1)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Provide a folder with the exported files of small circuits."""
+    pytest.importorskip("amaranth", reason="amaranth is missing: slackline-torch[circuit]")
+    folder = tmp_path_factory.mktemp("exported")
+    options = NodeOptions(ports=2, lanes=1, slots=2, payload_bytes=64)
+    ring = circuit.RingOptions(lanes=1, slots=2, payload_bytes=128, operations=2)
+    circuit.export(options, ring, folder)
+    return folder
+
+
+def complaints(folder: Path, name: str) -> str:
+    """Return what Verilator's lint says of an exported circuit, with the waivers beside it."""
+    command = ["verilator", "--lint-only", "-Wall", "--top-module", name, "slackline.vlt"]
+    done = subprocess.run(
+        [*command, f"{name}.v"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode != 0) == bool(done.stderr)
+    return done.stderr
+
+
+CIRCUITS = ["node", "ring", "lanes", "ethernet", "ethernet_node"]
+
+
+@pytest.mark.simulates
+@pytest.mark.parametrize("name", CIRCUITS)
+def test_exported_verilog_is_clean_under_lint_with_the_stated_waivers(
+    exported: Path, name: str
+) -> None:
+    assert complaints(exported, f"slackline_{name}") == ""
+
+
+@pytest.mark.simulates
+def test_lint_finds_a_pin_that_nothing_is_connected_to(exported: Path, tmp_path: Path) -> None:
+    right = ".o__valid(m_axis_o_tvalid)"
+    text = (exported / "slackline_lanes.v").read_text()
+    assert text.count(right) == 1
+    wrong = text.replace(right, ".o__valid()")
+    (tmp_path / "slackline_lanes.v").write_text(wrong)
+    (tmp_path / "slackline.vlt").write_text((exported / "slackline.vlt").read_text())
+    assert "PINCONNECTEMPTY" in complaints(tmp_path, "slackline_lanes")
+
+
+@pytest.mark.parametrize("name", CIRCUITS)
+def test_exported_verilog_says_its_version_and_options(exported: Path, name: str) -> None:
+    first = (exported / f"slackline_{name}.v").read_text().splitlines()[0]
+    sizes = "RingOptions(lanes=1, slots=2" if name == "ring" else "NodeOptions(ports=2, lanes=1"
+    assert first.startswith(f"/* slackline {version()}, slackline circuit verilog: {sizes}")

@@ -78,15 +78,16 @@ class RingReceiver(wiring.Component):
         slot_bits = ceil_log2(options.slots)
         place = data.StructLayout({"slot": slot_bits, "side": 1})
         now, kept = Signal(place), Signal(place)
-        fresh = Signal()
+        side, fresh = Signal(), Signal()
         self._base_slots = [Signal(slot_bits, name=f"base_slot_{side}") for side in range(2)]
-        base_slot = Array(self._base_slots)[now.side]
-        distance = behind(Array(self.base)[now.side], reader.header.sequence)
+        base_slot = Array(self._base_slots)[side]
+        distance = behind(Array(self.base)[side], reader.header.sequence)
         m.d.comb += [
             now.slot.eq(base_slot + distance),
             # The bit is inverted because the flag is set for partial sums, which use channel 0.
-            now.side.eq(~reader.header.flags[0]),
-            fresh.eq(self._fresh(reader.header.sequence, now.side)),
+            side.eq(~reader.header.flags[0]),
+            now.side.eq(side),
+            fresh.eq(self._fresh(reader.header.sequence, side)),
         ]
 
         # The results of the header's checks are known a cycle after `headed`, and `keep` is set a
