@@ -49,7 +49,7 @@ def check_metadata(metadata: Message) -> None:
     assert extras == set(PROJECT["project"]["optional-dependencies"])
     required = [each for each in metadata.get_all("Requires-Dist", []) if "extra ==" not in each]
     names = sorted(re.split(r"[^\w-]", each)[0] for each in required)
-    assert names == ["msgspec", "pydantic", "rich", "torch", "typer"]
+    assert names == ["msgspec", "pydantic", "rich", "torch", "typer", "xxhash"]
 
 
 def test_the_metadata_are_the_project_s(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def export(options: NodeOptions, ring: RingOptions, folder: Path) -> Sequence[Pa
         name: _origin(made[name]) + text if name.endswith(".v") else text
         for name, text in texts.items()
     }
-    texts["slackline.vlt"] = "".join(_waivers())
+    texts["waivers.vlt"] = "".join(_waivers())
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (folder / name).write_text(text)
@@ -88,7 +88,7 @@ def _origin(options: NodeOptions | RingOptions) -> str:
 def _waivers() -> Iterator[str]:
     """Yield the lines of a configuration for `verilator --lint-only -Wall`."""
     yield "`verilator_config\n"
-    yield "// Use: verilator --lint-only -Wall slackline.vlt FILE.v\n"
+    yield "// Use: verilator --lint-only -Wall waivers.vlt FILE.v\n"
     yield "// The rules below are those that generated Verilog breaks, each with the reason.\n"
     for rule, why in _WAIVERS.items():
         yield f"// {why}\nlint_off -rule {rule}\n"

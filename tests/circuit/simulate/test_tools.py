@@ -27,7 +27,7 @@ def test_the_command_writes_verilog_and_registers(
     assert cli.main(["circuit", "verilog", *asked]) == 0
     described = [f"slackline_{name}.{end}" for name in ("node", "ring") for end in ("v", "h", "md")]
     names = [*described, "slackline_lanes.v", "slackline_ethernet.v", "slackline_ethernet_node.v"]
-    names += ["slackline.vlt"]
+    names += ["waivers.vlt"]
     assert capsys.readouterr().out.splitlines() == [str(out / name) for name in names]
     for name in ("node", "ring", "lanes", "ethernet"):
         assert f"module slackline_{name}(" in (out / f"slackline_{name}.v").read_text()
@@ -177,7 +177,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def complaints(folder: Path, name: str) -> str:
     """Return what Verilator's lint says of an exported circuit, with the waivers beside it."""
-    command = ["verilator", "--lint-only", "-Wall", "--top-module", name, "slackline.vlt"]
+    command = ["verilator", "--lint-only", "-Wall", "--top-module", name, "waivers.vlt"]
     done = subprocess.run(
         [*command, f"{name}.v"], cwd=folder, capture_output=True, text=True, check=False
     )
@@ -189,6 +189,7 @@ CIRCUITS = ["node", "ring", "lanes", "ethernet", "ethernet_node"]
 
 
 @pytest.mark.simulates
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CIRCUITS)
 def test_exported_verilog_is_clean_under_lint_with_the_stated_waivers(
     exported: Path, name: str
@@ -197,16 +198,18 @@ def test_exported_verilog_is_clean_under_lint_with_the_stated_waivers(
 
 
 @pytest.mark.simulates
+@pytest.mark.slow
 def test_lint_finds_a_pin_that_nothing_is_connected_to(exported: Path, tmp_path: Path) -> None:
     right = ".o__valid(m_axis_o_tvalid)"
     text = (exported / "slackline_lanes.v").read_text()
     assert text.count(right) == 1
     wrong = text.replace(right, ".o__valid()")
     (tmp_path / "slackline_lanes.v").write_text(wrong)
-    (tmp_path / "slackline.vlt").write_text((exported / "slackline.vlt").read_text())
+    (tmp_path / "waivers.vlt").write_text((exported / "waivers.vlt").read_text())
     assert "PINCONNECTEMPTY" in complaints(tmp_path, "slackline_lanes")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CIRCUITS)
 def test_exported_verilog_says_its_version_and_options(exported: Path, name: str) -> None:
     first = (exported / f"slackline_{name}.v").read_text().splitlines()[0]

@@ -24,7 +24,7 @@ REFUSED = [
     "UsageError: stage 0, F0: needs 1 activation, but the cap is 0",
     "UsageError: memory must have one value for each of the 2 stages, not 1",
     "UsageError: gpipe, 2 stages, 4 microbatches: stage 0, F2: needs 3 activations, but the cap "
-    "is 2",
+    "is 2.",
     "UsageError: stage 1 is on rank 1, but zb-v, 2 stages on 1 rank, 4 microbatches places it "
     "on rank 0",
     "UsageError: gpipe, 3 stages, 4 microbatches: the plan has 3 stages, the scenario 2",
