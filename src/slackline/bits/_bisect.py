@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from slackline.bits._compare import Comparison, compare
 from slackline.bits._evidence import Evidence
-from slackline.records import TensorHashes
+from slackline.records import TensorHashes, differences
 
 __all__ = ["Parting", "bisect"]
 
@@ -103,6 +103,4 @@ def _differences(
 ) -> tuple[tuple[str, str, str], ...]:
     """Return the conditions that differ between a rank of one run and a rank of the other."""
     mine, theirs = one.conditions.get(ranks[0], {}), other.conditions.get(ranks[1], {})
-    names = [*mine, *(name for name in theirs if name not in mine)]
-    values = ((name, mine.get(name, "-"), theirs.get(name, "-")) for name in names)
-    return tuple(each for each in values if each[1] != each[2])
+    return tuple(differences(mine, theirs))

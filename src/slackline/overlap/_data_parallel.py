@@ -438,9 +438,11 @@ class DataParallel(nn.Module):
             return
         self._closed = True
         try:
-            if self._evidence is not None:
-                self._evidence.close()
-            self._gradients.close()
+            try:
+                if self._evidence is not None:
+                    self._evidence.close()
+            finally:
+                self._gradients.close()
         finally:
             self._report.close()
 

@@ -1,6 +1,5 @@
 """Virtual ranks for models that torch's own wrappers reduce: what those wrappers have in common."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -10,6 +9,7 @@ from torch.optim import Optimizer
 
 from slackline.env import Environment
 from slackline.errors import MismatchError, UsageError
+from slackline.overlap._notes import Notes
 from slackline.overlap._recorder import Recorder
 from slackline.overlap._virtual_ranks import (
     FLOATS,
@@ -19,7 +19,6 @@ from slackline.overlap._virtual_ranks import (
     check_virtual_ranks,
 )
 from slackline.overlap.exchange import open_exchange
-from slackline.records import DEFAULT_LIMIT_BYTES, Decision, Writer, Written, log_of
 
 if TYPE_CHECKING:
     from slackline.overlap.exchange import NodeExchange
@@ -74,7 +73,7 @@ class HookedParts:
         from slackline.overlap.certificate import Evidence  # Most models need none.
 
         environment = Environment.read()
-        self._notes = _Notes(dist.get_rank(), environment)
+        self._notes = Notes(dist.get_rank(), environment.telemetry)
         self._evidence = Evidence(
             module,
             self._optimizers,
@@ -129,40 +128,6 @@ class HookedParts:
         self._notes.close()
         self._gradients.detach()
         self._exchange.release()
-
-
-class _Notes:
-    """The telemetry of one rank, and its log, for records about virtual ranks."""
-
-    def __init__(self, rank: int, environment: Environment) -> None:
-        self.rank = rank
-        self.on_settled: Callable[[], None] | None = None
-        self._log = log_of(environment)
-        directory, limit = environment.telemetry, environment.telemetry_limit
-        self._writer = None
-        if directory is not None:
-            self._writer = Writer(directory, rank, limit_bytes=limit or DEFAULT_LIMIT_BYTES)
-
-    @property
-    def read(self) -> bool:
-        return self._writer is not None or self._log is not None
-
-    def decided(self, subject: str, choice: str, reason: str) -> None:
-        now_ns = time.time_ns()
-        self.write(
-            Decision(rank=self.rank, time_ns=now_ns, subject=subject, choice=choice, reason=reason)
-        )
-
-    def write(self, record: Written) -> None:
-        if self._writer is not None:
-            self._writer.write(record)
-        if self._log is not None:
-            self._log.take(record)
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
 
 
 def _agree(exchange: "NodeExchange", options: str) -> None:

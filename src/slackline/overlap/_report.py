@@ -7,30 +7,25 @@ from contextlib import suppress
 from pathlib import Path
 
 from slackline.backend import plain_steps
-from slackline.env import Environment
 from slackline.errors import SlacklineError
 from slackline.overlap._detail_budget import DetailBudget
+from slackline.overlap._notes import Notes
 from slackline.overlap._recorder import Recorder
 from slackline.overlap._timeline import Timeline
 from slackline.overlap.exchange import Exchange
 from slackline.records import (
-    DEFAULT_LIMIT_BYTES,
-    Decision,
     Promise,
     RunSummary,
     Setting,
     StepSummary,
     Totals,
-    Writer,
-    Written,
-    log_of,
     open_core_times,
 )
 
 __all__ = ["Report"]
 
 
-class Report:
+class Report(Notes):
     """The step summaries of one rank, with the communication cost of each step.
 
     The telemetry file receives the run's totals on `close`, or at the interpreter's exit.
@@ -48,23 +43,14 @@ class Report:
 
         `rank` is the rank in the whole job, since the exchange may be of a subgroup.
         """
+        super().__init__(rank, directory)
         self.last_step: StepSummary | None = None
-        self.rank = rank
-        """The rank in the whole job."""
-        self.on_settled: Callable[[], None] | None = None
-        """Called when the last parameter of an optimizer has taken its step."""
         self._exchange = exchange
         self._on_step = on_step
         self._totals = Totals(rank)
         self._rails: tuple[str, ...] = ()
         self._recorders: list[Recorder] = []
-        self._writer = None
         plain_steps.leave()
-        environment = Environment.read()
-        self._log = log_of(environment)
-        if directory is not None:
-            limit = environment.telemetry_limit
-            self._writer = Writer(directory, rank, limit_bytes=limit or DEFAULT_LIMIT_BYTES)
         if self._writer is not None:
             atexit.register(self.end)
 
@@ -111,21 +97,6 @@ class Report:
         ]
         return self._recorders
 
-    def decided(self, subject: str, choice: str, reason: str) -> None:
-        """Write a record of a decision: the subject, such as "groups", the choice and the reason.
-
-        Without a telemetry file and a log, does nothing.
-        """
-        self.write(
-            Decision(
-                rank=self.rank,
-                time_ns=time.time_ns(),
-                subject=subject,
-                choice=choice,
-                reason=reason,
-            )
-        )
-
     def promised(self, source: str, choice: str, wall_ns: int) -> None:
         """Write a record of a predicted step time: its source, such as "groups", and the choice.
 
@@ -141,11 +112,6 @@ class Report:
             )
         )
 
-    @property
-    def read(self) -> bool:
-        """Whether records go to a telemetry file or to the log."""
-        return self._writer is not None or self._log is not None
-
     def take(self, summary: StepSummary) -> None:
         """Record the summary of a finished step; write it to the file and call the callbacks."""
         self.last_step = summary
@@ -155,13 +121,6 @@ class Report:
             self.on_settled()
         if self._on_step is not None:
             self._on_step(summary)
-
-    def write(self, record: Written) -> None:
-        """Write a record to the telemetry file and to the log, where there are any."""
-        if self._writer is not None:
-            self._writer.write(record)
-        if self._log is not None:
-            self._log.take(record)
 
     def run_summary(self) -> RunSummary:
         """Return the communication cost of all training steps so far."""
@@ -186,5 +145,4 @@ class Report:
         if self._writer is not None:
             atexit.unregister(self.end)
             self._writer.write(self.run_summary())
-            self._writer.close()
-            self._writer = None
+        super().close()

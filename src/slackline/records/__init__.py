@@ -23,7 +23,8 @@ from slackline._lazy import lazily
 if TYPE_CHECKING:
     from slackline.records._core_times import CoreTimes, open_core_times
     from slackline.records._files import Writer, file_of
-    from slackline.records._host import clock_name, host_name, process_names
+    from slackline.records._hashes import differences
+    from slackline.records._host import clock_name, host_name, process_names, processor_name
     from slackline.records._journal import DEFAULT_LIMIT_BYTES
     from slackline.records._lines import KINDS, encode
     from slackline.records._log import RecordLog, log_of
@@ -65,7 +66,8 @@ else:
         {
             "_core_times": "CoreTimes open_core_times",
             "_files": "Writer file_of",
-            "_host": "clock_name host_name process_names",
+            "_host": "clock_name host_name process_names processor_name",
+            "_hashes": "differences",
             "_journal": "DEFAULT_LIMIT_BYTES",
             "_lines": "KINDS encode",
             "_log": "RecordLog log_of",
@@ -114,10 +116,12 @@ __all__ = [
     "Writer",
     "Written",
     "clock_name",
+    "differences",
     "encode",
     "file_of",
     "host_name",
     "process_names",
+    "processor_name",
     "kind_of",
     "log_of",
     "open_core_times",

@@ -3,7 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Conditions", "HashedTensors", "StateHash", "TensorHashes"]
+__all__ = ["Conditions", "HashedTensors", "StateHash", "TensorHashes", "differences"]
+
+
+def differences(one: Mapping[str, str], other: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Return the name and both values of each condition that differs, "-" for a missing value."""
+    names = [*one, *(name for name in other if name not in one)]
+    values = ((name, one.get(name, "-"), other.get(name, "-")) for name in names)
+    return [each for each in values if each[1] != each[2]]
 
 
 @dataclass(frozen=True, kw_only=True)

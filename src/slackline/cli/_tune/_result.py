@@ -16,6 +16,7 @@ from slackline.cli._job._limits import usable_cores
 from slackline.cli._tune._candidates import Candidate
 from slackline.cli._tune._search import PAIRS, Attempt, Verdict
 from slackline.cli._tune._steps import WARM_UP, Measure
+from slackline.records import processor_name
 from slackline.units import show_percent, show_time
 
 __all__ = ["attempts_table", "described", "gain_text", "result_json", "result_text"]
@@ -24,7 +25,7 @@ __all__ = ["attempts_table", "described", "gain_text", "result_json", "result_te
 def described() -> str:
     """Return this machine as a phrase: its name, processor, cores, kernel and versions."""
     return (
-        f"{platform.node()}, {_processor()}, {usable_cores()} usable cores, "
+        f"{platform.node()}, {processor_name()}, {usable_cores()} usable cores, "
         f"{platform.system()} {platform.release()}, Python {platform.python_version()}, "
         f"torch {version('torch')}, slackline {__version__}"
     )
@@ -121,12 +122,3 @@ def result_json(
             for each in attempts
         ],
     }
-
-
-def _processor() -> str:
-    """Return the model of this machine's processor."""
-    lines = Path("/proc/cpuinfo")
-    for line in lines.read_text().splitlines() if lines.exists() else ():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()

@@ -1,8 +1,7 @@
 """The conditions of a process's computation: all that is known to change the bits of a training."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,8 +10,9 @@ from torch.optim import Optimizer
 
 from slackline.env import kernel_variables
 from slackline.overlap._partial_step import settings_of
+from slackline.records import processor_name
 
-__all__ = ["conditions", "differences"]
+__all__ = ["conditions"]
 
 _LIBRARY = re.compile(r"(MKL-DNN|oneDNN|Math Kernel Library).*?(\d+\.\d[\d.]*)")
 
@@ -26,7 +26,7 @@ def conditions(optimizers: Sequence[Optimizer]) -> dict[str, str]:
         "libraries": ", ".join(map(" ".join, _LIBRARY.findall(torch.__config__.show()))),
         "matmul precision": torch.get_float32_matmul_precision(),
         "deterministic algorithms": str(torch.are_deterministic_algorithms_enabled()),
-        "processor": _processor(),
+        "processor": processor_name(),
     }
     if torch.cuda.is_available():
         backends: Any = torch.backends
@@ -36,21 +36,6 @@ def conditions(optimizers: Sequence[Optimizer]) -> dict[str, str]:
     for number, optimizer in enumerate(optimizers):
         found[f"optimizer {number}"] = ", ".join(_described(optimizer))
     return found
-
-
-def differences(one: Mapping[str, str], other: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Return the name and both values of each condition that differs, "-" for a missing value."""
-    names = [*one, *(name for name in other if name not in one)]
-    values = ((name, one.get(name, "-"), other.get(name, "-")) for name in names)
-    return [each for each in values if each[1] != each[2]]
-
-
-def _processor() -> str:
-    """Return the name of the processor's model, empty outside Linux."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else ""
 
 
 def _described(optimizer: Optimizer) -> Iterator[str]:

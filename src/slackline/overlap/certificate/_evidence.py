@@ -2,20 +2,21 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Protocol
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from slackline.overlap._notes import Notes
 from slackline.overlap.certificate._certificate import Certificate
 from slackline.overlap.certificate._conditions import conditions
 from slackline.overlap.certificate._probe import compare, pin_threads, refusal
 from slackline.overlap.certificate._state import HashedState, Words, text_of
 from slackline.overlap.certificate._tensors import TensorRecorder
 from slackline.overlap.exchange import Exchange
-from slackline.records import Conditions, StateHash, Written
+from slackline.records import Conditions, StateHash
 
 __all__ = ["Evidence"]
 
@@ -37,25 +38,6 @@ class Gradients(Protocol):
 
     def present(self) -> Sequence[Tensor | None]:
         """Return the gradients of the present part, in the same order on all ranks."""
-
-
-class Notes(Protocol):
-    """The receiver of a rank's records."""
-
-    rank: int
-    """The rank in the whole job."""
-    on_settled: Callable[[], None] | None
-    """Called when the last parameter of an optimizer has taken its step."""
-
-    @property
-    def read(self) -> bool:
-        """Whether records go to a telemetry file or to the log."""
-
-    def decided(self, subject: str, choice: str, reason: str) -> None:
-        """Write a record of a decision."""
-
-    def write(self, record: Written) -> None:
-        """Write a record."""
 
 
 class Evidence:

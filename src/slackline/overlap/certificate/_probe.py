@@ -19,9 +19,10 @@ from torch.optim import Optimizer
 from slackline.errors import MismatchError
 from slackline.overlap._choice import steps_alone
 from slackline.overlap._partial_step import partial_step, raw_groups, settings_of
-from slackline.overlap.certificate._conditions import conditions, differences
+from slackline.overlap.certificate._conditions import conditions
 from slackline.overlap.certificate._state import content
 from slackline.overlap.exchange import Exchange
+from slackline.records import differences
 
 __all__ = ["compare", "pin_threads", "refusal"]
 
