@@ -29,7 +29,7 @@ setup: $(VENV)/.package  ## create .venv, install what is needed, build the exte
 
 demo: setup  ## train on 4 ranks of this machine: PCCO, DDP over slackline, DDP over gloo; then one hash on 1 and 3 ranks
 	$(BIN)/slackline run --ranks $(RANKS) examples/train_digits.py --compare slackline gloo
-	for ranks in 1 3; do \
+	@for ranks in 1 3; do \
 	  OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node $$ranks examples/one_hash.py --steps 20 || exit 1; \
 	done
 

@@ -141,8 +141,7 @@ def test_the_engine_adds_other_nodes_and_says_so(
 
 
 def test_an_aggregator_that_is_slower_than_the_ranks_adds_nothing() -> None:
-    """A plan that is asked for by name stands for the measured times, which differ from run to
-    run."""
+    """The test asks for a plan by name, since measured times differ from run to run."""
     node = Aggregator(AggregatorOptions(host="127.0.0.1", port=0, workers=2))
     node.start()
     how = options(plan="mesh", aggregator="{}:{}".format(*node.address), rails=("tcp",))

@@ -125,7 +125,8 @@ struct Operation {
   // The shares of the ranks in the buffer; null for equal shares.
   std::shared_ptr<const Shares> shares;
   std::uint64_t total_bytes = 0;  // must be equal on all ranks
-  // Of the workers' tree, at an aggregator that knows no more of it; 0: that of the program's tree.
+  // The checksum of the workers' tree at an aggregator, which has no such tree in its program; else
+  // 0.
   std::uint16_t digest = 0;
   // -1: a collective, matched by the order of the calls. Below 2^24: a tag. From kCallbackClass <<
   // 56 on: the whole identity of a collective that was posted in a callback.

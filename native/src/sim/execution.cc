@@ -56,7 +56,7 @@ void Execution::queue(std::uint32_t number) {
   if (options_.records) {
     const Frame& frame = machine_.wires().frames[number];
     const Step& step = plan_->program(frame.sender).steps[frame.sent_step];
-    // Of a symmetric plan, the receiver knows the chunk by another number.
+    // In a symmetric plan the receiver has another number for the chunk.
     const std::uint32_t chunk = plan_->options().nodes.empty()
                                     ? plan_->program(frame.receiver).strands[frame.strand].chunk
                                     : step.chunk;

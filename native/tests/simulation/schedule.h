@@ -53,8 +53,8 @@ struct Work {
   std::size_t count = 0;  // of floats, or of bytes for a message
   bool in_place = false;
   std::uint64_t seed = 0;  // of the data
-  // Of an all_reduce: of the shares, none for equal ones; in a tree the leaves of each rank, none
-  // for one each.
+  // The shares of an all_reduce, empty if they are equal; or the number of each rank's leaves in a
+  // tree, empty if each rank has one.
   std::vector<std::uint32_t> weights;
   std::int64_t timeout_ns = 0;
   std::vector<Part> parts;  // by rank

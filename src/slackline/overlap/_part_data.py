@@ -148,7 +148,7 @@ class PartDataset(Dataset[Any]):
 
 
 class PartLoaders:
-    """One loader for each virtual rank, for streams, which have no indices.
+    """The loaders of streams, which have no indices: one loader for each virtual rank.
 
         loaders = PartLoaders(parallel, lambda number: StatefulDataLoader(Stream(number, of=8)))
         for step in range(loaders.step, steps):

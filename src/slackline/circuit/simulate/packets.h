@@ -13,7 +13,7 @@
 #include <cstring>
 #include <vector>
 
-// What the sockets have done since the circuit was opened; read by `slackline.circuit`.
+// The counters of all sockets since the circuit was opened, which `slackline.circuit` reads.
 struct PacketCounts {
   std::uint64_t received = 0;
   std::uint64_t sent = 0;
@@ -22,7 +22,7 @@ struct PacketCounts {
   std::uint64_t cycles = 0;   // simulated cycles
 };
 
-// One packet socket, bound to an interface, and its buffers for several packets at a time.
+// A packet socket that is bound to an interface, with buffers for several packets at a time.
 class PacketSocket {
  public:
   explicit PacketSocket(int descriptor) : descriptor_(descriptor) {

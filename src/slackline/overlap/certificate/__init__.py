@@ -1,4 +1,4 @@
-"""What a training with virtual ranks shows of its bits: hashes, and a test of the ranks.
+"""Hashes of a training with virtual ranks, and a comparison of the bits of its ranks.
 
 _evidence       all of it together, as the wrapper uses it
   _certificate  the hash of the state after each step, in the background

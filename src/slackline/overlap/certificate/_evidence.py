@@ -41,7 +41,7 @@ class Gradients(Protocol):
 
 
 class Evidence:
-    """What a training with virtual ranks shows of its bits, on one rank."""
+    """One rank's hashes of a training with virtual ranks, and its comparison with other ranks."""
 
     def __init__(
         self,
