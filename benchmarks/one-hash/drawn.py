@@ -1,8 +1,9 @@
 """The cases of the campaign: trainings whose hashes must not depend on ranks, rails and faults.
 
 0 to 107     each training on each number of ranks, over shared memory
-108 to 131   trainings over other rails and in other groups of gradients, in pairs
-132          a training of 1,000 steps in a lab, with 20 faults of its network
+108 to 139   trainings over other rails, through an aggregation node, and in other groups of
+             gradients, in pairs
+140          a training of 1,000 steps in a lab, with 20 faults of its network
 """
 
 from __future__ import annotations
@@ -11,27 +12,32 @@ import random
 import re
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from _harness.aggregation_node import aggregation_node
 from _harness.ranks import Ranks
 from cases import FULL, MODELS, OPTIMIZERS, PRECISIONS, TREE, VIRTUAL_RANKS, Training
 from rank import start_rank
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 100
+NODE = "aggregation node"
+"""In place of rails: the sums of 2 and 8 ranks are those of `slackline aggregate`."""
 FACTORS: dict[str, tuple[Any, ...]] = {
     "model": MODELS,
     "precision": PRECISIONS,
     "optimizer": OPTIMIZERS,
     "size": (2, 3, 5, 8),
-    "rails": ("tcp", "udp", "shm"),
+    "rails": ("tcp", "udp", "shm", NODE),
     "group_bytes": ("0B", "64KiB", "1MiB"),
 }
 """What the paired cases vary."""
-PAIRED = 24
+PAIRED = 32
 FAULTS, FAULTY_STEPS, FAULTY_RANKS = 20, 1000, 3
 
 
@@ -87,12 +93,35 @@ def paired() -> tuple[Case, ...]:
     )
 
 
+class _ThisHost:
+    """The host of all ranks of a case, as the place of an aggregation node."""
+
+    def address(self, host: int, /) -> str:
+        return "127.0.0.1"
+
+    def command(self, host: int, argv: Sequence[str], /) -> list[str]:
+        return list(argv)
+
+
+@contextmanager
+def carriers(found: Case) -> Iterator[dict[str, str]]:
+    """Yield the variables of a case's rails, or of its aggregation node, which runs meanwhile."""
+    if found.rails != NODE:
+        yield {"SLACKLINE_RAILS": found.rails}
+        return
+    with aggregation_node(_ThisHost(), 0, workers=found.size) as address:
+        yield {"SLACKLINE_AGGREGATOR": address, "SLACKLINE_PLAN": "star"}
+
+
 def trained(found: Case) -> set[str]:
     """Train; return the hashes of the ranks."""
-    environment = {"OMP_NUM_THREADS": "1", "SLACKLINE_RAILS": found.rails}
+    environment = {"OMP_NUM_THREADS": "1"}
     if found.group_bytes:
         environment["SLACKLINE_GROUP_BYTES"] = found.group_bytes
-    with Ranks(start_rank, found.size, environment=environment) as ranks:
+    with (
+        carriers(found) as variables,
+        Ranks(start_rank, found.size, environment={**environment, **variables}) as ranks,
+    ):
         ranks.ask("prepare", found.training, (TREE,), VIRTUAL_RANKS)
         ranks.ask("train", TREE, STEPS)
         hashes = set(ranks.ask("hash"))

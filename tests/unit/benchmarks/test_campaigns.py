@@ -123,6 +123,8 @@ def test_the_cases_of_one_hash_cover_each_training_size_and_pair_of_values():
         assert {each.size for each in cases[: len(drawn.EVERY)]} == {1, 2, 3, 4, 5, 8}
         paired = cases[len(drawn.EVERY) :]
         assert {(each.rails, each.group_bytes) for each in paired} == {
-            (rails, most) for rails in ("tcp", "udp", "shm") for most in ("0B", "64KiB", "1MiB")
+            (rails, most)
+            for rails in ("tcp", "udp", "shm", drawn.NODE)
+            for most in ("0B", "64KiB", "1MiB")
         }
         assert len([parse(fault) for fault in drawn.faults()]) == 20
