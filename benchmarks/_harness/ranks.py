@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -176,11 +176,11 @@ class Ranks(Conductor):
 
 
 class LabRanks(Conductor):
-    """A group of one process on each host of a lab, each with an object `performer(place)`.
+    """A group of processes on the hosts of a lab, each with an object `performer(place)`.
 
     Use as a context manager, within the context of the lab. `performer` and `environment` are as
-    for `Ranks`, and the processes start with that environment. `hosts` restricts the group to the
-    first `hosts` hosts.
+    for `Ranks`, and the processes start with that environment. `hosts` has the host of each rank,
+    or their number where each rank has a host of its own; by default every host has a rank.
     """
 
     def __init__(
@@ -189,16 +189,19 @@ class LabRanks(Conductor):
         lab: Lab,
         *,
         environment: Mapping[str, str],
-        hosts: int | None = None,
+        hosts: int | Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        size = lab.options.hosts if hosts is None else hosts
-        for rank in range(size):
+        if hosts is None:
+            hosts = lab.options.hosts
+        places = range(hosts) if isinstance(hosts, int) else hosts
+        size = len(places)
+        for rank, host in enumerate(places):
             ours, theirs = multiprocessing.Pipe()
             with theirs:
                 program = [sys.executable, str(Path(__file__).with_name("lab_rank.py"))]
                 process = subprocess.Popen(
-                    lab.command(rank, [*program, str(theirs.fileno())]),
+                    lab.command(host, [*program, str(theirs.fileno())]),
                     pass_fds=[theirs.fileno()],
                     env={**os.environ, **environment},
                 )

@@ -18,11 +18,12 @@ PLANS = ("ring", "mesh", "reduce-broadcast", "halving-doubling", "direct")
 SIZES = (64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)
 STAR_SIZES = (256 << 10, 1 << 20, 4 << 20)
 CALIBRATION = "calibration"
-COLLECTIVES, TRAINING, AGGREGATOR, PIPELINES, NIC_CUT, NOT_FITTED = PARTS = (
+COLLECTIVES, TRAINING, AGGREGATOR, PIPELINES, DELEGATED, NIC_CUT, NOT_FITTED = PARTS = (
     "collectives",
     "training",
     "aggregator",
     "pipelines",
+    "delegated",
     "nic-cut",
     "not-fitted",
 )

@@ -18,6 +18,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import cuts
+import delegated_cases
+import delegates
 import measure
 import pipelines
 from _harness.aggregation_node import aggregation_node
@@ -30,6 +32,7 @@ from cases import (
     CALIBRATION,
     CELLS,
     COLLECTIVES,
+    DELEGATED,
     FULL,
     HOSTS,
     LONG,
@@ -129,6 +132,29 @@ def pipe(effort: Effort, quick: bool) -> tuple[list[Comparison], str]:
     return found, note
 
 
+def delegate(
+    lab: Lab, calibration: Calibration, effort: Effort, quick: bool
+) -> tuple[list[Comparison], str]:
+    """Measure and simulate pipelines with delegates; return the found time of a copy too."""
+    fitted = delegated_cases.FITTED
+    asked = delegated_cases.QUICK_DELEGATED if quick else delegated_cases.DELEGATED
+    run = delegates.measured(lab, [fitted, *asked], effort)
+    copy_ps = delegated_cases.found_copy_ps(run.lives_s[fitted], calibration)
+    note = f"delegated: a copy takes {copy_ps / 1e6:.1f} us longer than its bytes"
+    if not run.before_others:
+        note += "; ranks had no priority over other programs"
+    found = [
+        Comparison.of_lives(
+            part=CALIBRATION if case == fitted else DELEGATED,
+            case=str(case),
+            lives_s=lives,
+            simulated_s=delegated_cases.simulated_ps(case, calibration, copy_ps) / 1e12,
+        )
+        for case, lives in run.lives_s.items()
+    ]
+    return found, note
+
+
 def cut_nics(calibration: Calibration, effort: Effort, quick: bool) -> tuple[list[Comparison], str]:
     """Measure and simulate failures of a NIC; return the found time until frames are resent too."""
     with Lab(cuts.lab_options()) as lab:
@@ -172,6 +198,9 @@ def run(options: Options) -> tuple[list[Comparison], list[str]]:
             found += train(lab, calibration, effort)
         if AGGREGATOR in parts:
             found += aggregate(lab, calibration, effort)
+        if DELEGATED in parts:
+            carried, note = delegate(lab, calibration, effort, options.quick)
+            found, notes = found + carried, [*notes, note]
     if PIPELINES in parts:
         piped, note = pipe(effort, options.quick)
         found, notes = found + piped, [*notes, note]

@@ -61,7 +61,7 @@ def test_a_quick_run_ends_in_time_with_one_json_object(main: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root")
-@pytest.mark.parametrize("part", ["training", "aggregator", "pipelines", "nic-cut"])
+@pytest.mark.parametrize("part", ["training", "aggregator", "pipelines", "delegated", "nic-cut"])
 def test_a_part_of_sim_error_is_measured_and_simulated_alone(part: str) -> None:
     result = run(benchmark("sim-error"), "--part", part)
     assert result.returncode == 0, result.stderr

@@ -11,7 +11,14 @@ from benchmark_modules import modules_of
 def benchmark() -> Iterator[ModuleType]:
     """Provide the benchmark's modules by name."""
     with modules_of(
-        "sim-error", "cases", "predictions", "pipelines", "cuts", "results", "main"
+        "sim-error",
+        "cases",
+        "predictions",
+        "pipelines",
+        "delegated_cases",
+        "cuts",
+        "results",
+        "main",
     ) as found:
         yield found
 
@@ -47,6 +54,29 @@ def test_the_calibration_s_cells_are_not_judged(benchmark: ModuleType) -> None:
     assert len({str(each) for each in pipelines.PIPELINES}) == 2 * 2 * 4
     assert cuts.FITTED not in cuts.CUTS
     assert {cut.cell.hosts for cut in cuts.CUTS} == {4}
+    delegated = benchmark.delegated_cases
+    assert delegated.FITTED not in delegated.DELEGATED
+    placements = {each.hosts for each in delegated.DELEGATED}
+    assert placements == {(0, 1, 0, 1), (0, 0, 1, 1), (0, 1, 2, 3)}
+    assert len({str(each) for each in delegated.DELEGATED}) == 3 * 2 * 2
+
+
+def test_the_further_time_of_a_copy_is_found_and_ranks_of_a_host_share_its_nic(
+    benchmark: ModuleType,
+) -> None:
+    cases = benchmark.delegated_cases
+    real = benchmark.predictions.Calibration(rate_bps=200 * 10**6, latency_ps=10**8)
+    measured_s = cases.simulated_ps(cases.FITTED, real, 123_456_789) / 1e12
+    assert cases.found_copy_ps([[measured_s]], real) == pytest.approx(123_456_789, abs=2)
+
+    def simulated_ms(hosts: tuple[int, ...]) -> float:
+        case = cases.Delegated(schedule="1f1b", hosts=hosts)
+        return cases.simulated_ps(case, real, 0) / 1e9
+
+    # A message takes a NIC 11 ms, and a microbatch 30 ms of each stage: where three of a NIC's
+    # messages belong to a microbatch, the NIC is the bottleneck; within a host there is none.
+    assert simulated_ms((0, 0, 0, 0)) < simulated_ms((0, 0, 1, 1)) < simulated_ms((0, 1, 2, 3))
+    assert simulated_ms((0, 1, 0, 1)) > simulated_ms((0, 1, 2, 3))
 
 
 def test_an_error_is_that_of_the_simulated_time_beside_the_repeatability(
