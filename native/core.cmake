@@ -17,6 +17,11 @@ set(flags_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mf16c)
 add_library(slackline_core STATIC ${core_sources})
 target_link_libraries(slackline_core PUBLIC slackline_options Threads::Threads)
 target_compile_options(slackline_core PRIVATE ${slackline_sanitized})
+if(sanitizers)
+  # Eight sources are compiled as one, in two fifths of the time. The plain build compiles each alone, so that a missing
+  # #include is found. The tests' own sources stay alone: a constant of one would hide that of a header from the next.
+  set_target_properties(slackline_core PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+endif()
 if(NOT APPLE)
   target_link_libraries(slackline_core PUBLIC rt)
 endif()

@@ -11,12 +11,6 @@ namespace slackline::test {
 namespace {
 
 // Return options with 64 KiB segments, which divide a chunk into many segments even in short tests.
-EngineOptions short_segments() {
-  EngineOptions options = small_engine();
-  options.wire_segment_bytes = options.memory_segment_bytes = 64u << 10;
-  return options;
-}
-
 constexpr std::size_t kSizes[] = {0, 1, 15, 17, 1000, 2049, 20'000, 100'003, 400'000};
 
 void check_all_sizes(Ranks& ranks, const Plan& plan, bool in_place, bool blocking) {

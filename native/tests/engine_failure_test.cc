@@ -9,12 +9,6 @@
 namespace slackline::test {
 namespace {
 
-EngineOptions short_segments() {
-  EngineOptions options = small_engine();
-  options.wire_segment_bytes = options.memory_segment_bytes = 64u << 10;
-  return options;
-}
-
 bool says(const std::shared_ptr<Request>& request, const char* words) {
   return request->failure.message.find(words) != std::string::npos;
 }

@@ -35,6 +35,12 @@ inline EngineOptions small_engine() {
   return options;
 }
 
+inline EngineOptions short_segments() {
+  EngineOptions options = small_engine();
+  options.wire_segment_bytes = options.memory_segment_bytes = 64u << 10;
+  return options;
+}
+
 // Return options of an engine without a progress thread, so that only the calling thread makes
 // progress.
 inline EngineOptions one_thread(std::size_t arena_bytes) {

@@ -17,6 +17,11 @@ namespace slackline::kernels {
 // average. All other functions require a supported pair and do nothing when given another.
 bool supported(wire::DType dtype, wire::ReduceOp op) noexcept;
 
+// Return whether the type is a 16-bit float, whose partial sums may travel as fp32.
+inline bool half(wire::DType dtype) noexcept {
+  return dtype == wire::DType::kFloat16 || dtype == wire::DType::kBfloat16;
+}
+
 // Reduce n sources into each target: targets[*][i] = round(((s0[i] op s1[i]) op s2[i] ...)), for i
 // in [0, count).
 //

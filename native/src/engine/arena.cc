@@ -22,7 +22,7 @@
 namespace slackline {
 namespace {
 
-constexpr std::size_t kLine = 64;
+constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
@@ -76,12 +76,12 @@ Arena::~Arena() {
 void Arena::leave_to_parent() { close_once(fd_); }
 
 std::size_t Arena::rounded(std::size_t bytes) {
-  return round_up(bytes == 0 ? 1 : bytes, bytes >= kPage ? kPage : kLine);
+  return round_up(bytes == 0 ? 1 : bytes, bytes >= kPage ? kPage : kCacheLine);
 }
 
 std::byte* Arena::allocate(std::size_t bytes) {
   if (bytes > capacity_) return nullptr;
-  const std::size_t unit = bytes >= kHugePage ? kHugePage : bytes >= kPage ? kPage : kLine;
+  const std::size_t unit = bytes >= kHugePage ? kHugePage : bytes >= kPage ? kPage : kCacheLine;
   std::unique_lock lock(mutex_);
   for (;;) {
     std::byte* memory = take_room(rounded(bytes), unit);

@@ -16,15 +16,11 @@ namespace slackline {
 namespace {
 
 constexpr std::size_t kSmallestPipelinedSegment = 16u << 10;
-constexpr std::uint64_t kStreamFrom = 4u << 20;
+constexpr std::uint64_t kStreamCopiesFrom = 4u << 20;
 
 bool reduces(wire::Collective c) {
   return c == wire::Collective::kAllReduce || c == wire::Collective::kReduceScatter ||
          c == wire::Collective::kReduce;
-}
-
-bool half(wire::DType dtype) {
-  return dtype == wire::DType::kFloat16 || dtype == wire::DType::kBfloat16;
 }
 
 std::shared_ptr<const Program> point_to_point(const Group& group, bool receives, int peer) {
@@ -76,7 +72,7 @@ void settle(const Request& request, const Chunk* chunk, std::byte* source, std::
   const bool written = chunk != nullptr && chunk->step_list->writes;
   if (written || source == nullptr || target == nullptr || source == target) return;
   const std::size_t bytes = count * request.item_size;
-  kernels::copy(target, source, bytes, bytes >= kStreamFrom);
+  kernels::copy(target, source, bytes, bytes >= kStreamCopiesFrom);
 }
 
 }  // namespace
@@ -150,7 +146,7 @@ std::shared_ptr<Request> Builder::build(Group& group, const Operation& operation
 
 bool Builder::widens(const Request& request) {
   return request.program && reduces(request.collective) && request.group->rank_order &&
-         half(request.dtype) && request.program->adds;
+         kernels::half(request.dtype) && request.program->adds;
 }
 
 void Builder::divide(Request& request, const Operation& operation) try {

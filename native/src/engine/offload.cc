@@ -15,10 +15,6 @@
 namespace slackline {
 namespace {
 
-bool half(wire::DType dtype) {
-  return dtype == wire::DType::kFloat16 || dtype == wire::DType::kBfloat16;
-}
-
 void divide(const Request& request, std::byte* values, std::size_t count, int divisor) {
   const void* source = values;
   void* target = values;
@@ -40,9 +36,9 @@ void divide(const Request& request, std::byte* values, std::size_t count, int di
 // groups the engine rounds differently.
 bool Offload::adds(const Group& group, wire::DType dtype, wire::ReduceOp op) {
   if (op == wire::ReduceOp::kAvg) return dtype == wire::DType::kFloat32;
-  if (half(dtype) && !group.rank_order) return false;
+  if (kernels::half(dtype) && !group.rank_order) return false;
   return op == wire::ReduceOp::kSum &&
-         (dtype == wire::DType::kFloat32 || dtype == wire::DType::kInt32 || half(dtype));
+         (dtype == wire::DType::kFloat32 || dtype == wire::DType::kInt32 || kernels::half(dtype));
 }
 
 // In a ring, no device knows of a chunk until the first device at or after the chunk's starting

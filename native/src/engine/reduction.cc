@@ -12,7 +12,7 @@ namespace slackline {
 namespace {
 
 // Operations of at least this size store their results past the cache.
-constexpr std::uint64_t kStreamFrom = 8u << 20;
+constexpr std::uint64_t kStreamSumsFrom = 8u << 20;
 
 }  // namespace
 
@@ -27,7 +27,7 @@ void Executor::consume(Request& request, Chunk& chunk, std::uint32_t segment,
     // The peer stored the result into memory of this rank: a staging slot, or the target itself.
     if (s.slot >= 0)
       kernels::copy(chunk.target + first * request.item_size, uses_.memory.slot(s.slot), bytes,
-                    request.total >= kStreamFrom);
+                    request.total >= kStreamSumsFrom);
     PeerFlow& flow = request.flows[pending->peer];
     if (flow.lent > 0) --flow.lent;
     slot_is_free = s.readers > 0 && --s.readers == 0;
@@ -37,7 +37,7 @@ void Executor::consume(Request& request, Chunk& chunk, std::uint32_t segment,
     std::byte* target = chunk.target + first * request.item_size;
     const bool read_again = s.position + 1u < chunk.step_list->steps.size();
     if (pending->data != target)
-      kernels::copy(target, pending->data, bytes, request.total >= kStreamFrom && !read_again);
+      kernels::copy(target, pending->data, bytes, request.total >= kStreamSumsFrom && !read_again);
   } else if (elements > 0) {
     add(request, chunk, segment, *pending, step);
   }
@@ -128,7 +128,7 @@ void Executor::reduce_all(Request& request, std::uint32_t chunk_index, std::uint
   } else if (elements > 0) {
     kernels::reduce(request.dtype, request.op, sources.data(), static_cast<int>(sources.size()),
                     targets.data(), static_cast<int>(targets.size()), elements, request.divisor,
-                    request.total >= kStreamFrom && !read_again);
+                    request.total >= kStreamSumsFrom && !read_again);
   }
   bytes_reduced_ += elements * request.item_size * sources.size();
   PendingPayload** link = &s.first;

@@ -13,16 +13,16 @@
 namespace slackline {
 namespace {
 
-constexpr std::int64_t kMs = 1'000'000;
+constexpr std::int64_t kMillisecond = 1'000'000;
 // Time after which a silent rail is closed. TCP retries a silent path at ever longer intervals, so
 // a new connection notices a restored path sooner.
-constexpr std::int64_t kLostNs = 1000 * kMs;
+constexpr std::int64_t kLostNs = 1000 * kMillisecond;
 constexpr std::int64_t kLostRoundTrips = 20;
-constexpr std::int64_t kWatchNs = 10 * kMs;
-constexpr std::int64_t kAliveNs = 1000 * kMs;
+constexpr std::int64_t kWatchRailsNs = 10 * kMillisecond;
+constexpr std::int64_t kAliveNs = 1000 * kMillisecond;
 
 std::string seconds(std::int64_t ns) {
-  const std::int64_t tenths = (ns + 50 * kMs) / (100 * kMs);
+  const std::int64_t tenths = (ns + 50 * kMillisecond) / (100 * kMillisecond);
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
 }
 
@@ -261,7 +261,7 @@ std::int64_t WirePort::due_ns(bool probing) const {
     if (rail->state == RailState::kSuspect || waiting)
       due = std::min(due, now + uses_.links.watch().probe_pause_ns());
     const bool several = rails.size() > 1 && rail->last.in_flight;
-    if (several || rail->was_busy) due = std::min(due, now + kWatchNs);
+    if (several || rail->was_busy) due = std::min(due, now + kWatchRailsNs);
     due = std::min(due, rail->wire->due_ns());
   }
   return due;

@@ -8,7 +8,6 @@
 namespace slackline {
 namespace {
 
-constexpr double kLeastPackets = 2;
 constexpr double kFirstPackets = 16;
 constexpr double kFirstBytes = 64 << 10;
 constexpr double kMostBytes = 8 << 20;

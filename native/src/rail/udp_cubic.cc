@@ -10,7 +10,6 @@ namespace {
 constexpr double kC = 0.4;     // packets per second to the third
 constexpr double kBeta = 0.7;  // of the window after a reduction
 constexpr double kAlpha = 3 * (1 - kBeta) / (1 + kBeta);
-constexpr double kLeastPackets = 2;
 // A window in a hurry falls and grows like those of this many connections together. Two connections
 // of CUBIC that begin one after the other still share 4 : 1 after 70 s with a queue of 200 ms.
 constexpr double kHurry = 3;

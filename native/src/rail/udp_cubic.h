@@ -7,6 +7,9 @@
 
 namespace slackline {
 
+// The smallest window that a loss leaves, in packets.
+inline constexpr double kLeastPackets = 2;
+
 class UdpCubic {
  public:
   // Begin with a window of this many packets, which grows by half in each round trip until

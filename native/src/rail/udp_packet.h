@@ -40,6 +40,7 @@ namespace slackline {
 
 enum class UdpKind : std::uint8_t { kData = 1, kSkip = 2, kAck = 3, kClose = 4 };
 
+inline constexpr std::uint32_t kHeader = sizeof(wire::Header);  // of a frame
 inline constexpr std::uint8_t kUdpMagic = 0xD5;
 
 struct UdpHeader {

@@ -5,11 +5,6 @@
 #include <utility>
 
 namespace slackline {
-namespace {
-
-constexpr std::uint32_t kHeader = sizeof(wire::Header);
-
-}  // namespace
 
 bool UdpReceiver::well_formed(const UdpHeader& packet, std::size_t bytes) const {
   return packet.unit >= kUdpMinUnit && packet.unit <= kUdpMaxPacket && packet.total >= kHeader &&

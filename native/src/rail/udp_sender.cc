@@ -6,7 +6,6 @@
 namespace slackline {
 namespace {
 
-constexpr std::uint32_t kHeader = sizeof(wire::Header);
 // Limit of packets in flight. An ACK reports only the most recent kUdpMapBits packets.
 constexpr std::size_t kMostInFlight = kUdpMapBits * 3 / 4;
 constexpr std::uint64_t kFirstPeerWindow = 256u << 10;  // used until the peer sends its window
