@@ -8,7 +8,7 @@ PYTEST = $(BIN)/pytest -q -n $(JOBS) --dist worksteal
 CMAKE := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cmake
 
 NATIVE := CMakeLists.txt $(shell find native -name '*.cc' -o -name '*.h' -o -name '*.cmake')
-FORMATTED := $(filter %.cc %.h,$(NATIVE)) $(addprefix src/slackline/circuit/simulate/,harness.cc dma.h packets.h)
+FORMATTED := $(filter %.cc %.h,$(NATIVE)) $(addprefix src/slackline/circuit/simulate/,harness.cc dma.h model.h packets.h)
 FOLDERS := $(wildcard src tests examples benchmarks)
 RANKS ?= 4
 JOBS ?= 4

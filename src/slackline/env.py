@@ -27,6 +27,7 @@ __all__ = [
     "SERVED",
     "Environment",
     "cache_folder",
+    "circuit_trace",
     "container_variables",
     "kernel_variables",
     "parse_circuit",
@@ -158,6 +159,9 @@ class Environment:
     """The sizes of the simulated circuit or of its twin (Python model):
     "lanes=1,slots=2,payload=128".
     """
+    circuit_trace: tuple[Path, range] | None = None
+    """The file that the wires of each simulated circuit are written to, with the cycles to write:
+    "nic.vcd", or "nic.vcd@1000-2000", where the last cycle counts."""
     aggregator: str | None = None
     """The address at which an aggregation node (`slackline aggregate`) listens: "10.0.0.9:7000"."""
     rails: tuple[str, ...] | None = None
@@ -264,6 +268,16 @@ def serves(source: Mapping[str, str] | None = None) -> str | None:
     return Environment.read({variable: given.get(variable, "")}).as_
 
 
+def circuit_trace(source: Mapping[str, str] | None = None) -> tuple[Path, range] | None:
+    """Return the file and the cycles of SLACKLINE_CIRCUIT_TRACE; None without the variable.
+
+    The function reads no other variable, so that a simulation outside of a job needs none of them.
+    """
+    given = os.environ if source is None else source
+    variable = _PREFIX + "CIRCUIT_TRACE"
+    return Environment.read({variable: given.get(variable, "")}).circuit_trace
+
+
 def _parse(variable: str, text: str) -> object:
     try:
         return _PARSERS[variable.removeprefix(_PREFIX).lower()](text)
@@ -360,14 +374,30 @@ def _entries(text: str) -> int:
 
 def _steps(text: str) -> range:
     """Parse "all", "40", and "40-60", where the last step counts."""
-    if text == "all":
-        return range(sys.maxsize)
+    found = range(sys.maxsize) if text == "all" else _numbers(text)
+    if found is None:
+        raise UsageError(f'recorded steps must be "all", a step or FIRST-LAST, not {text!r}')
+    return found
+
+
+def _numbers(text: str) -> range | None:
+    """Parse "40" and "40-60", where the last number counts; return None for any other text."""
     first, _, last = text.partition("-")
     last = last or first
     digits = all(each.isascii() and each.isdigit() and len(each) < 16 for each in (first, last))
     if not digits or int(first) > int(last):
-        raise UsageError(f'recorded steps must be "all", a step or FIRST-LAST, not {text!r}')
+        return None
     return range(int(first), int(last) + 1)
+
+
+def _traced(text: str) -> tuple[Path, range]:
+    """Parse "nic.vcd" and "nic.vcd@1000-2000", where the last cycle counts."""
+    name, at, asked = text.rpartition("@")
+    cycles = _numbers(asked) if at else range(sys.maxsize)
+    file = name if at else text
+    if cycles is None or not file.endswith(".vcd"):
+        raise UsageError(f"a trace must be FILE.vcd or FILE.vcd@FIRST-LAST, not {text!r}")
+    return Path(file), cycles
 
 
 def _delegation(text: str) -> str:
@@ -402,6 +432,7 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "nic": _one_of("a nic", NICS),
     "nic_check": _nic_check,
     "circuit": _circuit,
+    "circuit_trace": _traced,
     "aggregator": str,
     "rails": _rails,
     "timeout": _timeout,

@@ -28,6 +28,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         "SLACKLINE_NIC": "twin",
         "SLACKLINE_NIC_CHECK": "100",
         "SLACKLINE_CIRCUIT": "lanes=1,payload=128",
+        "SLACKLINE_CIRCUIT_TRACE": "build/nic.vcd@100-200",
         "SLACKLINE_AGGREGATOR": "10.0.0.9:7000",
         "SLACKLINE_RAILS": "tcp,shm",
         "SLACKLINE_TIMEOUT": "1.5s",
@@ -61,6 +62,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         nic="twin",
         nic_check=100,
         circuit="lanes=1,payload=128",
+        circuit_trace=(Path("build/nic.vcd"), range(100, 201)),
         aggregator="10.0.0.9:7000",
         rails=("tcp", "shm"),
         timeout=timedelta(seconds=1.5),
@@ -121,13 +123,13 @@ WRONG = {
     ("SLACKLINE_ODER", "rank"): (
         "SLACKLINE_ODER is not a variable of slackline; the variables are SLACKLINE_ORDER, "
         "SLACKLINE_PLAN, SLACKLINE_SHARES, SLACKLINE_NIC, SLACKLINE_NIC_CHECK, SLACKLINE_CIRCUIT, "
-        "SLACKLINE_AGGREGATOR, SLACKLINE_RAILS, SLACKLINE_TIMEOUT, SLACKLINE_SEGMENT, "
-        "SLACKLINE_ARENA, SLACKLINE_INTERFACE, SLACKLINE_LISTEN, SLACKLINE_CONGESTION, "
-        "SLACKLINE_TLS, SLACKLINE_KEY, SLACKLINE_FAULTS, SLACKLINE_LOG, SLACKLINE_TELEMETRY, "
-        "SLACKLINE_REPORTS, SLACKLINE_LAUNCHER, SLACKLINE_HANG, SLACKLINE_TELEMETRY_LIMIT, "
-        "SLACKLINE_FLIGHT_RECORDER, SLACKLINE_FLIGHT_RECORDER_ENTRIES, SLACKLINE_GROUP_BYTES, "
-        "SLACKLINE_TENSOR_HASHES, SLACKLINE_SCHEDULE, SLACKLINE_SCHEDULE_MEMORY, "
-        "SLACKLINE_DELEGATION, SLACKLINE_AS"
+        "SLACKLINE_CIRCUIT_TRACE, SLACKLINE_AGGREGATOR, SLACKLINE_RAILS, SLACKLINE_TIMEOUT, "
+        "SLACKLINE_SEGMENT, SLACKLINE_ARENA, SLACKLINE_INTERFACE, SLACKLINE_LISTEN, "
+        "SLACKLINE_CONGESTION, SLACKLINE_TLS, SLACKLINE_KEY, SLACKLINE_FAULTS, SLACKLINE_LOG, "
+        "SLACKLINE_TELEMETRY, SLACKLINE_REPORTS, SLACKLINE_LAUNCHER, SLACKLINE_HANG, "
+        "SLACKLINE_TELEMETRY_LIMIT, SLACKLINE_FLIGHT_RECORDER, SLACKLINE_FLIGHT_RECORDER_ENTRIES, "
+        "SLACKLINE_GROUP_BYTES, SLACKLINE_TENSOR_HASHES, SLACKLINE_SCHEDULE, "
+        "SLACKLINE_SCHEDULE_MEMORY, SLACKLINE_DELEGATION, SLACKLINE_AS"
     ),
     ("SLACKLINE_TENSOR_HASHES", "60-40"): (
         "SLACKLINE_TENSOR_HASHES: recorded steps must be \"all\", a step or FIRST-LAST, not '60-40'"
@@ -161,6 +163,13 @@ WRONG = {
     ),
     ("SLACKLINE_CIRCUIT", "payload=1KiB"): (
         "SLACKLINE_CIRCUIT: a circuit's payload must be a whole number, not '1KiB'"
+    ),
+    ("SLACKLINE_CIRCUIT_TRACE", "nic.fst"): (
+        "SLACKLINE_CIRCUIT_TRACE: a trace must be FILE.vcd or FILE.vcd@FIRST-LAST, not 'nic.fst'"
+    ),
+    ("SLACKLINE_CIRCUIT_TRACE", "nic.vcd@9-8"): (
+        "SLACKLINE_CIRCUIT_TRACE: a trace must be FILE.vcd or FILE.vcd@FIRST-LAST, not "
+        "'nic.vcd@9-8'"
     ),
     ("SLACKLINE_RAILS", "shm,rdma"): (
         "SLACKLINE_RAILS: a rail must be one of shm, tcp, udp, not 'rdma'"

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from slackline.circuit.ring import QueuedRingNic, RingNic
     from slackline.circuit.simulate import (
         Simulation,
+        Trace,
         Verilog,
         built,
         cached_ethernet_node,
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
         mtu_of,
         packet_socket,
         parse_mac,
+        prepare,
     )
     from slackline.circuit.twins import NodeTwin, RegisterTwin
 
@@ -133,6 +135,7 @@ __all__ = [
     "RingPlace",
     "RingTwin",
     "Simulation",
+    "Trace",
     "Verilog",
     "Widen",
     "built",
@@ -155,6 +158,7 @@ __all__ = [
     "packet_of",
     "packet_socket",
     "parse_mac",
+    "prepare",
     "register_table",
     "resources",
     "resources_added_up",
@@ -207,6 +211,7 @@ _PACKAGES = {
     "twins": ("NodeTwin", "RegisterTwin"),
     "simulate": (
         "Simulation",
+        "Trace",
         "Verilog",
         "built",
         "convert",
@@ -220,6 +225,7 @@ _PACKAGES = {
         "mtu_of",
         "packet_socket",
         "parse_mac",
+        "prepare",
     ),
     "measure": (
         "FAMILIES",

@@ -18,8 +18,14 @@ from slackline.errors import UsageError
 __all__ = ["build", "built", "missing_tools"]
 
 _HARNESS = Path(__file__).with_name("harness.cc")
-_SUPPORT = (_HARNESS, _HARNESS.with_name("dma.h"), _HARNESS.with_name("packets.h"))
-_VERILATOR = ("--cc", "-O3", "--x-assign", "0", "--x-initial", "0", "--no-timing", "-Wno-fatal")
+_SUPPORT = (_HARNESS, *(_HARNESS.with_name(f"{name}.h") for name in ("dma", "model", "packets")))
+_VERILATOR = (
+    *("--cc", "-O3", "--x-assign", "0", "--x-initial", "0", "--no-timing", "-Wno-fatal"),
+    "--savable",
+)
+_TRACED = ("--trace",)
+"""The options with which Verilator makes a model that can write a VCD file. Such a model takes
+twice as long to compile."""
 _CXX = ("-std=c++20", "-fPIC", "-pthread")
 _LEVEL = "-Og"
 """The optimisation level of the code that runs in every cycle. Compared with -O2, a ring NIC is
@@ -58,16 +64,16 @@ def missing_tools() -> str | None:
     return None
 
 
-def build(verilog: Verilog) -> Path:
+def build(verilog: Verilog, *, traced: bool = False) -> Path:
     """Return the path of the circuit's shared library in the user's cache; build it if missing.
 
-    A build takes seconds to a minute. The file is named after a hash of the Verilog, the harness
-    and Verilator's version. Raises UsageError when a tool is missing, and when a tool refuses the
-    circuit, with the tool's own words.
+    A build takes seconds to a minute. The library can write traces if `traced`. The file is named
+    after a hash of the Verilog, the harness, Verilator's version and options. Raises UsageError
+    when a tool is missing, and when a tool refuses the circuit, with the tool's own words.
     """
     if missing := missing_tools():
         raise UsageError(f"circuits cannot be simulated here: {missing}")
-    toolchain = _toolchain()
+    toolchain = _toolchain(traced)
     library = _library(verilog, toolchain)
     folder = library.parent
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +83,7 @@ def build(verilog: Verilog) -> Path:
         if not library.exists():
             with tempfile.TemporaryDirectory(dir=folder, prefix="building-") as scratch:
                 support = folder / f"verilator-{_hash(*toolchain)}.o"
-                _build(verilog, Path(scratch), support)
+                _build(verilog, Path(scratch), support, traced)
                 os.replace(Path(scratch) / "circuit.so", library)
     return library
 
@@ -86,11 +92,15 @@ def built(verilog: Verilog) -> bool:
     """Return whether the user's cache has the circuit's shared library."""
     if missing_tools():
         return False
-    return _library(verilog, _toolchain()).exists()
+    return _library(verilog, _toolchain(traced=False)).exists()
 
 
-def _toolchain() -> tuple[str, ...]:
-    return (_run(["verilator", "--version"]), *_VERILATOR, *_CXX, _LEVEL)
+def _toolchain(traced: bool) -> tuple[str, ...]:
+    return (_run(["verilator", "--version"]), *_options(traced), *_CXX, _LEVEL)
+
+
+def _options(traced: bool) -> tuple[str, ...]:
+    return (*_VERILATOR, *_TRACED) if traced else _VERILATOR
 
 
 def _library(verilog: Verilog, toolchain: tuple[str, ...]) -> Path:
@@ -108,11 +118,11 @@ def _hash(*parts: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
-def _build(verilog: Verilog, scratch: Path, support: Path) -> None:
+def _build(verilog: Verilog, scratch: Path, support: Path, traced: bool) -> None:
     (scratch / f"{verilog.name}.v").write_text(_without_zeros(verilog.text))
-    (scratch / "circuit.h").write_text(_header(verilog))
+    (scratch / "circuit.h").write_text(_header(verilog, traced))
     top = ["--top-module", verilog.name, "--prefix", "Vcircuit", "-Mdir", str(scratch)]
-    _run(["verilator", *_VERILATOR, *top, str(scratch / f"{verilog.name}.v")])
+    _run(["verilator", *_options(traced), *top, str(scratch / f"{verilog.name}.v")])
     root = Path(_variable("VERILATOR_ROOT")) / "include"
     # Code that runs once in a simulation is not worth the time of an optimising compiler.
     models = sorted(scratch.glob("Vcircuit*.cpp"))
@@ -123,7 +133,8 @@ def _build(verilog: Verilog, scratch: Path, support: Path) -> None:
     level = _level(verilog)
     units += [(f"fast{k}", level, each) for k, each in enumerate(shares)]
     if not support.exists():
-        names = ("verilated.cpp", "verilated_threads.cpp")
+        names = ["verilated.cpp", "verilated_threads.cpp", "verilated_save.cpp"]
+        names += ["verilated_vcd_c.cpp"] if traced else []
         units.append(("support", _LEVEL, [root / name for name in names if (root / name).exists()]))
     made = {name: scratch / f"unit_{name}.o" for name, _, _ in units}
     run_all([_compilation(scratch, root, *unit) for unit in units], _CORES)
@@ -190,7 +201,7 @@ def _run(command: list[str]) -> str:
     return run_all([command], 1)[0]
 
 
-def _header(verilog: Verilog) -> str:
+def _header(verilog: Verilog, traced: bool) -> str:
     """Return the text of circuit.h, which tells the harness where the model keeps its wires."""
     ports = {port.name: port for port in verilog.ports}
     lines = [
@@ -198,6 +209,7 @@ def _header(verilog: Verilog) -> str:
         "#include <vector>",
         '#include "Vcircuit.h"',
         "#define MODEL Vcircuit",
+        *(["#define SLACKLINE_TRACED"] if traced else []),
         "struct Wires { void* payload; std::size_t bytes; CData* valid; CData* ready; };",
         "struct Bus { SData* address; CData* write; IData* write_data; IData* read_data; };",
     ]

@@ -10,22 +10,33 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from slackline.circuit.registers import Register
 from slackline.circuit.simulate._build import build, stream_payloads
+from slackline.circuit.simulate._trace import Trace, trace_of_environment
 from slackline.circuit.simulate._verilog import Verilog
+from slackline.env import circuit_trace
 from slackline.errors import InternalError, TimeoutError, UsageError
 from slackline.wire import FIELDS, HEADER_BYTES, decode
 
-__all__ = ["Beats", "PacketCounts", "Simulation"]
+__all__ = ["Beats", "PacketCounts", "Simulation", "prepare"]
 
 Beats = npt.NDArray[np.uint8]
 """An array of beats: each row has the bytes of one beat."""
 
 _LENGTH = next(slice(f.offset, f.offset + f.width) for f in FIELDS if f.name == "length")
+_UNFINISHED = -1
+"""The answer of a call that returned so that this process can heed a signal."""
 _U8 = ctypes.POINTER(ctypes.c_uint8)
+_U32 = ctypes.POINTER(ctypes.c_uint32)
 _U64 = ctypes.POINTER(ctypes.c_uint64)
 _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "open": (ctypes.c_void_p, []),
     "close": (None, [ctypes.c_void_p]),
+    "trace": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64],
+    ),
+    "reset": (None, [ctypes.c_void_p]),
     "push": (None, [ctypes.c_void_p, ctypes.c_uint32, _U8, ctypes.c_size_t]),
     "send_frame": (
         None,
@@ -45,9 +56,16 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         None,
         [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64],
     ),
+    "hold": (
+        None,
+        [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64],
+    ),
     "step": (ctypes.c_uint64, [ctypes.c_void_p, ctypes.c_uint64]),
     "run": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_uint64]),
-    "settle": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64]),
+    "settle": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64],
+    ),
     "lend": (None, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int]),
     "take_back": (None, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int]),
     "latency": (None, [ctypes.c_void_p, ctypes.c_uint64]),
@@ -66,6 +84,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "read": (ctypes.c_uint32, [ctypes.c_void_p, ctypes.c_uint32]),
     "write": (None, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32]),
+    "snapshot": (None, [ctypes.c_void_p, _U32, ctypes.c_size_t, _U32]),
 }
 
 
@@ -93,8 +112,15 @@ class Simulation:
     not thread-safe.
     """
 
-    def __init__(self, verilog: Verilog) -> None:
-        library = ctypes.CDLL(str(build(verilog)))
+    def __init__(self, verilog: Verilog, *, trace: Trace | None = None) -> None:
+        """Open the circuit, and write the cycles of `trace` to its file.
+
+        Without `trace`, the variable SLACKLINE_CIRCUIT_TRACE may ask for a file. A circuit that is
+        traced for the first time is compiled once more, with code that writes traces. Raises
+        UsageError if the file cannot be written.
+        """
+        trace = trace or trace_of_environment(verilog.name)
+        library = ctypes.CDLL(str(build(verilog, traced=trace is not None)))
         self._calls: dict[str, Any] = {}
         for name, (result, arguments) in _PROTOTYPES.items():
             call = getattr(library, f"slackline_circuit_{name}")
@@ -107,6 +133,18 @@ class Simulation:
         self._has_bus = any(port.name == "bus__address" for port in verilog.ports)
         self._begun: dict[int, tuple[Beats, npt.NDArray[np.uint64]]] = {}
         self._handle: int | None = self._calls["open"]()
+        if trace is not None:
+            try:
+                self._trace(trace)
+            except BaseException:
+                self.close()
+                raise
+
+    def _trace(self, trace: Trace) -> None:
+        trace.file.parent.mkdir(parents=True, exist_ok=True)
+        cycles = (trace.cycles.start, trace.cycles.stop)
+        if not self._call("trace", os.fsencode(trace.file), *cycles):
+            raise UsageError(f"the trace {trace.file} cannot be written: name another file")
 
     def close(self) -> None:
         """Free the model; a second call does nothing."""
@@ -192,16 +230,44 @@ class Simulation:
             raise UsageError(f"a share must be at least 0 and less than 1, not {share}")
         self._call("stall", output, stream, round(share * 65536), seed)
 
+    def hold(self, stream: int, cycles: range, *, output: bool = False) -> None:
+        """Hold `valid` of an input, or `ready` of an output, low in these cycles.
+
+        A beat that was offered before stays offered until the circuit takes it.
+        """
+        self._check(stream, output=output)
+        self._call("hold", output, stream, cycles.start, cycles.stop)
+
+    def reset(self) -> None:
+        """Reset the circuit once more, for four cycles, as a pin of a board would.
+
+        All beats that wait at inputs, and those of outputs that were not pulled, are forgotten.
+        Holds, stalls and lent memory stay as they are.
+        """
+        self._call("reset")
+        self._begun.clear()
+
     def step(self, cycles: int) -> int:
         """Run for `cycles` cycles; return the number of the next cycle."""
-        return int(self._call("step", cycles))
+        end = self._cycle + cycles
+        # A call returns after a tenth of a second, so that Ctrl-C has its effect.
+        while self._call("step", end) < end:
+            pass
+        return end
+
+    @property
+    def _cycle(self) -> int:
+        return int(self._call("step", 0))
 
     def run(self, count: int, *, cycles: int, frames: bool = False) -> None:
         """Run until every output has `count` beats to pull or, with `frames`, `count` frames.
 
         Raises TimeoutError if that takes more than `cycles` cycles.
         """
-        if not self._call("run", count, frames, cycles):
+        end = self._cycle + cycles
+        while (ended := self._call("run", count, frames, end)) == _UNFINISHED:
+            pass
+        if not ended:
             what = "frames" if frames else "beats"
             raise TimeoutError(f"the circuit did not give {count} {what} in {cycles} cycles")
 
@@ -211,7 +277,9 @@ class Simulation:
         Raises TimeoutError if that takes more than `cycles` cycles, and InternalError when the
         circuit used memory that was not lent to it.
         """
-        settled = self._call("settle", quiet, cycles)
+        start = self._cycle
+        while (settled := self._call("settle", quiet, start, start + cycles)) == _UNFINISHED:
+            pass
         address = ctypes.c_uint64()
         if faults := int(self._call("faults", ctypes.byref(address))):
             raise InternalError(
@@ -256,6 +324,17 @@ class Simulation:
         self._check_bus()
         return int(self._call("read", address))
 
+    def snapshot(self, registers: Sequence[Register]) -> dict[str, int]:
+        """Return the values of registers, by name, all as they are in this cycle.
+
+        Time stands still: what the circuit does afterwards is the same as without the call.
+        """
+        self._check_bus()
+        addresses = (ctypes.c_uint32 * len(registers))(*(each.address for each in registers))
+        values = (ctypes.c_uint32 * len(registers))()
+        self._call("snapshot", addresses, len(registers), values)
+        return {each.name: value for each, value in zip(registers, values, strict=True)}
+
     def write(self, address: int, value: int) -> None:
         """Write the register at a byte address; takes two cycles."""
         self._check_bus()
@@ -275,3 +354,8 @@ class Simulation:
         if self._handle is None:
             raise UsageError("the simulation is closed")
         return self._calls[name](self._handle, *arguments)
+
+
+def prepare(verilog: Verilog) -> None:
+    """Compile the circuit now if it was not compiled yet, so that its simulations begin at once."""
+    build(verilog, traced=circuit_trace() is not None)

@@ -6,16 +6,16 @@
 // read_requests, read_data, write_requests and write_data are answered from this process's memory.
 // Nothing here is thread-safe: a handle belongs to one thread at a time.
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <deque>
-#include <memory>
 #include <vector>
 
 #include "circuit.h"
 #include "dma.h"
+#include "model.h"
 #include "packets.h"
-#include "verilated.h"
 
 double sc_time_stamp() { return 0; }
 
@@ -24,7 +24,13 @@ namespace {
 constexpr std::uint8_t kLast = 1;
 constexpr std::uint8_t kBad = 2;
 constexpr std::size_t kQueued = 1 << 22;  // bytes of packets that may wait before a port
-constexpr std::uint64_t kTurn = 64;       // cycles between two looks at the packet sockets
+constexpr std::uint64_t kTurn = 64;       // cycles between two looks at sockets or at the time
+constexpr std::chrono::milliseconds kCall(100);  // after which a call returns unfinished
+constexpr int kUnfinished = -1;
+
+using Clock = std::chrono::steady_clock;
+using Cycles =
+    std::pair<std::uint64_t, std::uint64_t>;  // the first cycle, and the one behind the last
 
 // A random choice of the cycles in which ready or valid is withheld: `numerator` of 65536.
 struct Stall {
@@ -40,6 +46,19 @@ struct Stall {
   }
 };
 
+// The cycles in which ready or valid is withheld.
+struct Held {
+  Stall stall;
+  std::vector<Cycles> ranges;
+
+  bool next(std::uint64_t cycle) {
+    const bool drawn = stall.next();
+    return drawn || std::any_of(ranges.begin(), ranges.end(), [&](const Cycles& range) {
+             return range.first <= cycle && cycle < range.second;
+           });
+  }
+};
+
 struct Input {
   Wires wires;
   std::vector<std::uint8_t> beats;  // the circuit has taken those before `taken`
@@ -47,7 +66,7 @@ struct Input {
   // Each pair is (beat, cycle): that beat and those behind it are not offered before that cycle.
   std::deque<std::pair<std::size_t, std::uint64_t>> releases;
   std::uint64_t not_before = 0;
-  Stall stall;
+  Held held;
   bool offered = false;  // a beat that is offered stays until it is taken
 
   std::size_t waiting() const { return beats.size() / wires.bytes - taken; }
@@ -59,6 +78,15 @@ struct Input {
     releases.clear();
     taken = 0;
   }
+
+  // Forget all beats, offered or not.
+  void empty() {
+    beats.clear();
+    releases.clear();
+    taken = 0;
+    not_before = 0;
+    offered = false;
+  }
 };
 
 struct Output {
@@ -67,15 +95,20 @@ struct Output {
   std::vector<std::uint64_t> cycles;  // the cycle in which each beat moved
   std::size_t given = 0;
   std::uint64_t frames = 0;  // whole frames that can be pulled
-  Stall stall;
+  Held held;
+
+  void empty() {
+    beats.clear();
+    cycles.clear();
+    given = 0;
+    frames = 0;
+  }
 };
 
 struct Circuit {
-  VerilatedContext context;
-  std::unique_ptr<MODEL> model = std::make_unique<MODEL>(&context);
+  Clocked model;
   std::vector<Input> inputs;
   std::vector<Output> outputs;
-  std::uint64_t cycle = 0;
   std::uint64_t moved = 0;  // the cycle after the last movement on any stream
   Dma dma;
   std::vector<PacketSocket> sockets;
@@ -87,13 +120,21 @@ struct Circuit {
     for (const Wires& wires : output_wires(*model)) outputs.push_back({.wires = wires});
   }
 
-  ~Circuit() { model->final(); }
+  std::uint64_t cycle() const { return model.cycle(); }
 
-  void edge() {
-    model->clk = 1;
-    model->eval();
-    model->clk = 0;
-    ++cycle;
+  // Reset the circuit, and forget all beats that are on their way in or out.
+  void reset() {
+    for (Input& in : inputs) {
+      in.empty();
+      *in.wires.valid = 0;
+    }
+    for (Output& out : outputs) {
+      out.empty();
+      *out.wires.ready = 0;
+    }
+    for (auto& packet : leaving) packet.clear();
+    dma.writes.clear();
+    model.reset();
   }
 
   void offer(Input& in) {
@@ -101,7 +142,7 @@ struct Circuit {
       in.not_before = in.releases.front().second;
       in.releases.pop_front();
     }
-    if (!in.offered && in.waiting() > 0 && cycle >= in.not_before && !in.stall.next()) {
+    if (!in.offered && in.waiting() > 0 && cycle() >= in.not_before && !in.held.next(cycle())) {
       std::memcpy(in.wires.payload, &in.beats[in.taken * in.wires.bytes], in.wires.bytes);
       in.offered = true;
     }
@@ -110,27 +151,26 @@ struct Circuit {
 
   void step() {
     for (Input& in : inputs) offer(in);
-    for (Output& out : outputs) *out.wires.ready = !out.stall.next();
-    model->clk = 0;
-    model->eval();
+    for (Output& out : outputs) *out.wires.ready = !out.held.next(cycle());
+    model.low();
     for (Input& in : inputs) {
       if (in.offered && *in.wires.ready) {
         ++in.taken;
         in.offered = false;
-        moved = cycle + 1;
+        moved = cycle() + 1;
       }
     }
     for (std::size_t k = 0; k < outputs.size(); ++k) {
       Output& out = outputs[k];
       if (!*out.wires.valid || !*out.wires.ready) continue;
-      moved = cycle + 1;
+      moved = cycle() + 1;
       const auto* data = static_cast<const std::uint8_t*>(out.wires.payload);
       if (serve(static_cast<int>(k), data)) continue;
       out.beats.insert(out.beats.end(), data, data + out.wires.bytes);
-      out.cycles.push_back(cycle);
+      out.cycles.push_back(cycle());
       out.frames += data[out.wires.bytes - 1] & kLast;
     }
-    edge();
+    model.edge();
   }
 
   // Handle a beat if `output` is one of the DMA streams; return false for any other output.
@@ -138,7 +178,7 @@ struct Circuit {
     if (output == kReadRequests) {
       Input& in = inputs[kReadData];
       in.tidy();
-      in.releases.emplace_back(in.beats.size() / in.wires.bytes, cycle + dma.latency);
+      in.releases.emplace_back(in.beats.size() / in.wires.bytes, cycle() + dma.latency);
       dma.read(Dma::parse(data), in.wires.bytes - 1, kLast, in.beats);
     } else if (output == kWriteRequests) {
       dma.ask_to_write(Dma::parse(data));
@@ -188,10 +228,24 @@ struct Circuit {
         }
         packet.clear();
       }
-      out.beats.clear();
-      out.cycles.clear();
-      out.frames = 0;
+      out.empty();
     }
+  }
+
+  // Run until `done()`, or until cycle `end`, or for about kCall; return 1, 0 or kUnfinished.
+  template <typename Done>
+  int until(std::uint64_t end, const Done& done) {
+    const auto over = Clock::now() + kCall;
+    for (std::uint64_t k = 1;; ++k) {
+      if (done()) return 1;
+      if (cycle() >= end) return 0;
+      if (k % kTurn == 0 && Clock::now() >= over) return kUnfinished;
+      step();
+    }
+  }
+
+  Held& held(int output, std::uint32_t stream) {
+    return output ? outputs[stream].held : inputs[stream].held;
   }
 
   bool waits() const {
@@ -209,16 +263,20 @@ extern "C" {
 // Return a new circuit after its reset, which the caller frees with slackline_circuit_close.
 void* slackline_circuit_open() {
   auto* circuit = new Circuit;
-  circuit->model->rst = 1;
-  for (int k = 0; k < 4; ++k) {
-    circuit->model->clk = 0;
-    circuit->model->eval();
-    circuit->edge();
-  }
-  circuit->model->rst = 0;
-  circuit->cycle = 0;
+  circuit->model.reset();
+  circuit->model.restart_count();
   return circuit;
 }
+
+// Write the wires in the cycles `first` to before `behind` to a VCD file; return 1 if the file is
+// open, and 0 if it cannot be opened or the circuit was compiled without traces.
+int slackline_circuit_trace(void* handle, const char* path, std::uint64_t first,
+                            std::uint64_t behind) {
+  return self(handle)->model.trace(path, first, behind);
+}
+
+// Reset the circuit once more, for four cycles, and forget all beats on their way in or out.
+void slackline_circuit_reset(void* handle) { self(handle)->reset(); }
 
 void slackline_circuit_close(void* handle) { delete self(handle); }
 
@@ -282,42 +340,42 @@ std::size_t slackline_circuit_ready(void* handle, std::uint32_t stream) {
 // Withhold valid of input `stream`, or ready of output `stream`, in `numerator` of 65536 cycles.
 void slackline_circuit_stall(void* handle, int output, std::uint32_t stream,
                              std::uint32_t numerator, std::uint64_t seed) {
-  Circuit& circuit = *self(handle);
-  Stall& stall = output ? circuit.outputs[stream].stall : circuit.inputs[stream].stall;
-  stall = {numerator, seed * 0x9E3779B97F4A7C15U | 1};
+  self(handle)->held(output, stream).stall = {numerator, seed * 0x9E3779B97F4A7C15U | 1};
 }
 
-// Run `cycles` cycles; return the number of the cycle after them.
-std::uint64_t slackline_circuit_step(void* handle, std::uint64_t cycles) {
-  Circuit& circuit = *self(handle);
-  for (std::uint64_t k = 0; k < cycles; ++k) circuit.step();
-  return circuit.cycle;
+// Withhold valid of input `stream`, or ready of output `stream`, from cycle `first` to before
+// `behind`.
+void slackline_circuit_hold(void* handle, int output, std::uint32_t stream, std::uint64_t first,
+                            std::uint64_t behind) {
+  self(handle)->held(output, stream).ranges.emplace_back(first, behind);
 }
 
-// Run until every output has `count` beats (with `frames`: whole frames) to be pulled, or for
-// `cycles` cycles. Return 1 if the outputs have them, else 0.
-int slackline_circuit_run(void* handle, std::uint64_t count, int frames, std::uint64_t cycles) {
+// Run until cycle `end`, or for about kCall; return the number of the next cycle.
+std::uint64_t slackline_circuit_step(void* handle, std::uint64_t end) {
+  Circuit& circuit = *self(handle);
+  circuit.until(end, [] { return false; });
+  return circuit.cycle();
+}
+
+// Run until every output has `count` beats (with `frames`: whole frames) to be pulled, or until
+// cycle `end`. Return 1 if the outputs have them, 0 if not, and kUnfinished after about kCall.
+int slackline_circuit_run(void* handle, std::uint64_t count, int frames, std::uint64_t end) {
   Circuit& circuit = *self(handle);
   const auto there = [&](const Output& out) {
     return (frames ? out.frames : out.cycles.size() - out.given) >= count;
   };
-  for (std::uint64_t k = 0;; ++k) {
-    if (std::all_of(circuit.outputs.begin(), circuit.outputs.end(), there)) return 1;
-    if (k == cycles) return 0;
-    circuit.step();
-  }
+  return circuit.until(
+      end, [&] { return std::all_of(circuit.outputs.begin(), circuit.outputs.end(), there); });
 }
 
-// Run until no stream has moved for `quiet` cycles and no input has beats left, or for `cycles`
-// cycles. Return 1 if that came about, else 0.
-int slackline_circuit_settle(void* handle, std::uint64_t quiet, std::uint64_t cycles) {
+// Run until no stream has moved for `quiet` cycles since cycle `start` and no input has beats left,
+// or until cycle `end`. Return 1 if that came about, 0 if not, and kUnfinished after about kCall.
+int slackline_circuit_settle(void* handle, std::uint64_t quiet, std::uint64_t start,
+                             std::uint64_t end) {
   Circuit& circuit = *self(handle);
-  const std::uint64_t start = circuit.cycle;
-  while (circuit.waits() || circuit.cycle < std::max(start, circuit.moved) + quiet) {
-    if (circuit.cycle == start + cycles) return 0;
-    circuit.step();
-  }
-  return 1;
+  return circuit.until(end, [&] {
+    return !circuit.waits() && circuit.cycle() >= std::max(start, circuit.moved) + quiet;
+  });
 }
 
 // Let the circuit read this memory, and write it if `writable`, from now on.
@@ -354,7 +412,6 @@ std::uint64_t slackline_circuit_faults(void* handle, std::uint64_t* address) {
 int slackline_circuit_serve(void* handle, const int* descriptors, std::size_t sockets,
                             std::uint64_t address, std::uint64_t quiet, std::uint64_t nanoseconds,
                             std::uint64_t* counts) {
-  using Clock = std::chrono::steady_clock;
   Circuit& circuit = *self(handle);
   if (circuit.sockets.empty()) {
     for (std::size_t k = 0; k < sockets; ++k) circuit.sockets.emplace_back(descriptors[k]);
@@ -368,7 +425,7 @@ int slackline_circuit_serve(void* handle, const int* descriptors, std::size_t so
   const auto ends = Clock::now() + std::chrono::nanoseconds(nanoseconds);
   int error = 0;
   while (Clock::now() < ends && error == 0) {
-    if (!circuit.waits() && circuit.cycle >= circuit.moved + quiet) {
+    if (!circuit.waits() && circuit.cycle() >= circuit.moved + quiet) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(ends - Clock::now());
       if (poll(readable.data(), readable.size(), static_cast<int>(left.count())) <= 0) break;
     }
@@ -387,7 +444,7 @@ int slackline_circuit_serve(void* handle, const int* descriptors, std::size_t so
     for (std::uint64_t k = 0; k < kTurn; ++k) circuit.step();
     circuit.depart();
   }
-  circuit.counts.cycles = circuit.cycle;
+  circuit.counts.cycles = circuit.cycle();
   std::memcpy(counts, &circuit.counts, sizeof circuit.counts);
   return error;
 }
@@ -400,6 +457,13 @@ std::uint32_t slackline_circuit_read(void* handle, std::uint32_t address) {
   circuit.step();
   circuit.step();
   return *bus.read_data;
+}
+
+// Store the registers at `count` byte addresses, as they are in this cycle, in `values`; no cycle
+// passes.
+void slackline_circuit_snapshot(void* handle, const std::uint32_t* addresses, std::size_t count,
+                                std::uint32_t* values) {
+  self(handle)->model.snapshot(addresses, count, values);
 }
 
 // Write the register at byte `address`; takes two cycles.

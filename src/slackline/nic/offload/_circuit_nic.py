@@ -68,7 +68,8 @@ class Devices:
         self._options = RingOptions(**{**_RING[kind], **asked})
         self._circuit_options = RingOptions(**{**_RING["circuit"], **asked})
         self._checks = self._opened_checks(check) if kind == "twin" else None
-        self._open(rank=0, size=2, epoch=1, plan=1).close()
+        if kind == "circuit":
+            _prepare_ring(self._options)
 
     @property
     def payload_bytes(self) -> int:
@@ -116,7 +117,7 @@ class Devices:
         """Return the checker that repeats a twin's operations on a circuit, or None without it."""
         if check == 0:
             return None
-        from slackline.circuit import Checks, RingPlace, built, cached_verilog, missing_tools
+        from slackline.circuit import Checks, built, cached_verilog, missing_tools
 
         options = self._circuit_options
         if check is None:
@@ -128,8 +129,7 @@ class Devices:
             return Checks(_CHECK_EVERY)
         if missing := missing_tools():
             raise UsageError(f"the twin cannot be checked by a circuit here: {missing}")
-        place = RingPlace(rank=0, ranks=2, job=_NO_JOB, epoch=1, plan_id=1)
-        _ring_circuit(options, place).close()
+        _prepare_ring(options)
         return Checks(check)
 
 
@@ -149,7 +149,8 @@ class Nodes:
         if workers > _MOST_PORTS:
             raise UsageError(f"an aggregation node has at most {_MOST_PORTS} ports, not {workers}")
         self._workers = workers
-        self._open(workers, 1).close()
+        if kind == "circuit":
+            _prepare_node(self._options(workers))
 
     def refusal(self, workers: int) -> str:
         """Return the reason why no group of `workers` ranks can be served; "" if one can."""
@@ -165,14 +166,17 @@ class Nodes:
         """Do nothing: each node is closed with its group."""
 
     def _open(self, workers: int, epoch: int) -> Node:
-        from slackline.circuit import NodeOptions
-
-        options = NodeOptions(ports=workers, **self._sizes)
+        options = self._options(workers)
         if self.kind == "twin":
             return _Twin(options, epoch)
         from slackline.circuit import cached_node
 
         return _Circuit(cached_node(options), options, epoch)
+
+    def _options(self, workers: int) -> NodeOptions:
+        from slackline.circuit import NodeOptions
+
+        return NodeOptions(ports=workers, **self._sizes)
 
 
 _PROBLEMS = ("malformed", "foreign", "unordered", "awaited", "untaken")
@@ -294,6 +298,18 @@ def _checked(kind: str) -> str:
     if kind == "circuit" and (missing := missing_tools()):
         raise UsageError(f"the nic 'circuit' cannot be simulated here: {missing}")
     return kind
+
+
+def _prepare_ring(options: RingOptions) -> None:
+    from slackline.circuit import cached_ring, prepare
+
+    prepare(cached_ring(options))
+
+
+def _prepare_node(options: NodeOptions) -> None:
+    from slackline.circuit import cached_node, prepare
+
+    prepare(cached_node(options))
 
 
 def _ring_circuit(options: RingOptions, place: RingPlace) -> RingDevice:
