@@ -22,6 +22,7 @@ from slackline.records import (
     ClockOffset,
     Counters,
     Decision,
+    DeviceReport,
     FileHeader,
     Gap,
     GroupOpened,
@@ -283,6 +284,8 @@ class Job:
                     self.state_hash = record.step, *whole
             case Counters():
                 rank.counters = record
+            case DeviceReport():
+                rank.device = record
             case RunSummary():
                 rank.run = record
             case Gap():

@@ -12,6 +12,7 @@ from slackline.history._promised import Promised
 from slackline.plan.collective import Collective
 from slackline.records import (
     Counters,
+    DeviceReport,
     FileHeader,
     GroupOpened,
     MedianStep,
@@ -178,6 +179,8 @@ class Rank:
         """The number of records and operations that are missing from the rank's file."""
         self.counters: Counters | None = None
         """The engine's counters at its end; None while the engine runs."""
+        self.device: DeviceReport | None = None
+        """The latest report about the device that adds for the rank; None without a device."""
         self.run: RunSummary | None = None
         """The sums over all steps; None until the wrapper around the optimizer is closed."""
         self.promises: deque[Promised] = deque(maxlen=_KEPT_PROMISES)

@@ -43,7 +43,7 @@ from slackline.units import show_bytes
 if TYPE_CHECKING:
     from slackline.nic._records import Records
     from slackline.nic._reports import Reports
-    from slackline.nic.offload import Devices, DeviceThread
+    from slackline.nic.offload import DeviceCounts, Devices, DeviceThread
 
 __all__ = ["NativeNic"]
 
@@ -89,10 +89,12 @@ class NativeNic:
         self.identity = uuid.uuid4().hex
         chosen = self.options
         self._devices: Devices | None = None
+        self._device_counts: DeviceCounts | None = None
         if chosen.nic != "software":
-            from slackline.nic.offload import Devices  # Most ranks have no device.
+            from slackline.nic.offload import DeviceCounts, Devices  # Most ranks have no device.
 
             self._devices = Devices(chosen.nic, chosen.nic_check, chosen.circuit)
+            self._device_counts = DeviceCounts(self._devices_counted)
         self._device_threads: set[DeviceThread] = set()
         self._network = Network(self.identity, self.options)
         self._lock = threading.Lock()
@@ -296,7 +298,8 @@ class NativeNic:
         except BaseException:
             native.close(0)
             raise
-        device_thread = DeviceThread(native, device)
+        assert self._device_counts is not None
+        device_thread = DeviceThread(native, device, on_counters=self._device_counts.of_device())
         self._device_threads.add(device_thread)
         return device_thread
 
@@ -373,6 +376,10 @@ class NativeNic:
             raise
         self._running = running
         return running
+
+    def _devices_counted(self, counters: Mapping[str, int]) -> None:
+        if self._records is not None and self._devices is not None:
+            self._records.device_counted(self._devices.kind, counters)
 
     def _rail_changed(self, event: _native.RailEvent) -> None:
         """Write a change of a rail at once, and have its link looked at."""

@@ -14,6 +14,7 @@ from slackline.records import (
     CoreTimes,
     Counters,
     Decision,
+    DeviceReport,
     GroupOpened,
     OperationsText,
     RailChange,
@@ -159,6 +160,10 @@ class Records:
                 reason=reason,
             )
         )
+
+    def device_counted(self, device: str, counters: Mapping[str, int]) -> None:
+        """Write the present counters of the rank's devices of one kind, all groups together."""
+        self.write(DeviceReport.of(self._rank, time.time_ns(), device, counters))
 
     def rail_changed(self, event: RailEvent) -> None:
         """Write the failure or the return of a rail, or the end of a link."""

@@ -2,6 +2,7 @@
 
     _records     the schema: a dataclass for each kind of record
     _choices     the records of choices, settings and predicted step times
+    _devices     the record about a device that adds for a rank
     _hashes      the records of the hashes of a training's state, gradients and sums
     _operations  the records of operations, many in one line
     _lines       one record as one line of JSON
@@ -22,6 +23,7 @@ from slackline._lazy import lazily
 
 if TYPE_CHECKING:
     from slackline.records._core_times import CoreTimes, open_core_times
+    from slackline.records._devices import STALLS, cycles_text
     from slackline.records._files import Writer, file_of
     from slackline.records._hashes import differences
     from slackline.records._host import clock_name, host_name, process_names, processor_name
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
         Conditions,
         Counters,
         Decision,
+        DeviceReport,
         FileHeader,
         Gap,
         GroupOpened,
@@ -65,6 +68,7 @@ else:
         __name__,
         {
             "_core_times": "CoreTimes open_core_times",
+            "_devices": "STALLS cycles_text",
             "_files": "Writer file_of",
             "_host": "clock_name host_name process_names processor_name",
             "_hashes": "differences",
@@ -73,8 +77,8 @@ else:
             "_log": "RecordLog log_of",
             "_operations": "COLUMNS Operation Operations OperationsText kind_of plan_name_of",
             "_records": (
-                "SCHEMA_VERSION ClockOffset Conditions Counters Decision FileHeader Gap "
-                "GroupOpened HashedTensors LinkReport LinkVerdict PipelineStep Promise "
+                "SCHEMA_VERSION ClockOffset Conditions Counters Decision DeviceReport FileHeader "
+                "Gap GroupOpened HashedTensors LinkReport LinkVerdict PipelineStep Promise "
                 "RailChange Record RunSummary Setting StateHash StepSummary TensorHashes "
                 "Written"
             ),
@@ -87,11 +91,13 @@ __all__ = [
     "DEFAULT_LIMIT_BYTES",
     "KINDS",
     "SCHEMA_VERSION",
+    "STALLS",
     "ClockOffset",
     "Conditions",
     "CoreTimes",
     "Counters",
     "Decision",
+    "DeviceReport",
     "FileHeader",
     "Gap",
     "GroupOpened",
@@ -116,6 +122,7 @@ __all__ = [
     "Writer",
     "Written",
     "clock_name",
+    "cycles_text",
     "differences",
     "encode",
     "file_of",

@@ -12,6 +12,7 @@ from slackline.records._records import (
     Conditions,
     Counters,
     Decision,
+    DeviceReport,
     FileHeader,
     Gap,
     GroupOpened,
@@ -52,6 +53,7 @@ KINDS: dict[str, type[Record]] = {
     "conditions": Conditions,
     "tensors": HashedTensors,
     "hashes": TensorHashes,
+    "device": DeviceReport,
 }
 """The value of the field "record" in each kind of record."""
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slackline.records._choices import Decision, Promise, Setting
+from slackline.records._devices import DeviceReport
 from slackline.records._hashes import Conditions, HashedTensors, StateHash, TensorHashes
 from slackline.records._operations import Operations, OperationsText
 
@@ -17,6 +18,7 @@ __all__ = [
     "Conditions",
     "Counters",
     "Decision",
+    "DeviceReport",
     "FileHeader",
     "Gap",
     "GroupOpened",
@@ -414,6 +416,7 @@ Record = (
     | Conditions
     | HashedTensors
     | TensorHashes
+    | DeviceReport
 )
 """A record as readers get it."""
 

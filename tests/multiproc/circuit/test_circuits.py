@@ -13,6 +13,7 @@ import pytest
 from ring_ranks import digests, digits, disagreeing, killed, late, many
 
 from slackline.cli import main
+from slackline.history import Job
 from slackline.nic.offload._circuit_nic import Devices
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "train_digits.py"
@@ -72,12 +73,19 @@ def losses(*arguments: str, **environment: str) -> list[str]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_digits_train_through_circuits_with_the_losses_of_software(
-    circuits, software, ranks
+    circuits, software, ranks, tmp_path
 ) -> None:
     expected = software(digits, ranks)
     assert len({parameters for _, parameters, _ in expected}) == 1
-    found = circuits(["circuit"] * ranks, digits, seconds=200)
+    environment = {"SLACKLINE_TELEMETRY": str(tmp_path)}
+    found = circuits(["circuit"] * ranks, digits, seconds=200, environment=environment)
     assert [each[:2] for each in found] == [each[:2] for each in expected]
+    job = Job(tmp_path)
+    job.update()
+    for rank in range(ranks):
+        device = job.ranks[rank].device
+        assert device.counts["completed"] > 0
+        assert 0 < device.busy + sum(device.stalls.values()) <= device.cycles
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from slackline.records import (
     ClockOffset,
     Counters,
     Decision,
+    DeviceReport,
     Gap,
     GroupOpened,
     LinkReport,
@@ -65,6 +66,7 @@ RECORDS = (
     GroupOpened(rank=1, time_ns=10**18, size=4),
     Counters(rank=1, time_ns=10**18, values={"frames": 7}),
     RunSummary(rank=1, steps=2, wall_ns=4, exposed_ns=1, reduced_bytes=8, rails=("shm", "tcp")),
+    DeviceReport.of(1, 10**18, "circuit", {"cycles": 9, "busy": 3, "adder": 1, "accepted": 2}),
     Promise(rank=1, time_ns=10**18, source="groups", choice="groups of 1024 KiB", wall_ns=9_000),
     LinkVerdict(
         rank=1,

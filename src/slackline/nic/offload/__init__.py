@@ -1,6 +1,7 @@
 """Devices that add in place of the engine, and a rank's side of an aggregation node.
 
 _device, _ring_host    the interface and the thread of a device; the scheduler of a ring NIC
+_device_counts         the counters of a process's devices
 _circuit_nic           adapters to `slackline.circuit`
 _ethernet_node         a node elsewhere, over Ethernet
   _node_registers        its registers
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     )
     from slackline.nic.offload._circuit_nic import Devices, Nodes
     from slackline.nic.offload._device import DeviceThread, NodeHost
+    from slackline.nic.offload._device_counts import DeviceCounts
     from slackline.nic.offload._ethernet_node import EthernetNodes
     from slackline.nic.offload._star import Star, reach
 else:
@@ -34,6 +36,7 @@ else:
             ),
             "_circuit_nic": "Devices Nodes",
             "_device": "DeviceThread NodeHost",
+            "_device_counts": "DeviceCounts",
             "_ethernet_node": "EthernetNodes",
             "_star": "Star reach",
         },
@@ -42,6 +45,7 @@ else:
 __all__ = [
     "AggregationRequest",
     "AggregationResponse",
+    "DeviceCounts",
     "DeviceThread",
     "Devices",
     "EthernetNodes",

@@ -14,6 +14,8 @@ from slackline.env import NICS, parse_circuit
 from slackline.errors import InternalError, TimeoutError, UsageError
 from slackline.nic.offload._device import Device, Node, NodeHost, Post
 from slackline.nic.offload._ring_host import RingHost
+from slackline.records import STALLS, cycles_text
+from slackline.units import count
 from slackline.wire import DType, FrameKind, decode
 
 if TYPE_CHECKING:
@@ -250,12 +252,12 @@ class _Twin:
 class _Circuit:
     """An aggregation node as a circuit that Verilator simulates."""
 
-    remark = ""
-
     def __init__(self, verilog: Verilog, options: NodeOptions, epoch: int) -> None:
         from slackline.circuit import Simulation, node_registers
 
         self._options = options
+        self.remark = ""
+        """The node's cycles and stalls, once it is closed."""
         self._simulation = Simulation(verilog)
         self._registers = {each.name: each.address for each in node_registers(options)}
         settings = {"job": _NO_JOB, "epoch": epoch, "source": _SOURCE, "threshold": 1, "control": 1}
@@ -286,7 +288,13 @@ class _Circuit:
         return {name: self._simulation.read(at) for name, at in self._registers.items()}
 
     def close(self) -> None:
-        self._simulation.close()
+        if not self.remark:
+            counters = self._counters()
+            cycles = self._simulation.step(0)
+            stalls = {name: counters[name] for name in STALLS if name in counters}
+            shares = cycles_text(cycles, counters["busy"], stalls)
+            self.remark = f", {count(cycles, 'cycle')} ({shares})"
+            self._simulation.close()
 
 
 def _checked(kind: str) -> str:

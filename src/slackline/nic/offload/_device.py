@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -19,6 +20,9 @@ from slackline.wire import HEADER_BYTES, Header, decode, encode, next_sequence
 __all__ = ["Answer", "Device", "DeviceThread", "Key", "Node", "NodeHost", "Post"]
 
 _log = logging.getLogger("slackline.nic")
+
+_COUNTERS_S = 0.25
+"""The shortest time between two readings of a device's counters."""
 
 Key = tuple[int, int]
 """The identity of an operation: (tag, chunk)."""
@@ -43,6 +47,9 @@ class Device(Protocol):
         until this call or a later call returns the operation as released.
         """
 
+    def counters(self) -> Mapping[str, int]:
+        """Return counts of the device's events since it was opened, by name."""
+
     def close(self) -> None:
         """Free the device; a second call does nothing."""
 
@@ -58,8 +65,11 @@ class DeviceThread:
         native: _native.Group,
         device: Device,
         on_failure: Callable[[str], None] = lambda why: None,
+        on_counters: Callable[[Mapping[str, int]], None] = lambda counters: None,
     ) -> None:
+        """Start the thread; `on_counters` gets the device's counters, the last ones at its end."""
         self._native, self._device, self._on_failure = native, device, on_failure
+        self._on_counters = on_counters
         self._thread = threading.Thread(target=self._run, name="slackline-device", daemon=True)
         self._thread.start()
 
@@ -69,8 +79,13 @@ class DeviceThread:
 
     def _run(self) -> None:
         try:
+            next_s = 0.0
             while (work := self._native.device_work()) is not None:
                 self._native.device_answer(*self._device.take(*work))
+                if time.monotonic() >= next_s:
+                    self._on_counters(self._device.counters())
+                    next_s = time.monotonic() + _COUNTERS_S
+            self._on_counters(self._device.counters())
         except Exception as error:
             _log.exception("the device of rank %d failed", self._native.rank)
             why = str(error) or type(error).__name__
@@ -128,6 +143,10 @@ class NodeHost:
                 )
         reduced = iter(self._node.add(sets) if sets else ())
         return [_joined([next(reduced) for _ in range(count)]) for count in counts], [], []
+
+    def counters(self) -> Mapping[str, int]:
+        """Return no counters: a node tells them in its remark."""
+        return {}
 
     @property
     def remark(self) -> str:

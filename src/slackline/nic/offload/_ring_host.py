@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -29,6 +29,7 @@ class ScheduledNic(Protocol):
     def advance(self) -> None: ...
     def frames(self) -> list[bytes]: ...
     def completed(self) -> list[Key]: ...
+    def counters(self) -> Mapping[str, int]: ...
     def close(self) -> None: ...
 
 
@@ -89,6 +90,8 @@ class RingHost(Generic[_Nic]):
         self._early: dict[Key, list[bytes]] = {}
         """The frames that arrived for operations that still wait for capacity in a NIC."""
         self._count = 0
+        self._closed_counts = Counter[str]()
+        """The counters of the NICs that were closed."""
 
     def take(
         self, posts: list[Post], frames: list[tuple[int, bytes]], withdrawn: list[Key]
@@ -117,6 +120,13 @@ class RingHost(Generic[_Nic]):
             released += self._retire()
             if not self._begin():
                 return sent, done, released
+
+    def counters(self) -> Mapping[str, int]:
+        """Return the sums of the counters of all NICs, closed ones included."""
+        counts = Counter(self._closed_counts)
+        for opened in self._nics:
+            counts.update(opened.nic.counters())
+        return counts
 
     def close(self) -> None:
         """Close all NICs."""
@@ -179,6 +189,7 @@ class RingHost(Generic[_Nic]):
         """Close old NICs without live operations; return the keys of their withdrawn operations."""
         forgotten: list[Key] = []
         for opened in [each for each in self._nics if each is not self._newest and not each.live]:
+            self._closed_counts.update(opened.nic.counters())
             opened.nic.close()
             self._nics.remove(opened)
             forgotten += sorted(opened.stale)

@@ -155,6 +155,7 @@ class _JobCollector(Collector):
                 GaugeMetricFamily("slackline_ranks", "Ranks in the job.", job.world_size),
                 *_rank_metrics(job.ranks.values(), now_ns),
                 *_operation_metrics(job.ranks.values()),
+                *_device_metrics(job.ranks.values()),
                 *_link_metrics(job.links, job.episodes),
                 _decisions(job),
                 _causes(self._watch.spells),
@@ -202,6 +203,34 @@ def _rank_metrics(ranks: Iterable[Rank], now_ns: int) -> Iterator[Metric]:
     )
     yield from _families(GaugeMetricFamily, ["rank"], (running, *_RANK_GAUGES), found)
     yield from _families(CounterMetricFamily, ["rank"], _RANK_COUNTERS, found)
+
+
+def _device_metrics(ranks: Iterable[Rank]) -> Iterator[Metric]:
+    labels = ["rank", "device"]
+    cycles = CounterMetricFamily(
+        "slackline_device_cycles", "Clock cycles of the rank's simulated circuits.", labels=labels
+    )
+    states = CounterMetricFamily(
+        "slackline_device_beat_cycles",
+        "Cycles with work: an addition began (busy), or the reason why none began.",
+        labels=[*labels, "state"],
+    )
+    events = CounterMetricFamily(
+        "slackline_device_events",
+        "Events of the rank's circuits or twins, by the name of their counter.",
+        labels=[*labels, "event"],
+    )
+    for rank in ranks:
+        if (device := rank.device) is None:
+            continue
+        place = [str(rank.number), device.device]
+        if device.cycles:
+            cycles.add_metric(place, device.cycles)
+            for state, value in {"busy": device.busy, **device.stalls}.items():
+                states.add_metric([*place, state], value)
+        for event, value in device.counts.items():
+            events.add_metric([*place, event], value)
+    yield from (cycles, states, events)
 
 
 def _operation_metrics(ranks: Iterable[Rank]) -> Iterator[Metric]:

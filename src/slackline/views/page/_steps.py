@@ -9,6 +9,7 @@ from typing import Any
 
 from slackline.causes import Watch
 from slackline.history import Job, Rank, State, StepHistory, Steps
+from slackline.records import DeviceReport
 from slackline.views._summary import summary_of
 
 __all__ = ["StepTimes", "overview", "states_of"]
@@ -165,7 +166,12 @@ def _row(rank: Rank, state: str) -> dict[str, Any]:
         "operations": sum(each.count for each in rank.totals.values()),
         "failed": sum(each.failed for each in rank.totals.values()),
         "lost": rank.lost,
+        "device": "" if rank.device is None else _device(rank.device),
     }
+
+
+def _device(report: DeviceReport) -> str:
+    return f"{report.device}: {report.sentence}" if report.sentence else report.device
 
 
 def _pace(rank: Rank) -> tuple[float, float, str]:

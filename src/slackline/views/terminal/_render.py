@@ -44,6 +44,12 @@ _LINKS = (
     Column("rate", 1),
     Column("round trip", 2),
 )
+_DEVICES = (
+    Column("rank"),
+    Column("device", right=False),
+    Column("frames"),
+    Column("cycles", 1),
+)
 _CAUSES = (Column("since", 1), Column("until", 2))
 _FINDINGS = (Column("at", 1),)
 _DECISIONS = (Column("at", 3), Column("ranks", 2), Column("decision", 1, right=False))
@@ -169,6 +175,12 @@ def _tables(view: View) -> list[_Table]:
             lambda each: "" if each.condition is None else "red",
             sentence="condition",
         ),
+        _Table(
+            _DEVICES,
+            [each for each in view.ranks if each.device is not None],
+            _device,
+            sentence="share of the cycles",
+        ),
         _Table(_FINDINGS, view.findings, finding, sentence="finding"),
         _Table(_DECISIONS, decisions, decision, sentence="choice and reason"),
         _Table(
@@ -214,6 +226,18 @@ def _link(link: Direction) -> tuple[str, ...]:
         show_rate(link.bits_per_second),
         show_time(trip_ns) if trip_ns else "-",
         link.sentence,
+    )
+
+
+def _device(rank: RankView) -> tuple[str, ...]:
+    device = rank.device
+    assert device is not None
+    return (
+        str(rank.rank),
+        device.device,
+        str(device.counts.get("accepted", 0)),
+        str(device.cycles) if device.cycles else "-",
+        device.sentence,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from slackline.causes import Spell, Watch
 from slackline.history import Direction, Finding, OperationTotals, Rank, State
-from slackline.records import Decision
+from slackline.records import Decision, DeviceReport
 
 __all__ = ["RankView", "View", "view_of"]
 
@@ -43,6 +43,8 @@ class RankView:
     """The same time as a part of the median step, from 0 to 1."""
     operations: Mapping[str, OperationTotals]
     """Sums over the operations of the program, by kind."""
+    device: DeviceReport | None
+    """The latest report about the device that adds for the rank; None without a device."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +115,7 @@ def _rank_view(rank: Rank, now_ns: int) -> RankView:
         exposed_ns=exposed_ns,
         exposed_share=share,
         operations=rank.totals,
+        device=rank.device,
     )
 
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
+from made_records import START_NS, write
 from monitored_files import write_job
 from prometheus_client.parser import text_string_to_metric_families
 
 from slackline.causes import Watch
 from slackline.cli._serving import METRICS_ADDRESS
+from slackline.records import DeviceReport
 from slackline.views.metrics import metrics_text
 
 ROOT = Path(__file__).parents[4]
@@ -28,6 +30,8 @@ def board() -> dict[str, Any]:
 def labels(tmp_path: Path) -> dict[str, set[str]]:
     """Return the labels of each metric of a job."""
     write_job(tmp_path)
+    counters = {"cycles": 9, "busy": 3, "accepted": 1}
+    write(tmp_path, 0, DeviceReport.of(0, START_NS, "circuit", counters))
     text = metrics_text(Watch.recorded(tmp_path, 2**62))
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text):

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from slackline.causes import Watch
 from slackline.cli import main
 from slackline.cli._serving import Served, served
-from slackline.records import Counters, GroupOpened
+from slackline.records import Counters, DeviceReport, GroupOpened
 from slackline.views.metrics._collector import metrics_text
 from slackline.views.metrics._endpoint import Endpoint
 from slackline.views.metrics._labels import MOST_GROUPS, group_text
@@ -127,6 +127,24 @@ def test_the_next_scrape_has_the_records_since(endpoint: Endpoint, recorded: Wat
     cause = ("slackline_cause", (("kind", "link"), ("name", "link 0>1")))
     assert before[cause] == 1
     assert changed == {slow: 0, over: 0, cause: 0, ends: 1, seen: START_NS / 1e9 + 71}
+
+
+def test_a_device_has_cycles_states_and_events(recorded: Watch) -> None:
+    counters = {"cycles": 900, "busy": 300, "no_peer_data": 200, "accepted": 7}
+    for device, counted in (("circuit", counters), ("twin", {"accepted": 4})):
+        rank = 0 if device == "circuit" else 1
+        write(recorded.job.directory, rank, DeviceReport.of(rank, START_NS, device, counted))
+    found = parsed(metrics_text(recorded))
+    circuit, twin = {"rank": "0", "device": "circuit"}, {"rank": "1", "device": "twin"}
+    assert value(found, "slackline_device_cycles_total", **circuit) == 900
+    states = "slackline_device_beat_cycles_total"
+    assert value(found, states, state="busy", **circuit) == 300
+    assert value(found, states, state="no_peer_data", **circuit) == 200
+    assert value(found, "slackline_device_events_total", event="accepted", **circuit) == 7
+    assert value(found, "slackline_device_events_total", event="accepted", **twin) == 4
+    assert {dict(labels)["rank"] for name, labels in found if name.endswith("cycles_total")} == {
+        "0"
+    }
 
 
 def test_a_rail_that_is_cut_is_down_at_both_ends(recorded: Watch) -> None:

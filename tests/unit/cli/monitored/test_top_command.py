@@ -60,6 +60,7 @@ def test_json_has_ranks_links_findings_and_decisions(
                 "waited_ns": 1_000_000,
             }
         },
+        "device": None,
     }
     assert found["links"][0] == {
         "source": 0,

@@ -11,7 +11,7 @@ from monitored_files import header, write_job
 
 from slackline.causes import Watch
 from slackline.history import Job
-from slackline.records import Counters, Decision, PipelineStep, process_names
+from slackline.records import Counters, Decision, DeviceReport, PipelineStep, process_names
 from slackline.views.terminal._lines import Column, lines_of, printable
 from slackline.views.terminal._render import divide, screen_of
 from slackline.views.terminal._view import View, view_of
@@ -58,6 +58,19 @@ def test_a_wide_screen_shows_everything(tmp_path: Path) -> None:
         "",
         "     at  ranks  decision  choice and reason",
         "0:01:01      0  plan      ring from 64KiB: measured 1.2 ms",
+    ]
+
+
+def test_devices_have_a_table_with_their_cycles(tmp_path: Path) -> None:
+    write_job(tmp_path)
+    counters = {"cycles": 90000, "busy": 27000, "no_peer_data": 54000, "accepted": 12}
+    write(tmp_path, 1, DeviceReport.of(1, START_NS, "circuit", counters))
+    write(tmp_path, 2, DeviceReport.of(2, START_NS, "twin", {"accepted": 11}))
+    lines = _plain(_view(tmp_path), 120)
+    at = lines.index("rank  device   frames  cycles  share of the cycles")
+    assert lines[at + 1 : at + 3] == [
+        "   1  circuit      12   90000  busy 30%, no_peer_data 60%",
+        "   2  twin         11       -",
     ]
 
 

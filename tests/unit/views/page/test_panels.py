@@ -77,12 +77,21 @@ def test_the_overview_has_the_pace_of_each_rank(tmp_path: Path) -> None:
         "operations": 1,
         "failed": 0,
         "lost": 0,
+        "device": "",
     }
     assert [each["state"] for each in shown["ranks"]] == ["ended", "silent"]
     assert overview(Watch(job), START_NS + 3 * SECOND_NS)["ranks"][1]["state"] == "running"
     write(tmp_path, 1, ended(1))
     job.update()
     assert overview(Watch(job), START_NS + 61 * SECOND_NS)["state"] == "ended"
+
+
+def test_a_rank_with_a_device_has_its_cycles(tmp_path: Path) -> None:
+    counted = {"cycles": 100, "busy": 20, "no_credit": 30}
+    devices = [DeviceReport.of(0, START_NS, "circuit", counted), DeviceReport.of(1, 0, "twin", {})]
+    job = job_of(tmp_path, rank0=[devices[0]], rank1=[devices[1]])
+    rows = overview(Watch(job), START_NS)["ranks"]
+    assert [row["device"] for row in rows] == ["circuit: busy 20%, no_credit 30%", "twin"]
 
 
 def test_a_job_whose_processes_were_killed_has_ended(tmp_path: Path) -> None:

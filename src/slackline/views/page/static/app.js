@@ -69,8 +69,11 @@ class Overview {
       ["restarts", (each) => each.restarts, "Processes that were started for this rank after its first one."],
       ["lost", (each) => each.lost, "Records and operations that are missing from the rank's file."],
     ];
+    if (panel.ranks.some((each) => each.device)) {
+      columns.push(["device", (each) => each.device, "The circuit or twin that adds for the rank, and the shares of its cycles: busy, and the longest stalls."]);
+    }
     const section = at("ranks");
-    fillTable(section.querySelector("table"), columns, panel.ranks, ["host", "state", "waits for"]);
+    fillTable(section.querySelector("table"), columns, panel.ranks, ["host", "state", "waits for", "device"]);
     say(section.querySelector(".note"), panel.left_out ? `${panel.left_out} further ranks are left out.` : "");
   }
 }
