@@ -33,6 +33,7 @@ from slackline.cli._job._running import Request, run_job
 from slackline.cli._job._shown import ALL, FIRST, check_shown
 from slackline.cli._job._stage import NO_GROUP_NS, lab_options
 from slackline.cli._job._torchrun import Torchrun, TorchrunCommand, read_torchrun, torchrun_words
+from slackline.cli._job._wired_node import check_node
 from slackline.cli._serving import (
     MetricsFlag,
     MetricsListen,
@@ -171,6 +172,13 @@ def run(
     nics: Nics = None,
     rate: Rate = None,
     switch: Switch = None,
+    node: Annotated[
+        str | None,
+        typer.Option(
+            help="With --lab: let an aggregation node of gateware add, simulated behind a wire of "
+            "its own: ethernet. Default: none."
+        ),
+    ] = None,
 ) -> int:
     """Run SCRIPT on several ranks of one or more machines and print what communication cost.
 
@@ -207,6 +215,8 @@ def run(
             f"--nic-check {nic_check}: a check needs a twin (a model in Python) as NIC; "
             "add --nic twin"
         )
+    if node is not None:
+        check_node(node, ranks, lab=lab, aggregator=chosen.aggregator)
     plan = parse_all(faults or ())
     timed = plan if lab else plan.of_ranks  # the engine itself times faults of links and NICs
     shown = ALL if output is None and torchrun.all_output else output or FIRST
@@ -226,6 +236,7 @@ def run(
         output=check_shown(shown, world),
         announcement=announcement,
         passed=torchrun.passed,
+        node=node is not None,
     )
     here = place.first == 0  # The machine of rank 0 serves the page.
     serving = served(

@@ -18,6 +18,7 @@ __all__ = [
     "rate_changes",
     "shape",
     "user_up",
+    "wire",
 ]
 
 
@@ -149,6 +150,15 @@ def configure_host(lab: str, options: LabOptions, host: int) -> Iterator[Batch]:
     yield Batch("ip", home, tuple(lines))
     interfaces = [names.interface(nic) for nic in range(options.nics)]
     yield from rate_changes(home, interfaces, None, options.rate, options.burst)
+
+
+def wire(lab: str, options: LabOptions, first: int, second: int, name: str) -> Iterator[Batch]:
+    """Yield the commands that join two hosts by a pair of interfaces, both with this name."""
+    homes = [names.namespace(lab, host) for host in (first, second)]
+    made = f"link add {name} mtu {options.mtu} type veth peer name {name} mtu {options.mtu}"
+    yield Batch("ip", homes[0], (f"{made} netns {homes[1]}",))
+    for home in homes:
+        yield Batch("ip", home, (f"link set {name} addrgenmode none", f"link set {name} up"))
 
 
 def rate_changes(

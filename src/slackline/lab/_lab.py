@@ -13,7 +13,7 @@ from slackline._process_start import started
 from slackline.errors import UsageError
 from slackline.faults import Plan
 from slackline.lab import _names as names
-from slackline.lab._commands import add_namespaces, configure_host
+from slackline.lab._commands import add_namespaces, configure_host, wire
 from slackline.lab._executor import Executor, Injection, Warn
 from slackline.lab._fabrics import Fabric, KernelFabric, PathCount, UserFabric, choose
 from slackline.lab._options import LabOptions, check_name
@@ -113,6 +113,15 @@ class Lab:
         """Return the interface names of the host's NICs, as seen on the host: ("eth0", "eth1")."""
         self._check(host)
         return tuple(names.interface(nic) for nic in range(self.options.nics))
+
+    def cable(self, first: int, second: int, name: str) -> None:
+        """Join two hosts by a wire of their own, with an interface `name` on both.
+
+        The interfaces have no addresses: they are for packets that programs send themselves.
+        """
+        self._check(first)
+        self._check(second)
+        execute(wire(self.name, self.options, first, second, name))
 
     def inject(
         self,

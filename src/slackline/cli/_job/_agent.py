@@ -32,7 +32,7 @@ from slackline.cli._job._launch import ONE_AGENT
 _SET_PARENT_DEATH_SIGNAL = 1  # The value is prctl's PR_SET_PDEATHSIG.
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
     if os.getppid() != parent:
@@ -99,7 +99,7 @@ def _own_name_is_address() -> None:
 
 def main(parent: int, result: int, shutdown_s: float, output: str, arguments: list[str]) -> int:
     """Run torchrun with `arguments`, write the failed ranks to `result`, and return its code."""
-    _die_with(parent)
+    die_with(parent)
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         if descriptor > 2:  # The ranks inherit none: torch opens the pipes anew for each.
             with suppress(OSError):  # the folder's own descriptor is closed by now

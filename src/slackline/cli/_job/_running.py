@@ -22,6 +22,7 @@ from slackline.cli._job._output import writing_to
 from slackline.cli._job._program import Program
 from slackline.cli._job._shown import Shown
 from slackline.cli._job._stage import Stage, open_stage
+from slackline.cli._job._wired_node import MORE_HOSTS, wired_node
 from slackline.cli._serving import Served
 from slackline.env import Environment
 from slackline.faults import Plan
@@ -63,6 +64,8 @@ class Request:
     """A line about the machines of the job; empty for one machine."""
     passed: tuple[str, ...] = ()
     """Options for torchrun."""
+    node: bool = False
+    """Whether an aggregation node on a wire of the lab adds for the ranks."""
     silent_as: str = ""
     """The name of a command that measures: it tells nothing of its own about a job that goes well,
     and its ranks write telemetry only if the environment asks for it."""
@@ -88,7 +91,12 @@ def run_job(asked: Request, serving: AbstractContextManager[Served]) -> int:
         serving as servers,
         _silent(asked.silent_as) if asked.silent_as else open_screen() as screen,
         open_stage(
-            asked.lab, asked.plan, asked.world, asked.place, no_group_ns=asked.fault_wait_ns
+            asked.lab,
+            asked.plan,
+            asked.world,
+            asked.place,
+            no_group_ns=asked.fault_wait_ns,
+            more_hosts=MORE_HOSTS if asked.node else 0,
         ) as stage,
         ExitStack() as while_running,
     ):
@@ -102,6 +110,13 @@ def run_job(asked: Request, serving: AbstractContextManager[Served]) -> int:
         environment |= while_running.enter_context(job_key(asked.chosen, alone=asked.alone))
         if not asked.silent_as:
             _announce(asked, screen)
+        node = None
+        if asked.node:
+            assert stage.lab is not None
+            screen.note("an Ethernet node is simulated; its first use takes a minute to compile")
+            key = environment.get("SLACKLINE_KEY")
+            node = while_running.enter_context(wired_node(stage.lab, asked.ranks, key, received))
+            environment |= node.settings
         environment |= thread_settings(os.environ, asked.ranks)
         for said in servers.start(telemetry):
             screen.note(said)
@@ -125,6 +140,12 @@ def run_job(asked: Request, serving: AbstractContextManager[Served]) -> int:
             job.wait(asked.grace + _PATIENCE)
         ending = job.ending()
         code = 128 + received[0] if received else ending.exit_code
+        unused = ""
+        if node is not None:
+            passed = node.end()
+            screen.note(str(passed))
+            if not code and not passed.frames:
+                unused = "no frame has passed the Ethernet node: the ranks ran without it"
         if not asked.silent_as:
             _tell_cost(report, screen, failed=bool(code))
         _tell_problems(asked, stage, job, ending, screen)
@@ -132,6 +153,9 @@ def run_job(asked: Request, serving: AbstractContextManager[Served]) -> int:
             screen.note(f"ended by {signal.Signals(received[0]).name}; all ranks have left")
         elif code:
             explain(job, ending, screen, report.job, shown=shown.ranks)
+        elif unused:
+            code = 1
+            screen.note(unused)
         if servers.error:
             screen.note(servers.error)
         saved = asked.keep is not None or (code and not received) or screen.lost

@@ -7,7 +7,7 @@ machine). A stage is opened before the job starts and closed after it has ended.
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from slackline.cli._job._launch import Job, Place, meeting_at, on_this_machine, ranks_named
 from slackline.errors import UsageError
@@ -35,6 +35,7 @@ class Stage:
     place: Place
     settings: Mapping[str, str] = field(default_factory=dict)
     """Variables for the environment of the ranks."""
+    lab: Lab | None = None
     injection: Injection | None = None
     no_group_ns: int = NO_GROUP_NS
     """The longest time from the start of all ranks' processes to the start of the faults' clock."""
@@ -95,6 +96,7 @@ def open_stage(
     place: Place | None = None,
     *,
     no_group_ns: int = NO_GROUP_NS,
+    more_hosts: int = 0,
 ) -> Iterator[Stage]:
     """Open a lab with the given options and a rank on each host; without options, use `place`, or
     this machine if there is none.
@@ -104,7 +106,8 @@ def open_stage(
 
     In a lab all faults act on real processes and packets. Without a lab, faults of ranks act on the
     processes of this machine, and the engine simulates faults of links and NICs itself. `ranks` is
-    the number of ranks on all machines.
+    the number of ranks on all machines. A lab gets `more_hosts` hosts after those of the ranks,
+    without faults.
     """
     if options is None:
         place = place or on_this_machine(ranks)
@@ -126,14 +129,15 @@ def open_stage(
         finally:
             executor.close()
         return
-    with Lab(options, faults=plan) as lab:
+    plan.check(options.hosts, options.nics)
+    with Lab(replace(options, hosts=options.hosts + more_hosts), faults=plan) as lab:
         address = lab.address(0)
         place = Place(
             agent=tuple(lab.command(0, [])),
             rendezvous=meeting_at(address),
             program=("--module", "slackline.lab.enter", lab.name),
         )
-        stage = Stage(place=place, settings=_interfaces(lab), no_group_ns=no_group_ns)
+        stage = Stage(place=place, settings=_interfaces(lab), lab=lab, no_group_ns=no_group_ns)
         if plan:
             stage.injection = lab.inject(
                 plan, processes=stage._processes, started=False, warn=stage._left_out.append
