@@ -64,6 +64,13 @@ def aggregate(
         str,
         typer.Option(help="Let the workers go on without a node that is silent for this long."),
     ] = "5s",
+    node_hash: Annotated[
+        bool,
+        typer.Option(
+            "--node-hash",
+            help="Add by software beside the node, and print a hash of both sums for each group.",
+        ),
+    ] = False,
     congestion: Annotated[
         str,
         typer.Option(help="Use this TCP congestion control (reno), or system, or auto (no BBR)."),
@@ -111,6 +118,7 @@ def aggregate(
             interface=interface,
             node_mac=node_mac,
             node_patience=timedelta(microseconds=parse_duration_ns(node_patience) / 1000),
+            node_hash=node_hash,
             congestion=congestion,
             key=key,
             without_key=without_key,

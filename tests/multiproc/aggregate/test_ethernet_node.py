@@ -101,6 +101,18 @@ def reached() -> Iterator[Callable[..., EthernetNodes]]:
         yield reach
 
 
+@pytest.fixture
+def hashed() -> Iterator[Callable[..., EthernetNodes]]:
+    """Provide the node at the far end of a wire, with hashes of its sums."""
+    with ExitStack() as stack:
+
+        def reach(wire: Wire) -> EthernetNodes:
+            made = EthernetNodes(wire.ends[0], MAC, LONG, hashed=True)
+            return stack.enter_context(closing(made))
+
+        yield reach
+
+
 def frame(port: int, number: int, values: Any) -> bytes:
     data = values.tobytes()
     header = Header(
@@ -175,6 +187,17 @@ def test_a_node_that_is_killed_and_restarted_goes_on_with_the_same_sums(wired, r
     sets, sums = contributions(10)
     assert added(again, sets) == sums
     again.close()
+
+
+def test_the_hash_of_the_sums_is_that_of_software(wired, hashed) -> None:
+    wire, _ = wired()
+    node = hashed(wire).node(2, 5)._node
+    sets, sums = contributions(20)
+    assert added(node, sets) == sums
+    expected = hashlib.sha256(b"".join(sums)).hexdigest()[:16]
+    said = f", its sums have hash {expected}, those of software {expected}"
+    assert node.remark.endswith(said)
+    node.close()
 
 
 def test_a_node_that_is_gone_fails_and_says_so(wired, reached) -> None:

@@ -53,7 +53,8 @@ while True:
 """
 _PASSED = re.compile(
     r"(?P<frames>\d+) frames? by the Ethernet node in (?P<packets>\d+) packets, "
-    r"(?P<again>\d+) sent again, (?P<cycles>\d+) simulated cycles"
+    r"(?P<again>\d+) sent again, (?P<cycles>\d+) simulated cycles; "
+    r"hash of its sums (?P<node>[0-9a-f]{16}), of software's (?P<software>[0-9a-f]{16})\n"
 )
 
 
@@ -113,6 +114,7 @@ def test_the_ranks_frames_pass_the_node_and_are_counted(start) -> None:
     # Five sums of 4000 bytes in packets of 1 KiB, from two ranks and back.
     assert int(found["packets"]) >= 5 * 4 * 4
     assert int(found["cycles"]) > 1000
+    assert found["node"] == found["software"]
     assert left(process) == []
 
 
@@ -145,6 +147,7 @@ def test_the_example_trains_through_the_node_with_the_bits_of_software(tmp_path:
     assert int(found["frames"]) > 33
     # Each rank sends 19.3 MiB in packets of 1 KiB, and gets as many.
     assert int(found["packets"]) > 4 * 19_000
+    assert found["node"] == found["software"]
 
 
 @pytest.mark.slow

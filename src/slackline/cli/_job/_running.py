@@ -146,6 +146,8 @@ def run_job(asked: Request, serving: AbstractContextManager[Served]) -> int:
             screen.note(str(passed))
             if not code and not passed.frames:
                 unused = "no frame has passed the Ethernet node: the ranks ran without it"
+            elif not code and not passed.right:
+                unused = "the Ethernet node's sums have other bits than software's"
         if not asked.silent_as:
             _tell_cost(report, screen, failed=bool(code))
         _tell_problems(asked, stage, job, ending, screen)

@@ -35,7 +35,8 @@ _PATIENCE_S = 60
 _LOOK_S = 0.1
 
 _OVER = re.compile(
-    r": over after .*, (\d+) frames? by its Ethernet node .*, (\d+) frames? sent again"
+    r": over after .*, (\d+) frames? by its Ethernet node .*, (\d+) frames? sent again.*"
+    r", its sums have hash (\w+), those of software (\w+)"
 )
 _SERVED = re.compile(r"^(\d+) packets? in, (\d+) out, .* (\d+) cycles?$", re.MULTILINE)
 
@@ -73,11 +74,22 @@ class Counts:
     cycles: int = 0
     """The cycles that the circuit was simulated for."""
 
+    hashes: tuple[str, str] = ("", "")
+    """The hashes of the node's sums and of software's sums of the same frames; of several groups,
+    joined by commas."""
+
+    @property
+    def right(self) -> bool:
+        """Whether the node's sums have the bits of software."""
+        return self.hashes[0] == self.hashes[1]
+
     def __str__(self) -> str:
         return (
             f"{count(self.frames, 'frame')} by the Ethernet node "
             f"in {count(self.packets, 'packet')}, {self.resent} sent again, "
             f"{count(self.cycles, 'simulated cycle')}"
+            + f"; hash of its sums {self.hashes[0]}, of software's {self.hashes[1]}"
+            * bool(self.frames)
         )
 
 
@@ -95,7 +107,7 @@ class WiredNode:
         node = f"circuit node --interface {_WIRE} --ports {sizes.ports} --lanes {sizes.lanes}"
         node += f" --slots {sizes.slots} --payload {sizes.payload_bytes}B"
         aggregator = f"aggregate --listen {address} --workers {ranks} --node ethernet"
-        aggregator += f" --interface {_WIRE}"
+        aggregator += f" --interface {_WIRE} --node-hash"
         keyed = ["--without-key"] if key is None else ["--key", key]
         try:
             self._start(lab.command(host + 1, _command(node.split())))
@@ -112,7 +124,10 @@ class WiredNode:
             process.send_signal(signal.SIGTERM)
             printed, _ = process.communicate(timeout=_PATIENCE_S)
             errors.seek(0)
-            for frames, resent in _OVER.findall(errors.read()):
+            groups = _OVER.findall(errors.read())
+            if groups:
+                found.hashes = (",".join(g[2] for g in groups), ",".join(g[3] for g in groups))
+            for frames, resent, _, _ in groups:
                 found.frames += int(frames)
                 found.resent += int(resent)
             for received, sent, cycles in _SERVED.findall(printed):

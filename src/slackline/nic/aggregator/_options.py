@@ -46,6 +46,8 @@ class AggregatorOptions:
     """The MAC address of the node's port 0; that of port k is k higher."""
     node_patience: timedelta = timedelta(seconds=5)
     """The time without a sum after which the workers go on without the node."""
+    node_hash: bool = False
+    """Whether software adds beside the node, and the log has the hashes of both sums."""
     onset: int = 1
     """The number of segments (frames of a message) that must have arrived from every worker before
     reduction starts; 0 waits for whole messages (store-and-forward).
@@ -70,6 +72,8 @@ class AggregatorOptions:
             raise UsageError(
                 "node and interface must be given together, as --node ethernet --interface eth1"
             )
+        if self.node_hash and not self.node:
+            raise UsageError("node_hash needs a node: give --node ethernet with --node-hash")
         if self.node and self.nic != "software":
             raise UsageError(
                 f"an aggregator has one adder: give node {self.node!r} or nic {self.nic!r}, "

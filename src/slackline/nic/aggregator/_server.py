@@ -213,7 +213,9 @@ class Aggregator:
 def _nodes(options: AggregatorOptions) -> Nodes | EthernetNodes | None:
     """Return the factory of the nodes that add for the groups; None if the engine adds."""
     if options.node:
-        return EthernetNodes(options.interface, options.node_mac, options.node_patience)
+        return EthernetNodes(
+            options.interface, options.node_mac, options.node_patience, hashed=options.node_hash
+        )
     if options.nic == "software":
         return None
     return Nodes(options.nic, options.workers, options.circuit)

@@ -15,6 +15,7 @@ The wire may lose, double, reorder and damage packets, and the node may be resta
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import select
 import threading
@@ -60,17 +61,20 @@ class EthernetNodes:
 
     kind = "Ethernet node"
 
-    def __init__(self, interface: str, mac: str, patience: timedelta) -> None:
+    def __init__(
+        self, interface: str, mac: str, patience: timedelta, *, hashed: bool = False
+    ) -> None:
         """Find the node; raise UsageError if there is none, or one that this version cannot use.
 
-        A node that is silent for `patience` fails.
+        A node that is silent for `patience` fails. With `hashed`, software adds the same frames
+        beside the node, and both sums are hashed for the aggregator's log.
         """
         from slackline.circuit import REGISTERS_ETHERTYPE, mac_of, packet_socket, parse_mac
 
         self._interface, self._mac = interface, parse_mac(mac)
         self._host = mac_of(interface)
         self._wire = packet_socket(interface, REGISTERS_ETHERTYPE)
-        self.patience = patience
+        self.patience, self.hashed = patience, hashed
         self._lock = threading.Lock()
         self._used = False
         self._registers = NodeRegisters(self._wire, self._host, self._mac, _addresses())
@@ -178,6 +182,15 @@ def _of_job(frame: bytes, job: int) -> bytes:
     return frame if header.job == job else encode(replace(header, job=job)) + frame[HEADER_BYTES:]
 
 
+def _sum_of(parts: list[bytes]) -> bytes:
+    """Return the payload of the sum of frames, added in rank order by software."""
+    from slackline.circuit import ELEMENTS, twins
+
+    dtype = decode(parts[0]).dtype
+    assert dtype is not None, "frames of data have a type"
+    return twins.reduce_in_rank_order([part[HEADER_BYTES:] for part in parts], ELEMENTS[dtype])
+
+
 class _WiredNode:
     """The node behind an interface, while it serves one group."""
 
@@ -185,6 +198,7 @@ class _WiredNode:
         self._nodes, self._workers, self._epoch = nodes, workers, epoch
         self._headers = [nodes.header(port) for port in range(workers)]
         self._resent = self._restarts = self._doubled = 0
+        self._hashes = (hashlib.sha256(), hashlib.sha256()) if nodes.hashed else None
         self._round_trip_s: float | None = None
         self._open(first=1)
         self._wire = nodes.open_wire()
@@ -192,9 +206,16 @@ class _WiredNode:
 
     @property
     def remark(self) -> str:
-        """The frames that were sent again, and the node's restarts, for the aggregator's log."""
+        """The frames that were sent again, and the node's restarts, for the aggregator's log.
+
+        With hashes of the sums, they end the remark.
+        """
         said = f", {count(self._resent, 'frame')} sent again"
-        return said + (f", {count(self._restarts, 'restart')} of the node" * bool(self._restarts))
+        said += f", {count(self._restarts, 'restart')} of the node" * bool(self._restarts)
+        if self._hashes is None:
+            return said
+        node, software = (each.hexdigest()[:16] for each in self._hashes)
+        return f"{said}, its sums have hash {node}, those of software {software}"
 
     def add(self, sets: list[list[bytes]]) -> list[bytes]:
         """Return the reduced frame of each set: see Node.add."""
@@ -239,6 +260,10 @@ class _WiredNode:
                         self._resent, begun[place] = self._resent + self._workers, 0.0
                 asked, pause = time.monotonic(), min(2 * pause, _MOST_RESEND_S)
         check_sums(sets, sums, dict)
+        if self._hashes is not None:
+            for parts, found in zip(sets, sums, strict=True):
+                self._hashes[0].update(found[HEADER_BYTES:])
+                self._hashes[1].update(_sum_of(parts))
         return [_of_job(each, _NO_JOB) for each in sums]
 
     def close(self) -> None:
