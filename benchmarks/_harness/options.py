@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -31,6 +31,9 @@ class Options:
     switches: frozenset[str] = frozenset()
     """The names of the benchmark's own switches that were given."""
 
+    values: Mapping[str, str] = field(default_factory=dict)
+    """The values of the benchmark's own options that were given, by name."""
+
     out: Path | None = None
     """The folder for what the benchmark writes; None if none was given."""
 
@@ -43,6 +46,7 @@ def parse(
     contestants: Sequence[str] = (),
     takes_measured: bool = False,
     switches: Mapping[str, str] = MappingProxyType({}),
+    values: Mapping[str, str] = MappingProxyType({}),
     writes: str = "",
 ) -> Options:
     """Parse `arguments`, or the process's own if None; a wrong argument ends the process.
@@ -50,7 +54,8 @@ def parse(
     `parts` are the names of the parts that can be run alone. `contestants` are the names of the
     contestants that can be measured alone. With `takes_measured`, files of earlier runs
     can be given in place of new measurements. `switches` are the benchmark's own, with their help
-    texts; `writes` is the help text of the option --out, if it is not empty.
+    texts, and `values` its options with a value; `writes` is the help text of the option --out, if
+    it is not empty.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
@@ -78,6 +83,8 @@ def parse(
         )
     for name, text in switches.items():
         parser.add_argument(f"--{name}", action="store_true", help=text)
+    for name, text in values.items():
+        parser.add_argument(f"--{name}", help=text)
     if writes:
         parser.add_argument("--out", type=Path, metavar="FOLDER", help=writes)
     known = parser.parse_args(arguments)
@@ -88,5 +95,6 @@ def parse(
         contestants=tuple(known.contestant) if contestants else (),
         measured=tuple(known.measured) if takes_measured else (),
         switches=frozenset(name for name in switches if getattr(known, name)),
+        values={name: given for name in values if (given := getattr(known, name)) is not None},
         out=known.out if writes else None,
     )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 from _harness.machine import describe_machine
-from _harness.options import parse
-from _harness.report import Report, Row, Target
+from _harness.options import Options, parse
+from _harness.report import Report, Row, Scalar, Target
 from allreduce_runs import AllReduceBench, allreduce_rows
+from closed_loop import WIRES, rate
 from node_runs import Jitter, NodeBench
 from rich.table import Table
 from ring_runs import RingBench
@@ -19,9 +21,29 @@ from wire_runs import wire_rows
 
 from slackline import circuit
 from slackline.circuit import Element, NodeOptions, RingOptions
+from slackline.errors import UsageError
 
 FULL = tuple(NodeOptions(ports=ports, lanes=16, slots=64, payload_bytes=1024) for ports in (4, 8))
 QUICK = (NodeOptions(ports=2, lanes=2, slots=64, payload_bytes=128),)
+CLOSED = tuple(
+    NodeOptions(ports=2, lanes=lanes, slots=slots, payload_bytes=payload)
+    for lanes, slots, payload in (
+        (4, 4, 1024),
+        (4, 16, 1024),
+        (16, 4, 1024),
+        (16, 32, 1024),
+        (16, 4, 8192),
+    )
+)
+"""The nodes whose rates are measured with ranks that keep to the window."""
+SIZES = {
+    "ports": "measure a node with this many ports alone",
+    "lanes": "measure a node with this many words of 32 bits in a beat alone",
+    "slots": "measure a node with this many frames in a port's buffer alone",
+    "payload": "measure a node whose frames have payloads of this many bytes alone",
+    "wires": "measure with these delays of a wire, in cycles each way: 0,161",
+}
+"""The options that choose another node."""
 MESSAGES = (1, 4, 16, 64)
 """The numbers of frames in a message; the last one fills the buffers."""
 THRESHOLDS = (1, 2, 4, 8, 16)
@@ -29,6 +51,8 @@ JITTERS = (0, 4, 16)
 """The largest delay of a frame, in multiples of the time that a frame takes."""
 SEEDS = 5
 KEEPS_UP, STORED_OVER_CUT = 1 / 0.98, 1.8
+BY_RULE = 1.05
+"""The most cycles for a beat, over those that the rule of window and wire gives."""
 """The most cycles for a beat, and the least ratio of store-and-forward to cut-through."""
 BEATS = 2000
 RING_FULL = RingOptions(lanes=16, slots=8, payload_bytes=8192)
@@ -52,6 +76,11 @@ NOTES = (
     "All of this is counted in cycles of a simulation; no board has run the circuit.",
     "Ports are fed a beat a cycle. What a cycle takes depends on the device and on timing closure.",
 )
+
+
+def messages_of(options: NodeOptions) -> tuple[int, ...]:
+    """Return the numbers of frames in a message that fit into a port's buffer."""
+    return tuple(each for each in MESSAGES if each <= options.slots)
 
 
 def lane_rows(counts: tuple[int, ...]) -> list[Row]:
@@ -80,7 +109,7 @@ def lane_rows(counts: tuple[int, ...]) -> list[Row]:
 def size_rows(bench: NodeBench) -> list[Row]:
     """Measure a node's cut-through forwarding against store-and-forward."""
     rows = []
-    for frames in MESSAGES:
+    for frames in messages_of(bench.options):
         cut, stored = (bench.run(frames, threshold=each) for each in (1, 0))
         values = {
             "first_cut": cut.first,
@@ -96,6 +125,28 @@ def size_rows(bench: NodeBench) -> list[Row]:
     return rows
 
 
+def closed_rows(nodes: tuple[NodeOptions, ...], wires: tuple[int, ...]) -> list[Row]:
+    """Measure nodes whose ranks keep to the window, over wires with these delays."""
+    rows = []
+    for options in nodes:
+        for wire in wires:
+            found = rate(options, wire)
+            labels = {
+                "ports": options.ports,
+                "lanes": options.lanes,
+                "slots": options.slots,
+                "payload_bytes": options.payload_bytes,
+                "wire_cycles": wire,
+            }
+            values = {
+                "cycles_per_beat": found.cycles_per_beat,
+                "by_rule": found.expected,
+                "needed_slots": found.needed_slots,
+            }
+            rows.append(Row(labels=labels, values=values))
+    return rows
+
+
 def jitter_rows(bench: NodeBench) -> list[Row]:
     """Measure the node with different onset thresholds, against senders with random delays.
 
@@ -103,7 +154,7 @@ def jitter_rows(bench: NodeBench) -> list[Row]:
     """
     rows = []
     for latest in JITTERS:
-        for threshold in THRESHOLDS:
+        for threshold in (each for each in THRESHOLDS if each <= bench.options.slots):
             runs = [
                 bench.run(64, threshold=threshold, jitter=Jitter(frames=latest, seed=seed))
                 for seed in range(SEEDS)
@@ -191,6 +242,20 @@ def node_targets(rows: list[Row]) -> list[Target]:
     return targets
 
 
+def closed_targets(rows: list[Row]) -> list[Target]:
+    """Return the targets of ranks that keep to the window: the rate that the rule gives."""
+    return [
+        at_most(
+            "{ports} ports, {lanes} lanes, {slots} slots of {payload_bytes} B, wire of "
+            "{wire_cycles} cycles: cycles a beat".format(**row.labels),
+            row,
+            "cycles_per_beat",
+            BY_RULE * float(row.values["by_rule"]),
+        )
+        for row in rows
+    ]
+
+
 def ring_targets(rows: list[Row]) -> list[Target]:
     """Return the targets of the longest frames through a ring NIC."""
     names = {
@@ -224,7 +289,7 @@ def at_most(name: str, row: Row, key: str, most: float = KEEPS_UP) -> Target:
 
 def main() -> None:
     """Run the simulations and print the report."""
-    options = parse(__doc__ or "")
+    options = parse(__doc__ or "", values=SIZES)
     machine = describe_machine()
     reason = circuit.missing_tools()
     if reason is not None:
@@ -234,6 +299,9 @@ def main() -> None:
             Target(name=name, target=KEEPS_UP, measured=None, bound="at most") for name in names
         ]
         Report(rows=rows, targets=targets, machine=machine).print([table("", rows)], options)
+        return
+    if options.values:
+        one_node(options, machine)
         return
     lanes = lane_rows((1,) if options.quick else (1, 4, 16))
     sizes: list[Row] = []
@@ -258,18 +326,54 @@ def main() -> None:
             reduces = allreduce_rows(nics, RING_MESSAGES_QUICK, {"a beat a cycle": 0})
         else:
             reduces = allreduce_rows(nics, RING_MESSAGES)
+    closed = closed_rows(QUICK if options.quick else CLOSED, WIRES)
     tables = [
         table("lanes", lanes),
         table("cycles from a message's first beat in to its first and last beat of sums", sizes),
         table("messages at the pace of an Ethernet, if timing closes at its MAC's clock", wires),
+        table("ranks that keep to the window: cycles a beat by the wire's delay", closed),
         table("onset threshold against jitter: the same, and cycles starved on the way", jitters),
         table("ring NIC: cycles from the first beat in to the first out, and a beat", rings),
         table("ring NICs: cycles of an all-reduce, and over what its link takes alone", reduces),
         table("ring NIC, simulated by this machine", speeds),
     ]
-    rows = [*lanes, *sizes, *wires, *jitters, *rings, *reduces, *speeds]
-    targets = [*node_targets(sizes), *ring_targets(rings), *allreduce_targets(reduces)]
+    rows = [*lanes, *sizes, *closed, *wires, *jitters, *rings, *reduces, *speeds]
+    targets = [
+        *node_targets(sizes),
+        *closed_targets(closed),
+        *ring_targets(rings),
+        *allreduce_targets(reduces),
+    ]
     report = Report(rows=rows, targets=targets, machine=machine)
+    report.print(tables, options, NOTES)
+
+
+def one_node(options: Options, machine: Mapping[str, Scalar]) -> None:
+    """Measure the node that the options choose, and print the report."""
+    given = options.values
+    try:
+        node = NodeOptions(
+            ports=int(given.get("ports", "2")),
+            lanes=int(given.get("lanes", "4")),
+            slots=int(given.get("slots", "4")),
+            payload_bytes=int(given.get("payload", "1024")),
+        )
+        wires = (
+            tuple(int(each) for each in given["wires"].split(",")) if "wires" in given else WIRES
+        )
+    except (ValueError, UsageError) as error:
+        sys.exit(f"the options do not describe a node: {error}")
+    with NodeBench(node) as bench:
+        sizes, jitters = size_rows(bench), jitter_rows(bench)
+    closed = closed_rows((node,), wires)
+    tables = [
+        table("cycles from a message's first beat in to its first and last beat of sums", sizes),
+        table("ranks that keep to the window: cycles a beat by the wire's delay", closed),
+        table("onset threshold against jitter: the same, and cycles starved on the way", jitters),
+    ]
+    report = Report(
+        rows=[*sizes, *closed, *jitters], targets=closed_targets(closed), machine=machine
+    )
     report.print(tables, options, NOTES)
 
 

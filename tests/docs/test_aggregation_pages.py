@@ -17,7 +17,8 @@ HERE = str(Path(__file__).relative_to(ROOT))
 
 OVER = re.compile(
     r"^group [0-9a-f]{8}: over after (?P<operations>\d+) operations, (?P<bytes>[\d.]+ \w+) added"
-    r"(?:, (?P<frames>\d+) frames by its circuit \((?P<summed>[\d.]+ \w+)\))?"
+    r"(?:, (?P<frames>\d+) frames by its circuit \((?P<summed>[\d.]+ \w+)\)"
+    r"(?:, (?P<cycles>\d+) cycles \(busy .*?\))?)?"
     r": every worker has closed the group$",
     re.MULTILINE,
 )

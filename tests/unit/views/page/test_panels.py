@@ -29,6 +29,7 @@ from slackline.causes import Watch
 from slackline.history import Job
 from slackline.records import (
     ClockOffset,
+    DeviceReport,
     GroupOpened,
     Promise,
     RunSummary,
