@@ -1,8 +1,10 @@
 """Tests of the cache of generated Verilog."""
 
+import importlib
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,33 @@ def test_a_change_of_any_source_makes_cached_verilog_invalid(
         assert _cache.cached_verilog("node", SMALL) is None, path
         path.write_text(text)
         assert _cache.cached_verilog("node", SMALL) == VERILOG, path
+
+
+def test_a_change_of_a_source_elsewhere_makes_cached_verilog_invalid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("amaranth", reason="amaranth is missing: slackline-torch[circuit]")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(tmp_path)
+    part = tmp_path / "own_part_of_a_circuit.py"
+    part.write_text("from amaranth.hdl import Module\n")
+    importlib.import_module(part.stem)
+    assert _cache._cached("node", SMALL, lambda: VERILOG) == VERILOG
+    assert _cache.cached_verilog("node", SMALL) == VERILOG
+    part.write_text("from amaranth.hdl import Module, Signal\n")
+    assert _cache.cached_verilog("node", SMALL) is None
+    other = replace(VERILOG, text="module node(); endmodule")
+    assert _cache._cached("node", SMALL, lambda: other) == other
+    monkeypatch.delitem(sys.modules, part.stem)
+
+
+def test_another_yosys_makes_cached_verilog_invalid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert _cache._cached("node", SMALL, lambda: VERILOG) == VERILOG
+    monkeypatch.setattr(_cache, "_yosys", lambda: "another version")
+    assert _cache.cached_verilog("node", SMALL) is None
 
 
 def test_a_process_that_runs_cached_verilog_does_not_load_amaranth() -> None:

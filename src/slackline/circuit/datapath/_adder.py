@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from slackline.circuit.options import CANONICAL_NAN
+from slackline.circuit.options import CANONICAL_NAN, WAY_BITS, Way
 
 __all__ = ["Adder", "registers"]
 
@@ -31,9 +31,9 @@ def registers(m: Module, **values: Value) -> SimpleNamespace:
 class Adder(wiring.Component):
     """A pipelined adder: `sum` is a + b, LATENCY cycles later; a new pair may come in every cycle.
 
-    With `integer` low, the words are IEEE 754 binary32, added with round to nearest even.
-    Subnormals are kept, and every NaN comes out as CANONICAL_NAN. With `integer` high, the words
-    are 32-bit integers and wrap. The adder has no handshake and never stalls; Lanes puts adders
+    With `way` FLOAT, the words are IEEE 754 binary32, added with round to nearest even. Subnormals
+    are kept, and every NaN comes out as CANONICAL_NAN. With WRAP, the words are 32-bit integers and
+    wrap. The adder has no handshake and never stalls; Lanes puts adders
     behind streams.
 
     The pipeline has these stages:
@@ -47,19 +47,17 @@ class Adder(wiring.Component):
     LATENCY = 12
 
     def __init__(self) -> None:
-        super().__init__({"a": In(32), "b": In(32), "integer": In(1), "sum": Out(32)})
+        super().__init__({"a": In(32), "b": In(32), "way": In(WAY_BITS), "sum": Out(32)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        r = registers(
-            m, a1=self.a, b1=self.b, less1=self.a[:31] < self.b[:31], integer1=self.integer
-        )
+        r = registers(m, a1=self.a, b1=self.b, less1=self.a[:31] < self.b[:31], way1=self.way)
         r = registers(
             m,
             big2=Mux(r.less1, r.b1, r.a1),
             small2=Mux(r.less1, r.a1, r.b1),
-            integer2=r.integer1,
-            whole2=(r.a1 + r.b1)[:32],
+            way2=r.way1,
+            whole2=_whole(r.a1, r.b1, r.way1),
         )
         r = self._unpack(m, r)
         # Alignment shifts bits out at the right end; the sticky bit records whether one of them was
@@ -128,8 +126,8 @@ class Adder(wiring.Component):
             large3=Cat(big[:23], normal_big),
             small3=Cat(small[:23], normal_small),
             distance3=Mux(distance[5:].any(), 31, distance)[:5],
-            bypass3=special | r.integer2,
-            other3=Mux(r.integer2, r.whole2, Mux(invalid, CANONICAL_NAN, big)),
+            bypass3=special | (r.way2 != Way.FLOAT),
+            other3=Mux(r.way2 != Way.FLOAT, r.whole2, Mux(invalid, CANONICAL_NAN, big)),
         )
 
 
@@ -147,6 +145,11 @@ _CARRIED = {
 
 def _on(r: SimpleNamespace, stage: int) -> dict[str, Value]:
     return {f"{name}{stage}": getattr(r, f"{name}{stage - 1}") for name in _CARRIED[stage]}
+
+
+def _whole(a: Value, b: Value, way: Value) -> Value:
+    """Return the sum of two words in the ways other than FLOAT: only WRAP so far."""
+    return (a + b)[:32]
 
 
 def _shift_right(value: Value, by: Value, unit: int) -> tuple[Value, Value]:

@@ -6,8 +6,9 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from slackline.circuit.datapath._adder import Adder
+from slackline.circuit.datapath._elements import is_half, way_of
 from slackline.circuit.datapath._halves import Widen
-from slackline.circuit.options import ELEMENT_BITS, Element, check_lanes
+from slackline.circuit.options import ELEMENT_BITS, WAY_BITS, check_lanes
 from slackline.circuit.proof import claim, ones
 
 __all__ = ["Lanes", "Operands", "chosen_words"]
@@ -52,7 +53,7 @@ class Lanes(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         element = self.i.payload.element
-        half = element >= Element.BFLOAT16
+        half = is_half(element)
         second = Signal()
         room = Signal(range(_ROOM + 1), init=_ROOM)
         issue, done = Signal(), Signal()
@@ -82,8 +83,10 @@ class Lanes(wiring.Component):
             results.r_rdy | (results.level <= 1),
             ~results.w_en | results.w_rdy,
         )
-        integer = Signal(Widen.LATENCY)
-        m.d.sync += integer.eq(Cat(element == Element.INT32, integer))
+        ways = [way_of(element)]
+        for k in range(Widen.LATENCY):
+            ways.append(Signal(WAY_BITS, name=f"way_{k}"))
+            m.d.sync += ways[-1].eq(ways[-2])
         a_words = chosen_words(self.i.payload.a, second, half)
         b_words = chosen_words(self.i.payload.b, second, half)
         for k in range(self.lanes):
@@ -91,7 +94,7 @@ class Lanes(wiring.Component):
             for name, word, side in (("a", a_words[k], adder.a), ("b", b_words[k], adder.b)):
                 m.submodules[f"widen_{name}_{k}"] = widen = Widen()
                 m.d.comb += [widen.word.eq(word), widen.element.eq(element), side.eq(widen.wide)]
-            m.d.comb += adder.integer.eq(integer[-1])
+            m.d.comb += adder.way.eq(ways[-1])
             m.d.comb += results.w_data.word_select(k, 32).eq(adder.sum)
         return m
 

@@ -119,7 +119,7 @@ class RingTwin(Outbox):
         """Add this rank's contribution to the predecessor's sum, and send the result on."""
         offset, element = posted.given, posted.element
         passing = np.frombuffer(payload, np.uint32)
-        total = twins.add(passing, self._own(posted), element is Element.INT32)
+        total = twins.add(passing, self._own(posted), element.way)
         posted.given += posted.operation.size_at(offset)
         if not self._place.last(posted.operation.start):
             self._send(posted, PARTIAL, offset, total.tobytes())

@@ -2,6 +2,7 @@
 
 _ethernet_node  the node between MACs
 _aggregation    the node, put together from
+  _stage          the stage of a port, for changes
   _receiver       the receiver of a port, which checks and buffers frames
   _matcher        the comparison of frames
   _issuer         the scheduler of beats

@@ -21,6 +21,7 @@ from slackline.circuit.node._issuer import STALLS, Issuer
 from slackline.circuit.node._matcher import Matcher
 from slackline.circuit.node._receiver import EVENTS, Receiver
 from slackline.circuit.node._reducer import Reducer
+from slackline.circuit.node._stage import port_stage
 from slackline.circuit.node._sum_buffer import SumBuffer
 from slackline.circuit.options import NodeOptions
 from slackline.circuit.proof import assume, claim, ones
@@ -92,7 +93,13 @@ class AggregationNode(wiring.Component):
             m.submodules[f"outlet_{port}"] = outlet = FrameOutlet(self.options.lanes)
             m.d.comb += [inlet.cut.eq(cut), outlet.cut.eq(cut)]
             wiring.connect(m, wiring.flipped(self.rx[port]), inlet.i)
-            wiring.connect(m, inlet.o, receiver.i)
+            stage = port_stage(self.options)
+            if stage is None:
+                wiring.connect(m, inlet.o, receiver.i)
+            else:
+                core.submodules[f"stage_{port}"] = stage
+                wiring.connect(m, inlet.o, stage.i)
+                wiring.connect(core, stage.o, receiver.i)
             wiring.connect(m, sums.o[port], outlet.i)
             wiring.connect(m, outlet.o, wiring.flipped(self.tx[port]))
             m.d.comb += [

@@ -5,8 +5,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from slackline.circuit.datapath import is_half
 from slackline.circuit.frame import Frame, element_of
-from slackline.circuit.options import ELEMENT_BITS, Element, NodeOptions
+from slackline.circuit.options import ELEMENT_BITS, NodeOptions
 
 __all__ = ["STALLS", "Issuer", "Token"]
 
@@ -93,7 +94,7 @@ class Issuer(wiring.Component):
         second = Signal()
         onset, forced = self._onset(m)
 
-        half = element >= Element.BFLOAT16
+        half = is_half(element)
         go, ends = Signal(), Signal()
         step = second | ~half
         final_header = (headers == 1) & (beats == 0)

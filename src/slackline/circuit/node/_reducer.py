@@ -7,10 +7,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from slackline.circuit.datapath import Adder, Rounder, Widen, chosen_words
+from slackline.circuit.datapath import Adder, Rounder, Widen, chosen_words, is_half, way_of
 from slackline.circuit.frame import Beat
 from slackline.circuit.node._issuer import Token
-from slackline.circuit.options import Element, NodeOptions
+from slackline.circuit.options import NodeOptions, Way
 from slackline.circuit.proof import claim, ones
 
 __all__ = ["Reducer"]
@@ -88,7 +88,7 @@ class Reducer(wiring.Component):
         with m.If(last.payload & ~last.second):
             m.d.sync += lower.eq(halves)
         m.d.comb += wide.eq(rounder.wide)
-        with m.If(last.element >= Element.BFLOAT16):
+        with m.If(is_half(last.element)):
             m.d.comb += wide.eq(Cat(lower, halves))
         self._out(m, tokens, wide, platform)
         return m
@@ -99,13 +99,13 @@ class Reducer(wiring.Component):
         wides: list[list[Value]] = []
         for port, delay in enumerate(self.delays):
             token = tokens[delay + _READ]
-            half = token.element >= Element.BFLOAT16
+            half = is_half(token.element)
             wides.append([])
             for k, word in enumerate(chosen_words(self.words[port], token.second, half)):
                 m.submodules[f"widen_{port}_{k}"] = widen = Widen()
                 m.d.comb += [widen.word.eq(word), widen.element.eq(token.element)]
                 later = tokens[delay + _READ + Widen.LATENCY]
-                nothing = Mux(later.element == Element.INT32, 0, _NEGATIVE_ZERO)
+                nothing = Mux(way_of(later.element) == Way.FLOAT, _NEGATIVE_ZERO, 0)
                 wides[-1].append(Mux(self.absent[port], nothing, widen.wide))
         sums = wides[0]
         for port in range(1, options.ports):
@@ -116,7 +116,7 @@ class Reducer(wiring.Component):
                 m.d.comb += [
                     adder.a.eq(sums[k]),
                     adder.b.eq(wides[port][k]),
-                    adder.integer.eq(token.element == Element.INT32),
+                    adder.way.eq(way_of(token.element)),
                 ]
                 added.append(adder.sum)
             sums = added

@@ -8,7 +8,14 @@ _requests   registers over Ethernet
 """
 
 from slackline.circuit.options._beats import LANES, BeatSizes, check_lanes
-from slackline.circuit.options._formats import CANONICAL_NAN, ELEMENT_BITS, ELEMENTS, Element
+from slackline.circuit.options._formats import (
+    CANONICAL_NAN,
+    ELEMENT_BITS,
+    ELEMENTS,
+    WAY_BITS,
+    Element,
+    Way,
+)
 from slackline.circuit.options._node import NodeOptions
 from slackline.circuit.options._requests import (
     REGISTERS_ETHERTYPE,
@@ -31,6 +38,8 @@ __all__ = [
     "RegisterCode",
     "RegisterRequest",
     "RingOptions",
+    "WAY_BITS",
+    "Way",
     "check_lanes",
     "sum_bytes",
 ]

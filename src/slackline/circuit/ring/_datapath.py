@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from slackline.circuit.datapath import Adder, Rounder, Widen, chosen_words
-from slackline.circuit.options import ELEMENT_BITS, Element, RingOptions
+from slackline.circuit.datapath import Adder, Rounder, Widen, chosen_words, is_half, way_of
+from slackline.circuit.options import ELEMENT_BITS, WAY_BITS, Element, RingOptions, Way
 from slackline.circuit.ring._layouts import Job
 
 __all__ = ["STALLS", "RingDatapath", "Summed"]
@@ -36,12 +36,13 @@ class _Token(data.StructLayout):
     """Control bits that travel through the datapath beside a beat."""
 
     def __init__(self) -> None:
-        bits = ("beat", "second", "rounds", "last", "first", "final", "send", "store", "integer")
+        bits = ("beat", "second", "rounds", "last", "first", "final", "send", "store")
         super().__init__(
             {
                 **dict.fromkeys(bits, 1),
                 "element": ELEMENT_BITS,
                 "widen": ELEMENT_BITS,
+                "way": WAY_BITS,
                 "operands": 2,
             }
         )
@@ -114,7 +115,7 @@ class RingDatapath(wiring.Component):
         beat, left = Signal(range(options.slot_beats)), Signal(range(options.slot_beats + 1))
         second = Signal()
         starts, ends = Signal(), Signal()
-        half = current.element >= Element.BFLOAT16
+        half = is_half(current.element)
         m.d.comb += [
             ends.eq(active & (left == 1)),
             starts.eq(waiting & (ends | ~active)),
@@ -160,9 +161,7 @@ class RingDatapath(wiring.Component):
             token.element.eq(current.element),
             token.widen.eq(Mux(current.local & half, current.element, Element.FLOAT32)),
             token.operands.eq(Cat(current.passing, current.local)),
-            token.integer.eq(
-                (current.element == Element.INT32) | ~(current.passing & current.local)
-            ),
+            token.way.eq(Mux(current.passing & current.local, way_of(current.element), Way.WRAP)),
         ]
         self._datapath(m, token)
         return m
@@ -224,7 +223,7 @@ class RingDatapath(wiring.Component):
         local = Signal(32 * lanes, reset_less=True)
         m.d.sync += local.eq(self.local_word)
         read = tokens[_READ]
-        halves = read.widen >= Element.BFLOAT16
+        halves = is_half(read.widen)
         m.submodules.rounder = rounder = Rounder(lanes)
         m.d.comb += rounder.element.eq(tokens[-1 - Rounder.LATENCY].element)
         for k, own in enumerate(chosen_words(local, read.second, halves)):
@@ -239,7 +238,7 @@ class RingDatapath(wiring.Component):
                 widen.element.eq(read.widen),
                 adder.a.eq(passing[-1]),
                 adder.b.eq(widen.wide),
-                adder.integer.eq(tokens[_READ + Widen.LATENCY].integer),
+                adder.way.eq(tokens[_READ + Widen.LATENCY].way),
                 rounder.sums.word_select(k, 32).eq(adder.sum),
             ]
         end, o = tokens[-1], self.o

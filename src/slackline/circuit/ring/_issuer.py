@@ -9,8 +9,9 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from slackline.circuit.datapath import is_half
 from slackline.circuit.frame import element_of
-from slackline.circuit.options import Element, RingOptions
+from slackline.circuit.options import RingOptions
 from slackline.circuit.ring._layouts import Arrived, Descriptor, DmaRequest, Job, Key
 
 __all__ = ["Found", "RingIssuer", "Role", "queue"]
@@ -230,7 +231,7 @@ class RingIssuer(wiring.Component):
         options, size, source = self.options, step.size, current.source
         partial = source | ~current.side
         element = element_of(operation.dtype)
-        wide = partial & (element >= Element.BFLOAT16)
+        wide = partial & is_half(element)
         wire = Mux(wide, size << 1, size)[:32]
         shift = ceil_log2(options.beat_bytes)
         m.d.comb += [
@@ -264,7 +265,7 @@ class RingIssuer(wiring.Component):
     ) -> Value:
         """Return a signal: the current frame is the next one of its operation."""
         frame, final, size = current.frame, current.side, step.size
-        wide = ~final & (element_of(operation.dtype) >= Element.BFLOAT16)
+        wide = ~final & is_half(element_of(operation.dtype))
         # A final sum contains this rank's contribution, which must have been added before.
         known = ~final | (step.due + size <= so_far.given)
         return (

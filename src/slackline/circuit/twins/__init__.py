@@ -2,6 +2,7 @@
 
     _lanes          lanes and the conversions of 16-bit floats
     _node           the aggregation node
+    _stage          the stage of a port, for changes
     _register_port  registers over Ethernet
 
 The ring NIC's twin is a ring device: see slackline.circuit.device.

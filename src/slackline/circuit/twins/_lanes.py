@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from slackline._native import DefaultFloatModes
-from slackline.circuit.options import CANONICAL_NAN, Element
+from slackline.circuit.options import CANONICAL_NAN, Element, Way
 from slackline.errors import UsageError
 
 __all__ = ["Words", "add", "lanes", "narrow", "reduce_in_rank_order", "widen"]
@@ -21,13 +21,13 @@ Words = npt.NDArray[np.uint32]
 _NAN_HALVES = {Element.BFLOAT16: 0x7FC0, Element.FLOAT16: 0x7E00}
 
 
-def add(a: Words, b: Words, integer: bool = False) -> Words:
+def add(a: Words, b: Words, way: Way = Way.FLOAT) -> Words:
     """Return a + b as an Adder gives it: fp32 with one canonical NaN, or integers that wrap.
 
     IEEE 754 leaves a NaN's sign and payload open, and processors differ. With one canonical NaN,
     the result's bits depend on the operands alone.
     """
-    if integer:
+    if way is Way.WRAP:
         return np.add(a, b, dtype=np.uint32)
     with np.errstate(all="ignore"), DefaultFloatModes():
         total = a.view(np.float32) + b.view(np.float32)
@@ -67,7 +67,7 @@ def lanes(a: Words, b: Words, element: Element) -> Words:
     """Return a + b as Lanes gives it: one sum for each element, in fp32 for 16-bit types."""
     if element.half:
         return add(widen(a.view(np.uint16), element), widen(b.view(np.uint16), element))
-    return add(a, b, element is Element.INT32)
+    return add(a, b, element.way)
 
 
 def reduce_in_rank_order(payloads: Sequence[bytes], element: Element) -> bytes:
@@ -79,6 +79,6 @@ def reduce_in_rank_order(payloads: Sequence[bytes], element: Element) -> bytes:
         columns = [np.frombuffer(payload, np.uint32) for payload in payloads]
     total = columns[0]
     for column in columns[1:]:
-        total = add(total, column, element is Element.INT32)
+        total = add(total, column, element.way)
     result = narrow(total, element) if element.half else total
     return result.tobytes()

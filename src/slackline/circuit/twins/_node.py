@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from slackline.circuit.options import ELEMENTS, NodeOptions
 from slackline.circuit.registers import RESETTING
 from slackline.circuit.twins._lanes import reduce_in_rank_order
+from slackline.circuit.twins._stage import port_stage
 from slackline.errors import FrameError
 from slackline.wire import (
     FIRST_SEQUENCE,
@@ -72,6 +73,7 @@ class NodeTwin:
         Frames that do not agree are completed by an ABORT without a payload, in place of their sum.
         A frame that came before completes none; if its sum is still kept, `resent` gets the sum.
         """
+        frame, bad = port_stage(frame, bad)
         event, header = self._judge(port, frame, bad)
         self.events[port][event] += 1
         if header is None:
