@@ -115,8 +115,10 @@ def _elsewhere() -> dict[str, str]:
     found = {}
     for module in list(sys.modules.values()):
         file = Path(getattr(module, "__file__", None) or "")
-        names = {getattr(each, "__module__", None) for each in list(vars(module).values())}
-        uses = any(isinstance(name, str) and name.startswith("amaranth.") for name in names)
+        uses = any(
+            isinstance(each, type) and each.__module__.startswith("amaranth.")
+            for each in list(vars(module).values())
+        )
         own = any(file.is_relative_to(_HOME / room) for room in _SOURCES)
         if uses and not own and not module.__name__.startswith("amaranth") and file.is_file():
             found[str(file)] = _hash_of(file)
