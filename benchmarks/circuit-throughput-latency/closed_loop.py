@@ -48,6 +48,28 @@ def rate(options: NodeOptions, wire: int) -> Rate:
     """Run FRAMES frames through a node whose ranks are `wire` cycles away, each way."""
     beats = options.header_beats + options.slot_beats
     frames = max(FRAMES, 2 * options.slots)
+    slots = options.slots
+    _, ends = run(options, wire, frames)
+    cycles = (ends[-1] - ends[slots - 1]) / ((frames - slots) * beats)
+    return Rate(
+        wire=wire,
+        cycles_per_beat=cycles,
+        needed_slots=needed_slots(options, wire),
+        expected=expected_cycles(options, wire),
+    )
+
+
+def message_cycles(options: NodeOptions, wire: int, frames: int) -> int:
+    """Return the cycles from a message's first beat at the ranks to its last sum there."""
+    start, ends = run(options, wire, frames)
+    return ends[-1] + wire - start
+
+
+def run(options: NodeOptions, wire: int, frames: int) -> tuple[int, list[int]]:
+    """Send frames of all ranks; return the first cycle, and those in which the sums have left.
+
+    Raises AssertionError if a sum is wrong.
+    """
     at = {each.name: each.address for each in node_registers(options)}
     expected = np.full(
         options.payload_bytes // 4, options.ports * (options.ports + 1) / 2, np.float32
@@ -60,7 +82,7 @@ def rate(options: NodeOptions, wire: int) -> Rate:
             for port in range(options.ports):
                 node.send(port, frame(options, port, number), not_before=when)
 
-        for number in range(1, options.slots + 1):
+        for number in range(1, min(options.slots, frames) + 1):
             send(number, start + wire)
         ends: list[int] = []
         while len(ends) < frames:
@@ -74,14 +96,7 @@ def rate(options: NodeOptions, wire: int) -> Rate:
                     send(len(ends) + options.slots, last + 2 * wire)
             for port in range(1, options.ports):
                 node.frames(port)
-    slots = options.slots
-    cycles = (ends[-1] - ends[slots - 1]) / ((frames - slots) * beats)
-    return Rate(
-        wire=wire,
-        cycles_per_beat=cycles,
-        needed_slots=needed_slots(options, wire),
-        expected=expected_cycles(options, wire),
-    )
+    return start, ends
 
 
 def frame(options: NodeOptions, port: int, number: int) -> bytes:

@@ -13,7 +13,7 @@ from _harness.machine import describe_machine
 from _harness.options import Options, parse
 from _harness.report import Report, Row, Scalar, Target
 from allreduce_runs import AllReduceBench, allreduce_rows
-from closed_loop import WIRES, rate
+from closed_loop import WIRES, message_cycles, rate
 from node_runs import Jitter, NodeBench
 from rich.table import Table
 from ring_runs import RingBench
@@ -51,9 +51,14 @@ JITTERS = (0, 4, 16)
 """The largest delay of a frame, in multiples of the time that a frame takes."""
 SEEDS = 5
 KEEPS_UP, STORED_OVER_CUT = 1 / 0.98, 1.8
+"""The most cycles for a beat, and the least ratio of store-and-forward to cut-through."""
 BY_RULE = 1.05
 """The most cycles for a beat, over those that the rule of window and wire gives."""
-"""The most cycles for a beat, and the least ratio of store-and-forward to cut-through."""
+MESSAGE_NODE = NodeOptions(ports=2, lanes=16, slots=16, payload_bytes=1024)
+MESSAGE_FRAMES = (1, 4, 16, 64, 256, 1024)
+"""The node and the messages whose throughput is measured by the delay of the wire."""
+CLOCK_MHZ = 322
+"""The clock of a 100 Gb/s MAC."""
 BEATS = 2000
 RING_FULL = RingOptions(lanes=16, slots=8, payload_bytes=8192)
 RING_QUICK = RingOptions(lanes=1, slots=8, payload_bytes=256, operations=8)
@@ -143,6 +148,19 @@ def closed_rows(nodes: tuple[NodeOptions, ...], wires: tuple[int, ...]) -> list[
                 "by_rule": found.expected,
                 "needed_slots": found.needed_slots,
             }
+            rows.append(Row(labels=labels, values=values))
+    return rows
+
+
+def message_rows() -> list[Row]:
+    """Measure the throughput of whole messages, by size and delay of the wire."""
+    rows = []
+    for frames in MESSAGE_FRAMES:
+        size = frames * MESSAGE_NODE.payload_bytes
+        for wire in WIRES:
+            cycles = message_cycles(MESSAGE_NODE, wire, frames)
+            labels = {"message_bytes": size, "wire_cycles": wire}
+            values = {"cycles": cycles, "gbit_s": 8 * size * CLOCK_MHZ / cycles / 1000}
             rows.append(Row(labels=labels, values=values))
     return rows
 
@@ -327,17 +345,23 @@ def main() -> None:
         else:
             reduces = allreduce_rows(nics, RING_MESSAGES)
     closed = closed_rows(QUICK if options.quick else CLOSED, WIRES)
+    messages = (
+        [Row(labels={"part": "messages"}, skipped="left out by --quick")]
+        if options.quick
+        else message_rows()
+    )
     tables = [
         table("lanes", lanes),
         table("cycles from a message's first beat in to its first and last beat of sums", sizes),
         table("messages at the pace of an Ethernet, if timing closes at its MAC's clock", wires),
         table("ranks that keep to the window: cycles a beat by the wire's delay", closed),
+        table("messages of ranks that keep to the window: Gb/s at 322 MHz by the wire", messages),
         table("onset threshold against jitter: the same, and cycles starved on the way", jitters),
         table("ring NIC: cycles from the first beat in to the first out, and a beat", rings),
         table("ring NICs: cycles of an all-reduce, and over what its link takes alone", reduces),
         table("ring NIC, simulated by this machine", speeds),
     ]
-    rows = [*lanes, *sizes, *closed, *wires, *jitters, *rings, *reduces, *speeds]
+    rows = [*lanes, *sizes, *closed, *messages, *wires, *jitters, *rings, *reduces, *speeds]
     targets = [
         *node_targets(sizes),
         *closed_targets(closed),
