@@ -114,6 +114,17 @@ PLOTS = (
         unit="cycles",
         logarithmic=True,
     ),
+    Plot(
+        name="circuit-messages",
+        page="docs/circuits/node.md",
+        head="| message, Gb/s",
+        columns=tuple(
+            (column, f"wire of {cycles} cycles")
+            for column, cycles in enumerate((0, 16, 64, 161, 322), 1)
+        ),
+        title="Aggregation node, 16 lanes, 16 slots, simulated: throughput at 322 MHz, by message",
+        unit="Gb/s",
+    ),
 )
 
 
