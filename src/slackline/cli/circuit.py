@@ -14,6 +14,7 @@ from slackline.units import count, parse_bytes
 
 if TYPE_CHECKING:
     from slackline.circuit import NodeOptions, RingOptions, Verilog
+    from slackline.circuit.simulate import PacketCounts
 
 __all__ = ["app"]
 
@@ -135,8 +136,18 @@ def node(
     if counts is not None:
         print(
             f"{count(counts.received, 'packet')} in, {counts.sent} out, {counts.unsent} not taken, "
-            f"{counts.dropped} dropped, {count(counts.cycles, 'cycle')}"
+            f"{counts.dropped} dropped, {count(counts.cycles, 'cycle')}; processor time: "
+            f"{_packet_us(counts):.1f} us a packet, and a second for "
+            f"{_cycles_a_second(counts)} cycles"
         )
+
+
+def _packet_us(counts: PacketCounts) -> float:
+    return counts.packet_ns / max(counts.received + counts.sent, 1) / 1e3
+
+
+def _cycles_a_second(counts: PacketCounts) -> int:
+    return counts.cycles * 10**9 // max(counts.cycle_ns, 1)
 
 
 @app.command()

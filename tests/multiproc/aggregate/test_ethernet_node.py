@@ -68,7 +68,8 @@ class Circuit:
         printed, _ = self.process.communicate(timeout=60)
         found = re.fullmatch(
             r"(?P<received>\d+) packets in, (?P<sent>\d+) out, (?P<unsent>\d+) not taken, "
-            r"(?P<dropped>\d+) dropped, (?P<cycles>\d+) cycles\n",
+            r"(?P<dropped>\d+) dropped, (?P<cycles>\d+) cycles; processor time: "
+            r"[\d.]+ us a packet, and a second for \d+ cycles\n",
             printed,
         )
         assert found is not None, printed

@@ -102,6 +102,10 @@ class PacketCounts:
     """Packets that were too long, or came while a port's queue was full."""
     cycles: int
     """Simulated cycles."""
+    packet_ns: int
+    """Processor time for packets: to receive, to cut into beats, to join and to send them."""
+    cycle_ns: int
+    """Processor time for the simulated cycles."""
 
 
 class Simulation:

@@ -223,12 +223,17 @@ struct Circuit {
         if ((flags & kLast) == 0) continue;
         // A MAC sends a damaged packet with a wrong check sequence, so nobody gets it.
         if ((flags & kBad) == 0) {
-          const bool sent = sockets[std::min(port, sockets.size() - 1)].send(packet);
-          ++(sent ? counts.sent : counts.unsent);
+          sockets[std::min(port, sockets.size() - 1)].keep(packet);
+          ++counts.sent;
         }
         packet.clear();
       }
       out.empty();
+    }
+    for (PacketSocket& each : sockets) {
+      const std::size_t unsent = each.flush();
+      counts.sent -= unsent;
+      counts.unsent += unsent;
     }
   }
 
@@ -407,7 +412,7 @@ std::uint64_t slackline_circuit_faults(void* handle, std::uint64_t* address) {
 
 // Serve packet sockets, bound to interfaces, for about `nanoseconds`: one for each port, or one for
 // all. Port k has the MAC address `address` + k. The circuit runs while packets move, and until
-// nothing has moved for `quiet` cycles; `counts` gets the five numbers of PacketCounts. Return 0,
+// nothing has moved for `quiet` cycles; `counts` gets the seven numbers of PacketCounts. Return 0,
 // or the errno of a socket that failed.
 int slackline_circuit_serve(void* handle, const int* descriptors, std::size_t sockets,
                             std::uint64_t address, std::uint64_t quiet, std::uint64_t nanoseconds,
@@ -429,6 +434,7 @@ int slackline_circuit_serve(void* handle, const int* descriptors, std::size_t so
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(ends - Clock::now());
       if (poll(readable.data(), readable.size(), static_cast<int>(left.count())) <= 0) break;
     }
+    const std::uint64_t began = thread_ns();
     for (std::size_t k = 0; k < circuit.sockets.size(); ++k) {
       if ((readable[k].revents & (POLLERR | POLLNVAL)) != 0) {
         socklen_t size = sizeof error;
@@ -441,8 +447,12 @@ int slackline_circuit_serve(void* handle, const int* descriptors, std::size_t so
         circuit.arrive(circuit.sockets.size() == 1 ? meant : k, packet, bytes);
       });
     }
+    const std::uint64_t taken = thread_ns();
     for (std::uint64_t k = 0; k < kTurn; ++k) circuit.step();
+    const std::uint64_t stepped = thread_ns();
     circuit.depart();
+    circuit.counts.packet_ns += taken - began + thread_ns() - stepped;
+    circuit.counts.cycle_ns += stepped - taken;
   }
   circuit.counts.cycles = circuit.cycle();
   std::memcpy(counts, &circuit.counts, sizeof circuit.counts);

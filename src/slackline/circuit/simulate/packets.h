@@ -6,11 +6,13 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <vector>
 
 // The counters of all sockets since the circuit was opened, which `slackline.circuit` reads.
@@ -20,7 +22,18 @@ struct PacketCounts {
   std::uint64_t unsent = 0;   // packets that an interface did not take
   std::uint64_t dropped = 0;  // packets that came while a port's queue was full, or too long
   std::uint64_t cycles = 0;   // simulated cycles
+  // Processor time of the calling thread: for packets alone, and for the simulated cycles.
+  std::uint64_t packet_ns = 0;
+  std::uint64_t cycle_ns = 0;
 };
+
+// Return the processor time that the calling thread has used.
+inline std::uint64_t thread_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
 
 // A packet socket that is bound to an interface, with buffers for several packets at a time.
 class PacketSocket {
@@ -50,15 +63,36 @@ class PacketSocket {
     return count > 0;
   }
 
-  // Send a packet; return false if the interface does not take it.
-  bool send(const std::vector<std::uint8_t>& packet) const {
-    for (;;) {
-      if (::send(descriptor_, packet.data(), packet.size(), MSG_NOSIGNAL) >= 0) return true;
-      if (errno == EINTR) continue;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) return false;
-      pollfd room{descriptor_, POLLOUT, 0};
-      if (poll(&room, 1, kPatienceMs) <= 0) return false;
+  // Keep a packet for the next call of `flush`.
+  void keep(const std::vector<std::uint8_t>& packet) {
+    if (kept_ == leaving_.size()) leaving_.emplace_back();
+    leaving_[kept_++].assign(packet.begin(), packet.end());
+  }
+
+  // Send the packets that were kept, many with one system call; return the number of those that
+  // the interface has not taken.
+  std::size_t flush() {
+    std::size_t done = 0, unsent = 0;
+    while (done < kept_) {
+      const std::size_t count = std::min(kept_ - done, kAtOnce);
+      std::array<iovec, kAtOnce> parts;
+      std::array<mmsghdr, kAtOnce> messages{};
+      for (std::size_t k = 0; k < count; ++k) {
+        parts[k] = {leaving_[done + k].data(), leaving_[done + k].size()};
+        messages[k].msg_hdr.msg_iov = &parts[k];
+        messages[k].msg_hdr.msg_iovlen = 1;
+      }
+      const int sent =
+          sendmmsg(descriptor_, messages.data(), static_cast<unsigned>(count), MSG_NOSIGNAL);
+      if (sent > 0) {
+        done += static_cast<std::size_t>(sent);
+      } else if (errno != EINTR && !waits_for_room()) {
+        ++done;
+        ++unsent;
+      }
     }
+    kept_ = 0;
+    return unsent;
   }
 
  private:
@@ -66,11 +100,20 @@ class PacketSocket {
   static constexpr std::size_t kLongest = 9216;
   static constexpr int kPatienceMs = 100;
 
+  // Wait after an error of a call that sends; return false if the packet cannot be sent.
+  bool waits_for_room() const {
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return false;
+    pollfd room{descriptor_, POLLOUT, 0};
+    return poll(&room, 1, kPatienceMs) > 0;
+  }
+
   int descriptor_;
   std::array<std::array<std::uint8_t, kLongest>, kAtOnce> buffers_;
   std::array<iovec, kAtOnce> parts_;
   std::array<mmsghdr, kAtOnce> messages_;
   std::array<sockaddr_ll, kAtOnce> from_;
+  std::vector<std::vector<std::uint8_t>> leaving_;  // only the first `kept_` are to be sent
+  std::size_t kept_ = 0;
 };
 
 // Return the port that a packet is addressed to: the distance of its destination from `address`, or

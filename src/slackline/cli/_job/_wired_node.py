@@ -38,7 +38,7 @@ _OVER = re.compile(
     r": over after .*, (\d+) frames? by its Ethernet node .*, (\d+) frames? sent again.*"
     r", its sums have hash (\w+), those of software (\w+)"
 )
-_SERVED = re.compile(r"^(\d+) packets? in, (\d+) out, .* (\d+) cycles?$", re.MULTILINE)
+_SERVED = re.compile(r"(\d+) packets? in, (\d+) out, .*, (\d+) cycles?;")
 
 
 def check_node(node: str, ranks: int, *, lab: bool, aggregator: str | None) -> None:
