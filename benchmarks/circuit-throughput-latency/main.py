@@ -18,6 +18,7 @@ from node_runs import Jitter, NodeBench
 from rich.table import Table
 from ring_runs import RingBench
 from wire_runs import wire_rows
+from wired_node import packet_rows
 
 from slackline import circuit
 from slackline.circuit import Element, NodeOptions, RingOptions
@@ -77,6 +78,10 @@ RING_MESSAGES = (
 RING_MESSAGES_QUICK = ((4 * KIB, 256),)
 OVER_LINK = 1.05
 """The largest allowed multiple of the link's own time, for the longest message at 100 Gb/s."""
+PACKET_FRAMES, PACKET_FRAMES_QUICK = 20_000, 500
+"""The frames of each rank through a simulated node on a virtual interface."""
+MOST_PACKET_US, LEAST_CYCLES_A_SECOND = 10.0, 250_000.0
+"""The node's own processor time for a packet, and the cycles that a second of it simulates."""
 NOTES = (
     "All of this is counted in cycles of a simulation; no board has run the circuit.",
     "Ports are fed a beat a cycle. What a cycle takes depends on the device and on timing closure.",
@@ -283,6 +288,25 @@ def ring_targets(rows: list[Row]) -> list[Target]:
     return [at_most(name, rows[-1], key) for key, name in names.items()]
 
 
+def packet_targets(rows: list[Row]) -> list[Target]:
+    """Return the targets of a simulated node on an interface, which needs root."""
+    values = rows[0].values
+    packet, cycles = values.get("us_a_packet"), values.get("cycles_a_second")
+    return [
+        Target(
+            name="node on an interface: processor time of a packet beside its cycles, us",
+            target=MOST_PACKET_US,
+            measured=None if packet is None else float(packet),
+            bound="at most",
+        ),
+        Target(
+            name="node on an interface: simulated cycles in a second of processor time",
+            target=LEAST_CYCLES_A_SECOND,
+            measured=None if cycles is None else float(cycles),
+        ),
+    ]
+
+
 def allreduce_targets(rows: list[Row]) -> list[Target]:
     """Return the targets of the longest message over the slower wire.
 
@@ -345,6 +369,7 @@ def main() -> None:
         else:
             reduces = allreduce_rows(nics, RING_MESSAGES)
     closed = closed_rows(QUICK if options.quick else CLOSED, WIRES)
+    packets = packet_rows(PACKET_FRAMES_QUICK if options.quick else PACKET_FRAMES)
     messages = (
         [Row(labels={"part": "messages"}, skipped="left out by --quick")]
         if options.quick
@@ -360,13 +385,26 @@ def main() -> None:
         table("ring NIC: cycles from the first beat in to the first out, and a beat", rings),
         table("ring NICs: cycles of an all-reduce, and over what its link takes alone", reduces),
         table("ring NIC, simulated by this machine", speeds),
+        table("simulated node on a virtual interface", packets),
     ]
-    rows = [*lanes, *sizes, *closed, *messages, *wires, *jitters, *rings, *reduces, *speeds]
+    rows = [
+        *lanes,
+        *sizes,
+        *closed,
+        *messages,
+        *wires,
+        *jitters,
+        *rings,
+        *reduces,
+        *speeds,
+        *packets,
+    ]
     targets = [
         *node_targets(sizes),
         *closed_targets(closed),
         *ring_targets(rings),
         *allreduce_targets(reduces),
+        *packet_targets(packets),
     ]
     report = Report(rows=rows, targets=targets, machine=machine)
     report.print(tables, options, NOTES)

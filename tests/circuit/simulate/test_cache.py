@@ -42,6 +42,11 @@ def test_a_change_of_a_source_elsewhere_makes_cached_verilog_invalid(
     pytest.importorskip("amaranth", reason="amaranth is missing: slackline-torch[circuit]")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "odd_classes.py").write_text(
+        "class Meta(type):\n    __module__ = property(lambda cls: 3)\n\n"
+        "class Odd(metaclass=Meta):\n    pass\n"
+    )
+    importlib.import_module("odd_classes")  # as some classes of C, whose module is no text
     part = tmp_path / "own_part_of_a_circuit.py"
     part.write_text("from amaranth.hdl import Module\n")
     importlib.import_module(part.stem)
@@ -51,7 +56,8 @@ def test_a_change_of_a_source_elsewhere_makes_cached_verilog_invalid(
     assert _cache.cached_verilog("node", SMALL) is None
     other = replace(VERILOG, text="module node(); endmodule")
     assert _cache._cached("node", SMALL, lambda: other) == other
-    monkeypatch.delitem(sys.modules, part.stem)
+    for name in (part.stem, "odd_classes"):
+        monkeypatch.delitem(sys.modules, name)
 
 
 def test_another_yosys_makes_cached_verilog_invalid(

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import ModuleType
 
 from slackline.circuit.options import NodeOptions, RingOptions
 from slackline.circuit.simulate._commands import run_all
@@ -113,16 +114,22 @@ def _elsewhere() -> dict[str, str]:
     Such a source may have changed a circuit, as a script does that replaces a part.
     """
     found = {}
-    for module in list(sys.modules.values()):
-        file = Path(getattr(module, "__file__", None) or "")
-        uses = any(
-            isinstance(each, type) and each.__module__.startswith("amaranth.")
-            for each in list(vars(module).values())
-        )
+    for name, module in list(sys.modules.items()):
+        known = vars(module) if isinstance(module, ModuleType) else {}
+        file = Path(known.get("__file__") or "")
         own = any(file.is_relative_to(_HOME / room) for room in _SOURCES)
-        if uses and not own and not module.__name__.startswith("amaranth") and file.is_file():
+        if own or name.partition(".")[0] == "amaranth" or not file.is_file():
+            continue
+        if any(map(_of_amaranth, list(known.values()))):
             found[str(file)] = _hash_of(file)
     return found
+
+
+def _of_amaranth(value: object) -> bool:
+    """Return whether a value is a class of Amaranth."""
+    # A class of C may have another thing than a text for its module.
+    place = getattr(value, "__module__", None) if isinstance(value, type) else None
+    return isinstance(place, str) and place.startswith("amaranth.")
 
 
 def _hash_of(file: Path) -> str:
