@@ -72,7 +72,9 @@ def test_a_part_of_sim_error_is_measured_and_simulated_alone(part: str) -> None:
         assert row["simulated_us"] > 0
         error = 100 * (row["simulated_us"] / row["median_us"] - 1)
         assert row["error_percent"] == pytest.approx(error, abs=0.02)
-    assert all(target["measured"] is not None for target in report["targets"])
+    targets = [each for each in report["targets"] if not each["name"].startswith("not fitted")]
+    assert len(targets) == 2
+    assert all(target["measured"] is not None for target in targets)
 
 
 @pytest.mark.slow
