@@ -93,7 +93,7 @@ if TYPE_CHECKING:
         parse_mac,
         prepare,
     )
-    from slackline.circuit.twins import NodeTwin, RegisterTwin
+    from slackline.circuit.twins import NodeTwin, RegisterTwin, reduce_in_rank_order
 
 __all__ = [
     "CANONICAL_NAN",
@@ -159,6 +159,7 @@ __all__ = [
     "packet_socket",
     "parse_mac",
     "prepare",
+    "reduce_in_rank_order",
     "register_table",
     "resources",
     "resources_added_up",
@@ -208,7 +209,7 @@ _PACKAGES = {
         "QueuedRingNic",
         "RingNic",
     ),
-    "twins": ("NodeTwin", "RegisterTwin"),
+    "twins": ("NodeTwin", "RegisterTwin", "reduce_in_rank_order"),
     "simulate": (
         "Simulation",
         "Trace",

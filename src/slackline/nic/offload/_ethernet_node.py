@@ -184,11 +184,11 @@ def _of_job(frame: bytes, job: int) -> bytes:
 
 def _sum_of(parts: list[bytes]) -> bytes:
     """Return the payload of the sum of frames, added in rank order by software."""
-    from slackline.circuit import ELEMENTS, twins
+    from slackline.circuit import ELEMENTS, reduce_in_rank_order
 
     dtype = decode(parts[0]).dtype
     assert dtype is not None, "frames of data have a type"
-    return twins.reduce_in_rank_order([part[HEADER_BYTES:] for part in parts], ELEMENTS[dtype])
+    return reduce_in_rank_order([part[HEADER_BYTES:] for part in parts], ELEMENTS[dtype])
 
 
 class _WiredNode:
