@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from slackline._distribution import version
+from slackline.circuit._testbench import node_testbench
 from slackline.circuit.bus import AxiBlock, EthernetPort
 from slackline.circuit.datapath import Lanes
 from slackline.circuit.node import AggregationNode, EthernetNode
@@ -45,8 +46,8 @@ def export(options: NodeOptions, ring: RingOptions, folder: Path) -> Sequence[Pa
 
     The Verilog is that of the aggregation node, alone and between MACs, the ring NIC, the lanes
     and the Ethernet port, all behind AXI. The registers of the node and of the NIC are written as a
-    C header and as a table. The folder is made if it is missing; files of the same names are
-    replaced.
+    C header and as a table. A testbench of the node checks itself by vectors. The folder is made if
+    it is missing; files of the same names are replaced.
     """
     registers, ring_table = node_registers(options), ring_registers(ring)
     texts = {
@@ -74,6 +75,7 @@ def export(options: NodeOptions, ring: RingOptions, folder: Path) -> Sequence[Pa
         for name, text in texts.items()
     }
     texts["waivers.vlt"] = "".join(_waivers())
+    texts |= node_testbench(options)
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (folder / name).write_text(text)

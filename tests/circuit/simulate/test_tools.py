@@ -1,6 +1,7 @@
 """Tests of Verilog, register tables and simulations, and of the errors when a tool is missing."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,8 @@ def test_the_command_writes_verilog_and_registers(
     assert cli.main(["circuit", "verilog", *asked]) == 0
     described = [f"slackline_{name}.{end}" for name in ("node", "ring") for end in ("v", "h", "md")]
     names = [*described, "slackline_lanes.v", "slackline_ethernet.v", "slackline_ethernet_node.v"]
-    names += ["waivers.vlt"]
+    names += ["waivers.vlt", "slackline_node_tb.v"]
+    names += [f"slackline_node_{stream}.hex" for stream in ("rx0", "rx1", "tx")]
     assert capsys.readouterr().out.splitlines() == [str(out / name) for name in names]
     for name in ("node", "ring", "lanes", "ethernet"):
         assert f"module slackline_{name}(" in (out / f"slackline_{name}.v").read_text()
@@ -173,6 +175,45 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ring = circuit.RingOptions(lanes=1, slots=2, payload_bytes=128, operations=2)
     circuit.export(options, ring, folder)
     return folder
+
+
+def benched(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the testbench of an exported node in Icarus."""
+    files = ["slackline_node.v", "slackline_node_tb.v"]
+    made = subprocess.run(
+        ["iverilog", "-g2012", "-Wall", "-o", "node", *files],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "slackline_node_tb.v" not in made.stderr, made.stderr
+    return subprocess.run(["vvp", "node"], cwd=folder, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    shutil.which("iverilog") is None, reason="iverilog is missing: apt install iverilog"
+)
+def test_the_exported_testbench_passes_and_finds_a_sum_that_differs(
+    exported: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(exported, tmp_path / "exported"))
+    done = benched(folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("PASS: 569 beats of sums at each of 2 ports")
+    sums = folder / "slackline_node_tx.hex"
+    lines = sums.read_text().splitlines()
+    for at, line in (
+        (20, f"{int(lines[20], 16) ^ 1:x}"),
+        (20, f"{int(lines[20], 16) ^ 1 << 36:x}"),
+    ):
+        sums.write_text("\n".join([*lines[:at], line, *lines[at + 1 :]]) + "\n")
+        done = benched(folder)
+        assert done.returncode != 0
+        assert f"beat {at}: " in done.stdout
+    sums.write_text("\n".join([*lines, lines[-1]]) + "\n")  # a beat too many changes nothing
+    assert benched(folder).returncode == 0
 
 
 def complaints(folder: Path, name: str) -> str:

@@ -9,6 +9,7 @@ _register_port  registers as packets of a MAC
 _packets        packets as streams, for simulations
 """
 
+from slackline.circuit.bus._axi_lite import ADDRESS_BITS
 from slackline.circuit.bus._axi_stream import FromAxi, ToAxi, axi_frames
 from slackline.circuit.bus._bank import BUS, Bank
 from slackline.circuit.bus._block import AxiBlock
@@ -17,6 +18,7 @@ from slackline.circuit.bus._packets import PacketStreams
 from slackline.circuit.bus._register_port import PacketMerge, RegisterPort
 
 __all__ = [
+    "ADDRESS_BITS",
     "BUS",
     "ETHERTYPE",
     "AxiBlock",

@@ -7,17 +7,17 @@ from amaranth.lib.wiring import In, Out
 from slackline.circuit.bus._bank import BUS
 from slackline.circuit.proof import claim
 
-__all__ = ["AXI_LITE", "OKAY", "SLVERR", "FromAxiLite"]
+__all__ = ["ADDRESS_BITS", "AXI_LITE", "OKAY", "SLVERR", "FromAxiLite"]
 
 OKAY, SLVERR = 0, 2
 """AXI response codes."""
 
-_ADDRESS_BITS = 18
+ADDRESS_BITS = 18
 """Bits of a byte address; the register bus behind the bridge counts words in 16 bits."""
 
 AXI_LITE = wiring.Signature(
     {
-        "awaddr": Out(_ADDRESS_BITS),
+        "awaddr": Out(ADDRESS_BITS),
         "awprot": Out(3),
         "awvalid": Out(1),
         "awready": In(1),
@@ -28,7 +28,7 @@ AXI_LITE = wiring.Signature(
         "bresp": In(2),
         "bvalid": In(1),
         "bready": Out(1),
-        "araddr": Out(_ADDRESS_BITS),
+        "araddr": Out(ADDRESS_BITS),
         "arprot": Out(3),
         "arvalid": Out(1),
         "arready": In(1),
