@@ -54,7 +54,7 @@ def test_other_wires_keep_their_names() -> None:
         "aresetn": (1, True),
         "a": (32, True),
         "b": (32, True),
-        "integer": (1, True),
+        "way": (1, True),
         "sum": (32, False),
     }
 

@@ -106,7 +106,8 @@ def test_a_node_of_gateware_has_the_bits_of_software(job, nodes, nic, ranks, siz
     assert {name for name, _ in through_it} == {"star"}
     assert {digest for _, digest in through_it} == expected
     assert node.interrupt() == 0
-    ending = rf"frames by its {nic} \(\d[\d.]* [KM]iB\): every worker has closed the group\n$"
+    ending = rf"frames by its {nic} \(\d[\d.]* [KM]iB\)"
+    ending += r"(, \d+ cycles \(busy [^)]*\))?: every worker has closed the group\n$"
     assert re.search(ending, node.log)
     assert "is lost" not in node.log
 

@@ -127,8 +127,9 @@ def _elsewhere() -> dict[str, str]:
 
 def _of_amaranth(value: object) -> bool:
     """Return whether a value is a class of Amaranth."""
-    # A class of C may have another thing than a text for its module.
-    place = getattr(value, "__module__", None) if isinstance(value, type) else None
+    # A class of C may have another thing than a text for its module. `isinstance` would ask an
+    # object for its class, at which deprecated objects of torch warn.
+    place = getattr(value, "__module__", None) if issubclass(type(value), type) else None
     return isinstance(place, str) and place.startswith("amaranth.")
 
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO
 
-from slackline.circuit import NodeOptions, missing_tools
+from slackline.circuit import NodeOptions
 from slackline.errors import UsageError
 from slackline.lab import Lab
 from slackline.units import count
@@ -51,6 +51,8 @@ def check_node(node: str, ranks: int, *, lab: bool, aggregator: str | None) -> N
         raise UsageError(
             f"--node ethernet starts an aggregator: unset SLACKLINE_AGGREGATOR ({aggregator})"
         )
+    from slackline.circuit import missing_tools
+
     if missing := missing_tools():
         raise UsageError(f"--node ethernet simulates a circuit: {missing}")
     _sizes(ranks)  # It refuses more ranks than a node has ports.
