@@ -55,6 +55,7 @@ _TOOLS = {
     "g++": "g++",
     "ip": "iproute2",
     "nft": "nftables",
+    "patch": "patch",
 }
 """The programs without which tests are skipped, each with its Debian package."""
 

@@ -16,7 +16,7 @@ _SHOWN = 2
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceReport:
-    """What the devices of a rank have done since its process began, all its groups together.
+    """The counters of a rank's devices since its process began, all its groups together.
 
     A twin (a model in Python) has no cycles.
     """

@@ -33,7 +33,9 @@ assert slackline.__file__.startswith(folder)
 runpy.run_path(folder + "/programs/" + program, run_name="__main__")
 """
 
-pytestmark = pytest.mark.skipif(shutil.which("patch") is None, reason="patch is not installed")
+pytestmark = pytest.mark.skipif(
+    shutil.which("patch") is None, reason="patch is missing: apt install patch"
+)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the table of element types says, as signals."""
+"""The columns of the table of element types, as signals."""
 
 from amaranth.hdl import Cat, Const, Mux, Value
 

@@ -65,7 +65,7 @@ def _sizes(ranks: int) -> NodeOptions:
 
 @dataclass
 class Counts:
-    """What passed the node."""
+    """Counts of the frames, packets and cycles of a node."""
 
     frames: int = 0
     """The workers' frames that the node has added, as the aggregator counts them."""

@@ -154,7 +154,7 @@ def test_waits_after_the_end_of_a_step_do_not_make_its_share_more_than_the_whole
 
 
 def test_rare_long_steps_leave_the_percentiles_as_they_are(tmp_path: Path) -> None:
-    """One step in eight takes ten times longer, which changes the longest step alone."""
+    """One step in eight takes ten times longer: only the longest step changes."""
     steps = [step(0, n, wall_ms=1000 if n % 8 == 5 else 100 + n % 2) for n in range(3000)]
     for count, width in ((200, 1), (3000, 8)):
         (tmp_path / str(count)).mkdir()
