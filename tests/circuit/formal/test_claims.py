@@ -194,7 +194,7 @@ BOUNDED = {
     "a node's parts keep the order of frames, and headers are there when they are due": Claim(
         home="slackline.circuit.node._aggregation",
         make=lambda home: parts(home, WIDE_THREE, order_of_frames),
-        steps=8,
+        steps=12,
         bounded=True,
         slow=True,
         right="writer.begin.eq(issuer.begun)",
@@ -213,7 +213,7 @@ BOUNDED = {
 }
 """Claims whose induction would need to know what memories hold. The claims are proved for all runs
 of a number of cycles, in which a FIFO of 4 places goes round four times and a port gets four
-frames; the order of frames in a node for 8 cycles."""
+frames; the order of frames in a node for 12 cycles."""
 
 
 @pytest.mark.parametrize("name", named(PROVED))
