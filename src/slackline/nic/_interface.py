@@ -16,6 +16,7 @@ from slackline._lazy import record
 from slackline.nic._operation import Operation, TagAllocator
 
 
+@runtime_checkable
 class Store(Protocol):
     """A key-value store shared by all ranks, for the rendezvous before links exist.
 

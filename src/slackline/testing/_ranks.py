@@ -58,7 +58,7 @@ def run_ranks(
     body: Callable[[Group], Result],
     *,
     options: NicOptions | Callable[[int], NicOptions] | None = None,
-    store: Store | None = None,
+    store: Store | Callable[[int], Store] | None = None,
     timeout: timedelta = _TIMEOUT,
     limit: timedelta = _LIMIT,
 ) -> list[Result]:
@@ -67,7 +67,8 @@ def run_ranks(
     Every rank is a thread with its own engine, so the ranks are separated as processes are, by
     sockets, shared memory and clocks of their own. `options` are the options of every nic, or a
     function from the rank to its options; None means the defaults with a small arena. The ranks
-    find each other through `store`, by default a new MemoryStore. `timeout` is the groups' timeout.
+    find each other through `store`, by default a new MemoryStore; a function from the rank to a
+    store gives each rank its view of one store. `timeout` is the groups' timeout.
 
     Blocks until all ranks have ended, then raises the error of the first rank that failed. A rank
     that fails aborts its group, so that the others do not wait for it. Raises TimeoutError when
@@ -75,12 +76,13 @@ def run_ranks(
     """
     if size < 1:
         raise UsageError(f"size must be a positive integer, not {size}")
-    where = store or MemoryStore(timeout=timeout)
+    shared = store or MemoryStore(timeout=timeout)
     results: dict[int, Result] = {}
     failures: list[BaseException] = []
 
     def run(rank: int) -> None:
         try:
+            where = shared if isinstance(shared, Store) else shared(rank)
             results[rank] = _run_rank(where, rank, size, body, _options(options, rank), timeout)
         except BaseException as error:  # The caller's thread raises the error again.
             failures.append(error)

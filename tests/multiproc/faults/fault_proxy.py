@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from slackline.nic import Group
+from slackline.nic import Group, Store
 from slackline.nic.connect._addresses import Interface, from_rows, to_rows
 from slackline.testing import MemoryStore
 
@@ -20,6 +20,9 @@ connection.
 Connections are numbered from 0 in the order in which they were made. Offsets count the bytes of one
 direction since the proxy was armed; before that, everything passes.
 """
+
+_PROXIED = "slackline/rank/1"
+"""The key of the address of the rank behind the proxy."""
 
 
 class Proxy:
@@ -97,15 +100,26 @@ def loopback(record: Mapping[str, Any]) -> list[Interface]:
 
 class ProxiedStore(MemoryStore):
     """A store that publishes the address of a proxy with `tamper` in place of rank 1's address, in
-    a group of two."""
+    a group of two.
+
+    Rank 1 must read the store through `of`: it finds its own address there. A rank that finds
+    another one tells its peer the right address, and a connection that was cut is made again past
+    the proxy.
+    """
 
     def __init__(self, tamper: Tamper) -> None:
         super().__init__()
         self._tamper = tamper
+        self._own = MemoryStore()
         self.proxies: list[Proxy] = []
 
+    def of(self, rank: int) -> Store:
+        """Return the store as `rank` sees it."""
+        return _OwnAddress(self, self._own) if rank == 1 else self
+
     def set(self, key: str, value: str, /) -> None:
-        if key == "slackline/rank/1":
+        if key == _PROXIED:
+            self._own.set(key, value)
             record = json.loads(value)
             (lo,) = loopback(record)
             self.proxies.append(Proxy(lo.port, self._tamper))
@@ -123,6 +137,22 @@ class ProxiedStore(MemoryStore):
     def close(self) -> None:
         for proxy in self.proxies:
             proxy.close()
+
+
+class _OwnAddress:
+    """The store of a rank that is behind a proxy and knows its own address."""
+
+    def __init__(self, everyone: Store, own: Store) -> None:
+        self._everyone, self._own = everyone, own
+
+    def set(self, key: str, value: str, /) -> None:
+        self._everyone.set(key, value)
+
+    def get(self, key: str, /) -> bytes:
+        return (self._own if key == _PROXIED else self._everyone).get(key)
+
+    def check(self, keys: list[str], /) -> bool:
+        return self._everyone.check(keys)
 
 
 def flip(at: int, connection: int, way: str) -> Tamper:
