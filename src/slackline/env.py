@@ -213,6 +213,8 @@ class Environment:
     tensor_hashes: range | None = None
     """The steps of a training with virtual ranks whose gradients, sums and states are recorded as
     hashes: "all", "40" or "40-60", where the last step counts."""
+    state_hash: str | None = None
+    """The time at which the state of a training is hashed: "end", at the wrapper's end."""
     schedule: str | None = None
     """The name of the schedule of slackline.pipeline: "1f1b"."""
     schedule_memory: Activations | tuple[Activations | None, ...] | None = None
@@ -454,6 +456,7 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "flight_recorder_entries": _entries,
     "group_bytes": parse_bytes,
     "tensor_hashes": _steps,
+    "state_hash": _one_of("a state hash", ("end",)),
     "schedule": str,
     "schedule_memory": _memory,
     "delegation": _delegation,

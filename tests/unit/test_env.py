@@ -50,6 +50,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         "SLACKLINE_FLIGHT_RECORDER_ENTRIES": "500",
         "SLACKLINE_GROUP_BYTES": "1MiB",
         "SLACKLINE_TENSOR_HASHES": "40-60",
+        "SLACKLINE_STATE_HASH": "end",
         "SLACKLINE_SCHEDULE": "1f1b",
         "SLACKLINE_SCHEDULE_MEMORY": "4,7/2,none",
         "SLACKLINE_DELEGATION": "never",
@@ -84,6 +85,7 @@ def test_every_variable_is_read_in_its_unit() -> None:
         flight_recorder_entries=500,
         group_bytes=1 << 20,
         tensor_hashes=range(40, 61),
+        state_hash="end",
         schedule="1f1b",
         schedule_memory=(4, Fraction(7, 2), None),
         delegation="never",
@@ -128,7 +130,7 @@ WRONG = {
         "SLACKLINE_CONGESTION, SLACKLINE_TLS, SLACKLINE_KEY, SLACKLINE_FAULTS, SLACKLINE_LOG, "
         "SLACKLINE_TELEMETRY, SLACKLINE_REPORTS, SLACKLINE_LAUNCHER, SLACKLINE_HANG, "
         "SLACKLINE_TELEMETRY_LIMIT, SLACKLINE_FLIGHT_RECORDER, SLACKLINE_FLIGHT_RECORDER_ENTRIES, "
-        "SLACKLINE_GROUP_BYTES, SLACKLINE_TENSOR_HASHES, SLACKLINE_SCHEDULE, "
+        "SLACKLINE_GROUP_BYTES, SLACKLINE_TENSOR_HASHES, SLACKLINE_STATE_HASH, SLACKLINE_SCHEDULE, "
         "SLACKLINE_SCHEDULE_MEMORY, SLACKLINE_DELEGATION, SLACKLINE_AS"
     ),
     ("SLACKLINE_TENSOR_HASHES", "60-40"): (

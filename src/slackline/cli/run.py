@@ -179,6 +179,14 @@ def run(
             "its own: ethernet. Default: none."
         ),
     ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare/--no-compare",
+            help="With --node: run the job again with its sums in software, and compare the state "
+            "at the end of both runs.",
+        ),
+    ] = True,
 ) -> int:
     """Run SCRIPT on several ranks of one or more machines and print what communication cost.
 
@@ -237,6 +245,7 @@ def run(
         announcement=announcement,
         passed=torchrun.passed,
         node=node is not None,
+        compare=compare,
     )
     here = place.first == 0  # The machine of rank 0 serves the page.
     serving = served(

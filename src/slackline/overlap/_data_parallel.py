@@ -254,6 +254,8 @@ class DataParallel(nn.Module):
                 divide=self._gradients.divide_by if options.weighted else None,
             )
             self._virtual.evidence = self._evidence
+        elif environment.state_hash:
+            self._report.last_hash = self._last_hash
         self._optimizers = optimizers
         self._tracker = self._gradients.tracker
         self._all_modules = list(module.modules())
@@ -340,6 +342,14 @@ class DataParallel(nn.Module):
             self.synchronize()
             if self._evidence is not None:
                 self._evidence.ended()
+        from slackline.overlap.certificate import state_hash  # Most models need no hash.
+
+        return state_hash(self.module, self._optimizers)
+
+    def _last_hash(self) -> str:
+        """Return `hash` at the end of the process, when the group may be closed."""
+        for reducer in self._gradients.reducers:
+            reducer.finish_all()
         from slackline.overlap.certificate import state_hash  # Most models need no hash.
 
         return state_hash(self.module, self._optimizers)
@@ -456,6 +466,7 @@ class DataParallel(nn.Module):
         if self._closed:
             return
         self._closed = True
+        self._report.last_hash = None
         try:
             if self._evidence is not None:
                 self._evidence.abandon()

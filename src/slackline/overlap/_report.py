@@ -1,6 +1,8 @@
 """The delivery of step summaries: to a callback, a telemetry file, the log, and a run's totals."""
 
 import atexit
+import logging
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,12 +19,15 @@ from slackline.records import (
     Promise,
     RunSummary,
     Setting,
+    StateHash,
     StepSummary,
     Totals,
     open_core_times,
 )
 
 __all__ = ["Report"]
+
+_log = logging.getLogger("slackline.overlap")
 
 
 class Report(Notes):
@@ -45,6 +50,8 @@ class Report(Notes):
         """
         super().__init__(rank, directory)
         self.last_step: StepSummary | None = None
+        self.last_hash: Callable[[], str] | None = None
+        """A function that returns the hash of the state, for the record at the end."""
         self._exchange = exchange
         self._on_step = on_step
         self._totals = Totals(rank)
@@ -144,5 +151,26 @@ class Report(Notes):
         """Write the training run's totals to the telemetry file; a second call does nothing."""
         if self._writer is not None:
             atexit.unregister(self.end)
+            self._hash_state()
             self._writer.write(self.run_summary())
         super().close()
+
+    def _hash_state(self) -> None:
+        """Write the hash of the state, if one is asked for and the program has not failed."""
+        if self.last_hash is None or self.last_step is None or hasattr(sys, "last_value"):
+            return
+        try:
+            found = self.last_hash()
+        except SlacklineError as error:
+            _log.warning("the state has no hash: %s", error)
+            return
+        self.write(
+            StateHash(
+                rank=self.rank,
+                time_ns=time.time_ns(),
+                step=self.last_step.step,
+                part=0,
+                parts=1,
+                hash=found,
+            )
+        )

@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 # The limit leaves time to compile a circuit on a busy machine.
 pytestmark = [pytest.mark.simulates, pytest.mark.timeout(300)]
@@ -29,6 +31,19 @@ if distributed.get_rank() == 0:
 distributed.destroy_process_group()
 """
 _ALONE = "print('alone')"
+_IN_SOFTWARE = """
+import os, sys, torch
+from torch import distributed
+distributed.init_process_group("slackline")
+distributed.all_reduce(torch.ones(1000))
+if os.environ["SLACKLINE_AGGREGATOR"].endswith(":7001"):
+    if "fail" in sys.argv:
+        sys.exit(9)
+    open(os.path.join(os.environ["TMPDIR"], "in software"), "w").close()
+    while True:
+        distributed.all_reduce(torch.ones(1000))
+distributed.destroy_process_group()
+"""
 _FAIL = """
 import os, signal
 import torch
@@ -60,14 +75,14 @@ _PASSED = re.compile(
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Provide start(body), which runs a script with a node until the test ends."""
+    """Provide start(body, *arguments), which runs a script with a node until the test ends."""
     processes = []
 
-    def run(body: str) -> subprocess.Popen[str]:
+    def run(body: str, *arguments: str) -> subprocess.Popen[str]:
         script = tmp_path / "script.py"
         script.write_text(body)
         process = subprocess.Popen(
-            [*_SLACKLINE, "run", *_OPTIONS, str(script)],
+            [*_SLACKLINE, "run", *_OPTIONS, str(script), *arguments],
             env=os.environ | {"TMPDIR": str(tmp_path)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -115,39 +130,50 @@ def test_the_ranks_frames_pass_the_node_and_are_counted(start) -> None:
     assert int(found["packets"]) >= 5 * 4 * 4
     assert int(found["cycles"]) > 1000
     assert found["node"] == found["software"]
+    assert "the states at the end were not compared: no rank has trained by " in err
     assert left(process) == []
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(540)
 def test_the_example_trains_through_the_node_with_the_bits_of_software(tmp_path: Path) -> None:
     example = Path(__file__).parents[3] / "examples" / "train_digits.py"
-
-    def trained(*options: str) -> tuple[list[str], str]:
-        words = ["run", "--lab", "--ranks", "2", *options, str(example), "--epochs", "3", "--bits"]
-        done = subprocess.run(
-            [*_SLACKLINE, *words],
-            env=os.environ | {"TMPDIR": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            timeout=260,
-        )
-        assert done.returncode == 0, done.stderr
-        lines = [
-            line for line in done.stdout.splitlines() if line.startswith("PCCO over slackline:")
-        ]
-        assert "parameters" in lines[-1]
-        return lines, done.stderr
-
-    software, _ = trained()
-    bits, err = trained("--node", "ethernet")
-    assert bits == software
-    found = _PASSED.search(err)
-    assert found is not None, err
+    done = subprocess.run(
+        [*_SLACKLINE, "run", *_OPTIONS, str(example), "--epochs", "3"],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    found = _PASSED.search(done.stderr)
+    assert found is not None, done.stderr
     assert int(found["frames"]) > 33
     # Each rank sends 19.3 MiB in packets of 1 KiB, and gets as many.
     assert int(found["packets"]) > 4 * 19_000
     assert found["node"] == found["software"]
+    states = re.search(r"at the end: (\w+) through the node, (\w+) in software\n", done.stderr)
+    assert states is not None, done.stderr
+    assert re.fullmatch("[0-9a-f]{32}", states[1])
+    assert states[1] == states[2]
+
+
+@pytest.mark.slow
+def test_a_run_in_software_that_fails_or_is_ended_leaves_nothing(start, tmp_path: Path) -> None:
+    process = start(_IN_SOFTWARE, "fail")
+    _, err = process.communicate(timeout=280)
+    assert process.returncode == 9, err
+    assert _PASSED.search(err)
+    assert left(process) == []
+    kept = list(tmp_path.glob("slackline-run-*"))  # The output of a failed job.
+    assert len(kept) == 1
+    process = start(_IN_SOFTWARE)
+    until(partial(Path.exists, tmp_path / "in software"), "the job did not run again")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=110)
+    assert process.returncode == 130, err
+    assert "ended by SIGINT; all ranks have left\n" in err
+    assert left(process) == []
+    assert list(tmp_path.glob("slackline-run-*")) == kept
 
 
 @pytest.mark.slow
@@ -174,8 +200,8 @@ def test_ctrl_c_ends_the_ranks_and_the_node(start) -> None:
     process = start(_LOOP)
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
-    # The aggregator and the node.
-    assert len([text for text in left(process) if "die_with" in text]) == 2
+    # The node, its aggregator, and the one in software.
+    assert len([text for text in left(process) if "die_with" in text]) == 3
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=110)
     assert process.returncode == 130, err

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from slackline.history import read_directory
-from slackline.records import RunSummary
+from slackline.records import RunSummary, StateHash
 
 
 def train(model, optimizer, batch, steps):
@@ -108,3 +108,18 @@ def test_clipping_counts_as_waiting(wrap, chain, batch):
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     assert model.last_step.waited == 6
+
+
+@pytest.mark.parametrize("ended", ["close", "abandon"])
+def test_the_hash_of_the_last_state_goes_to_the_file_if_asked_for(
+    wrap, chain, batch, tmp_path, monkeypatch, ended
+):
+    monkeypatch.setenv("SLACKLINE_STATE_HASH", "end")
+    model, optimizer, _ = wrap(chain, telemetry=tmp_path)
+    train(model, optimizer, batch, 3)
+    expected = model.hash
+    getattr(model, ended)()
+    hashes = [each for each in read_directory(tmp_path) if isinstance(each, StateHash)]
+    # The state of a training that is given up has no meaning.
+    wanted = [(2, 0, 1, expected)] if ended == "close" else []
+    assert [(each.step, each.part, each.parts, each.hash) for each in hashes] == wanted

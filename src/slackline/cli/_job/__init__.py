@@ -13,6 +13,8 @@ _one_agent   the store of a job that one torchrun starts
 _orphans     cleanup of the processes that a killed torchrun leaves behind
 _interrupts  the signals that ask a command to end
 _stage       the hosts that a job runs on, and the injection of faults there
+_wired_node  a simulated aggregation node on a wire of the lab, and its aggregators
+_wired_bits  the comparison of a job through that node with the same job in software
 _causes      the failed ranks, and the rank that likely caused the failure
 _failed_job  the explanation of a failed job
 _page        the page about a job, if its packages are installed

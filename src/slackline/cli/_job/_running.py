@@ -20,9 +20,10 @@ from slackline.cli._job._launch import Ending, Job, Place, ranks_named, thread_s
 from slackline.cli._job._limits import usable_cores
 from slackline.cli._job._output import writing_to
 from slackline.cli._job._program import Program
-from slackline.cli._job._shown import Shown
+from slackline.cli._job._shown import FIRST, Shown
 from slackline.cli._job._stage import Stage, open_stage
-from slackline.cli._job._wired_node import MORE_HOSTS, wired_node
+from slackline.cli._job._wired_bits import same_bits
+from slackline.cli._job._wired_node import MORE_HOSTS, WiredNode, wired_node
 from slackline.cli._serving import Served
 from slackline.env import Environment
 from slackline.faults import Plan
@@ -66,6 +67,8 @@ class Request:
     """Options for torchrun."""
     node: bool = False
     """Whether an aggregation node on a wire of the lab adds for the ranks."""
+    compare: bool = True
+    """Whether a job with a node runs again in software, for a comparison of the states."""
     silent_as: str = ""
     """The name of a command that measures: it tells nothing of its own about a job that goes well,
     and its ranks write telemetry only if the environment asks for it."""
@@ -115,22 +118,15 @@ def run_job(asked: Request, serving: AbstractContextManager[Served]) -> int:
             assert stage.lab is not None
             screen.note("an Ethernet node is simulated; its first use takes a minute to compile")
             key = environment.get("SLACKLINE_KEY")
-            node = while_running.enter_context(wired_node(stage.lab, asked.ranks, key, received))
+            opened = wired_node(stage.lab, asked.ranks, key, received, compare=asked.compare)
+            node = while_running.enter_context(opened)
             environment |= node.settings
         environment |= thread_settings(os.environ, asked.ranks)
         for said in servers.start(telemetry):
             screen.note(said)
         announcing = announced(directory, str(asked.program), asked.world, screen.note)
         while_running.enter_context(announcing)
-        job = Job(
-            directory,
-            ranks=asked.ranks,
-            program=asked.program,
-            environment=environment,
-            place=stage.place,
-            shutdown=asked.grace,
-            options=asked.passed,
-        )
+        job = _start(asked, stage, directory, environment)
         report = Report(telemetry, ranks=asked.ranks, first=stage.place.first)
         shown = Shown(asked.output, job.ranks, job.output)
         try:
@@ -140,14 +136,7 @@ def run_job(asked: Request, serving: AbstractContextManager[Served]) -> int:
             job.wait(asked.grace + _PATIENCE)
         ending = job.ending()
         code = 128 + received[0] if received else ending.exit_code
-        unused = ""
-        if node is not None:
-            passed = node.end()
-            screen.note(str(passed))
-            if not code and not passed.frames:
-                unused = "no frame has passed the Ethernet node: the ranks ran without it"
-            elif not code and not passed.right:
-                unused = "the Ethernet node's sums have other bits than software's"
+        wrong = "" if node is None else _end_node(node, screen)
         if not asked.silent_as:
             _tell_cost(report, screen, failed=bool(code))
         _tell_problems(asked, stage, job, ending, screen)
@@ -155,9 +144,11 @@ def run_job(asked: Request, serving: AbstractContextManager[Served]) -> int:
             screen.note(f"ended by {signal.Signals(received[0]).name}; all ranks have left")
         elif code:
             explain(job, ending, screen, report.job, shown=shown.ranks)
-        elif unused:
+        elif wrong:
             code = 1
-            screen.note(unused)
+            screen.note(wrong)
+        elif node is not None and asked.compare:
+            code = _compare(asked, stage, directory, environment | node.software, screen, received)
         if servers.error:
             screen.note(servers.error)
         saved = asked.keep is not None or (code and not received) or screen.lost
@@ -166,6 +157,66 @@ def run_job(asked: Request, serving: AbstractContextManager[Served]) -> int:
     if not saved:
         shutil.rmtree(directory, ignore_errors=True)
     return code
+
+
+def _start(asked: Request, stage: Stage, directory: Path, environment: Mapping[str, str]) -> Job:
+    """Start the job's ranks, with their files in `directory`."""
+    return Job(
+        directory,
+        ranks=asked.ranks,
+        program=asked.program,
+        environment=environment,
+        place=stage.place,
+        shutdown=asked.grace,
+        options=asked.passed,
+    )
+
+
+def _end_node(node: WiredNode, screen: Screen) -> str:
+    """End the node, tell what has passed it, and return what was wrong with it."""
+    passed = node.end()
+    screen.note(str(passed))
+    if not passed.frames:
+        return "no frame has passed the Ethernet node: the ranks ran without it"
+    return "" if passed.right else "the Ethernet node's sums have other bits than software's"
+
+
+def _compare(
+    asked: Request,
+    stage: Stage,
+    directory: Path,
+    environment: Mapping[str, str],
+    screen: Screen,
+    received: Sequence[int],
+) -> int:
+    """Run the job again with its sums in software, and compare the states at the end of both runs.
+
+    Returns the exit code: 1 if the states differ.
+    """
+    again = directory / "software"
+    telemetry = again / "telemetry"
+    telemetry.mkdir(parents=True, exist_ok=True)
+    folders = {"SLACKLINE_TELEMETRY": str(telemetry), "SLACKLINE_REPORTS": str(telemetry)}
+    screen.note(
+        "the same job again with its sums in software, its output not shown (--no-compare leaves "
+        "it out)"
+    )
+    job = _start(asked, stage, again, {**environment, **folders})
+    report = Report(telemetry, ranks=asked.ranks)
+    try:
+        nothing = Shown(FIRST, range(0), job.output)
+        follow(job, stage, report, screen, Ender(job, asked.grace, received), nothing)
+    finally:
+        job.stop()
+        job.wait(asked.grace + _PATIENCE)
+    ending = job.ending()
+    if received:
+        screen.note(f"ended by {signal.Signals(received[0]).name}; all ranks have left")
+        return 128 + received[0]
+    if ending.exit_code:
+        explain(job, ending, screen, report.job)
+        return ending.exit_code
+    return 0 if same_bits(directory / "telemetry", telemetry, screen.note) else 1
 
 
 def _silent(command: str) -> Screen:

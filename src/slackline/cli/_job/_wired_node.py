@@ -4,7 +4,8 @@
 
 The aggregator is a `slackline aggregate` process and the node a `slackline circuit node` process;
 they exchange Ethernet packets over a pair of virtual interfaces of their own. Both are started
-before the ranks and ended after them, and the kernel ends them if the command dies.
+before the ranks and ended after them, and the kernel ends them if the command dies. A second
+aggregator on host n adds in software, for the run that is compared.
 """
 
 import os
@@ -29,7 +30,8 @@ __all__ = ["MORE_HOSTS", "WiredNode", "check_node", "wired_node"]
 MORE_HOSTS = 2
 """The hosts that a lab needs beside those of the ranks: the aggregator's and the node's."""
 
-_WIRE, _PORT = "wire0", 7000
+_WIRE = "wire0"
+_PORT, _SOFTWARE_PORT = 7000, 7001
 _PATIENCE_S = 60
 """The time that the aggregator and the node have to end."""
 _LOOK_S = 0.1
@@ -96,32 +98,47 @@ class Counts:
 
 
 class WiredNode:
-    """The running aggregator and the running node."""
+    """The running aggregators and the running node."""
 
-    def __init__(self, lab: Lab, ranks: int, key: str | None, received: Sequence[int]) -> None:
+    def __init__(
+        self, lab: Lab, ranks: int, key: str | None, received: Sequence[int], *, compare: bool
+    ) -> None:
         self._received = received
         self._running: list[tuple[subprocess.Popen[str], IO[str]]] = []
         sizes, host = _sizes(ranks), lab.options.hosts - MORE_HOSTS
         lab.cable(host, host + 1, _WIRE)
         address = f"{lab.address(host)}:{_PORT}"
-        self.settings = {"SLACKLINE_AGGREGATOR": address, "SLACKLINE_PLAN": "star"}
+        software = f"{lab.address(host)}:{_SOFTWARE_PORT}"
+        self.settings = {
+            "SLACKLINE_AGGREGATOR": address,
+            "SLACKLINE_PLAN": "star",
+            "SLACKLINE_STATE_HASH": "end",
+        }
         """Variables for the environment of the ranks."""
+        self.software = {"SLACKLINE_AGGREGATOR": software}
+        """Variables in place of those, for the run that is compared."""
         node = f"circuit node --interface {_WIRE} --ports {sizes.ports} --lanes {sizes.lanes}"
         node += f" --slots {sizes.slots} --payload {sizes.payload_bytes}B"
-        aggregator = f"aggregate --listen {address} --workers {ranks} --node ethernet"
-        aggregator += f" --interface {_WIRE} --node-hash"
+        aggregate = f"aggregate --workers {ranks} --listen"
+        wired = f"{aggregate} {address} --node ethernet --interface {_WIRE} --node-hash"
         keyed = ["--without-key"] if key is None else ["--key", key]
         try:
+            if compare:
+                words = f"{aggregate} {software}".split()
+                self._start(lab.command(host, _command([*words, *keyed])))
             self._start(lab.command(host + 1, _command(node.split())))
-            self._start(lab.command(host, _command([*aggregator.split(), *keyed])))
+            self._start(lab.command(host, _command([*wired.split(), *keyed])))
         except BaseException:
             self.close()
             raise
 
     def end(self) -> Counts:
-        """End the aggregator, then the node; return what has passed the node."""
+        """End the node's aggregator, then the node; return what has passed the node.
+
+        The aggregator in software runs until `close`.
+        """
         found = Counts()
-        while self._running:
+        for _ in range(2):
             process, errors = self._running[-1]
             process.send_signal(signal.SIGTERM)
             printed, _ = process.communicate(timeout=_PATIENCE_S)
@@ -181,14 +198,15 @@ def _command(words: list[str]) -> list[str]:
 
 @contextmanager
 def wired_node(
-    lab: Lab, ranks: int, key: str | None, received: Sequence[int]
+    lab: Lab, ranks: int, key: str | None, received: Sequence[int], *, compare: bool
 ) -> Iterator[WiredNode]:
     """Run an aggregator and a node for the ranks; kill them at the end unless they have ended.
 
-    `key` is the path of the ranks' key file. A signal that comes while the node is compiled, which
-    `received` then holds, ends the command.
+    With `compare`, an aggregator in software runs beside them for a second run. `key` is the path
+    of the ranks' key file. A signal that comes while the node is compiled, which `received` then
+    holds, ends the command.
     """
-    node = WiredNode(lab, ranks, key, received)
+    node = WiredNode(lab, ranks, key, received, compare=compare)
     try:
         yield node
     finally:
