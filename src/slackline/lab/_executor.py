@@ -127,8 +127,8 @@ class Executor:
         with self.changed:
             if injection in self._injections:
                 self._injections.remove(injection)
-                self._end(injection)
                 self._step()
+                self._end(injection)
                 self.changed.notify()
         self.check()
 
@@ -149,11 +149,11 @@ class Executor:
             self.changed.notify()
         self._thread.join()
         with self.changed:
-            for injection in self._injections:
-                self._end(injection)
+            ended = tuple(self._injections)
             self._injections.clear()
-            if self._failure is None:
-                self._step()
+            self._step()
+            for injection in ended:
+                self._end(injection)
 
     def _run(self) -> None:
         with self.changed:
@@ -183,7 +183,8 @@ class Executor:
         now_ns = self._clock()
         network = NetworkState()
         due: list[int] = []
-        for injection in list(self._injections):
+        ended: list[Injection] = []
+        for injection in self._injections:
             state = injection._scheduler.advance(now_ns)
             for fault in state.left_out:
                 injection._warn(
@@ -198,12 +199,15 @@ class Executor:
             if state.next_ns is not None:
                 due.append(state.next_ns)
             if state.over:
-                self._injections.remove(injection)
-                self._end(injection)
+                ended.append(injection)
         if network != self._in_force:
             self._in_force = network
             if self._network is not None:
                 self._network(network.pairs, network.nics)
+        # Not earlier: whoever waits for the end of a plan may use the network at once.
+        for injection in ended:
+            self._injections.remove(injection)
+            self._end(injection)
         return min(due, default=None)
 
     def _end(self, injection: Injection) -> None:

@@ -16,7 +16,7 @@ from waiting import until
 
 from slackline.errors import UsageError
 from slackline.faults import Effects, RankState, parse_all
-from slackline.lab import Executor
+from slackline.lab import Executor, Injection
 from slackline.lab._ranks import Ranks, duty
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
@@ -88,6 +88,31 @@ def test_faults_come_and_go_in_their_order(network: Network) -> None:
         assert injection.wait(LONG)
     finally:
         executor.close()
+
+
+@pytest.mark.parametrize("end", ["clock", "withdraw", "close"])
+def test_a_plan_is_over_once_the_network_has_no_fault_of_it(end: str) -> None:
+    now_ns = 0
+    injections: list[Injection] = []
+    over: list[bool] = []
+
+    def network(_: object, nics: Mapping[object, Effects]) -> None:
+        if not nics:
+            over.append(injections[0].wait(timedelta()))
+
+    executor = Executor(network, clock=lambda: now_ns)
+    try:
+        injections.append(executor.inject(parse_all("nic 1.0 down for 20ms"), started=False))
+        if end == "clock":
+            injections[0].start()
+            now_ns = 20 * MS
+            assert injections[0].wait(LONG)
+        elif end == "withdraw":
+            injections[0].withdraw()
+    finally:
+        executor.close()
+    assert over == [False]
+    assert injections[0].wait(timedelta())
 
 
 def test_plans_that_are_there_together_add_up(executor: Executor, network: Network) -> None:
