@@ -74,7 +74,7 @@ STAGES = (
         shown="the plans on the CPU",
         delay_ms=20,
     ),
-    Stage(name="tests", module="suite", ranks=1, limit_s=130, shown="the backend's tests"),
+    Stage(name="tests", module="suite", ranks=1, limit_s=130, shown=""),
     Stage(
         name="steps, 4 ranks",
         module="steps",

@@ -28,6 +28,19 @@ def verilog() -> str:
     return str(convert("slackline_node", AxiBlock(AggregationNode(OPTIONS))).text)
 
 
+QUICK = (
+    "registers_read_what_was_written",
+    "sums_at_full_pace_are_those_of_the_twin",
+    "control_written_within_a_packet_ends_it_as_damaged_and_the_next_is_whole",
+)
+"""The checks of every run of the tests, beside that of a mutant."""
+
+
+def test_a_node_behind_axi_sums_and_ends_its_packets(tmp_path: Path) -> None:
+    assert checked(verilog(), tmp_path, only=QUICK, **NODE) == dict.fromkeys(QUICK, "")
+
+
+@pytest.mark.slow
 def test_a_node_behind_axi_passes_every_check_of_its_buses(tmp_path: Path) -> None:
     found = checked(verilog(), tmp_path, **NODE)
     assert [said for said in found.values() if said] == []
